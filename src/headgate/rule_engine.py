@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headgate.engine.use_cases import Engine
 from headgate.errors import StoreError
-from headgate.observability.candidates import CANDIDATES, Tried
+from headgate.observability.candidates import CANDIDATES, ShadowRule
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.limit_adjustment import Scale
 from headgate.policy.loader import rule_to_data
@@ -244,12 +244,12 @@ def _shadows(policy: Policy) -> list[Rule]:
     return [rule for rule in policy.rules if rule.mode == "shadow" and rule.fair is None]
 
 
-def _tried(policy: Policy) -> Iterator[Tried]:
+def _tried(policy: Policy) -> Iterator[ShadowRule]:
     shadows = _shadows(policy)
     by_id = {rule.id: rule for rule in policy.rules} if shadows else {}
     for rule in shadows:
         live = by_id.get(rule.candidate_of or "")
-        yield Tried(rule.id, rule.candidate_of, _version(rule, live))
+        yield ShadowRule(rule.id, rule.candidate_of, _version(rule, live))
 
 
 def _version(rule: Rule, live: Rule | None) -> str:

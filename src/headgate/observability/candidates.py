@@ -1,15 +1,15 @@
-"""What rules in shadow would have done, for those who must decide whether to put them in force.
+"""Statistics of shadow rules, to decide whether to enforce them.
 
-Of each such rule it is counted, by the hours of the wall clock and in all, how many requests it was
-asked about, how many it would have refused, and to how many different keys. A *candidate*, which is
-tried beside a live rule, is compared with what that said to the same request.
+For each shadow rule: the number of requests, of those that it would deny, and of the different keys
+of those, by hour and in all. A *candidate*, a shadow rule beside a live one, is compared with the
+live rule on the same requests.
 
-A rule counts from when it came in force as it is now: one that is changed, or whose live rule is,
-begins anew. What is counted is that of this process; `merged_candidates` puts several together.
+The statistics of a rule start when it comes in force; a change of the rule, or of its live rule,
+starts them again. They are those of this process; `merged_candidates` merges several.
 
-There are `MOST` rules at the most, and of each 1,024 hashes of keys in all and 256 of each of 25
-hours; fewer of each where there are more than 24 rules, or 5 for the hours. That is 0.25 MB of
-memory if so many keys are refused every hour, and a few kilobytes if few are.
+There are at most `MOST` rules, each with 1,024 hashes of keys in all and 256 for each of 25 hours;
+fewer if there are more than 24 rules, or 5 for the hours. That takes 0.25 MB of memory if so many
+keys are denied every hour, and a few kilobytes if few are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.observability.shadow_stats import (
     ADMITTED,
@@ -30,8 +30,8 @@ from headgate.observability.shadow_stats import (
     PASSED,
     PASSED_OVER,
     REFUSED,
-    Trial,
-    Tried,
+    ShadowRule,
+    ShadowStats,
     merged_candidates,
 )
 from headgate.units import SECOND
@@ -39,37 +39,27 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-__all__ = ["CANDIDATES", "MOST", "Candidates", "Heard", "Tried", "merged_candidates"]
+__all__ = ["CANDIDATES", "MOST", "Candidates", "ShadowRule", "merged_candidates"]
 
 MOST: Final = 100
-"""How many rules in shadow are counted; of a policy its candidates, then the first."""
+"""The most shadow rules with statistics: the candidates of a policy, then its first rules."""
 MOST_KEYS: Final = 24 * KEYS
 MOST_KEYS_OF_DAY: Final = 32 * KEYS
-"""How many hashes of keys there are of all rules together, in all and of the last day."""
+"""The most hashes of keys of all rules together, in all and for the last day."""
 
 _NOT_DECIDED: Final = frozenset({"fail_open", "fail_closed", "local", "fallback", "rule"})
-"""Sources that stand in for the store: rules in shadow are not counted while it is gone, or while a
-call brings a limit of 0 with it, so there is nothing to compare."""
+"""Sources without a counter: decisions without the store, or by a limit of 0 in the call, are not
+compared."""
 
 Spoken = tuple[str, str, bool, bool, str]
-"""As `Heard`; whoever is in a hurry hands over plain tuples."""
-
-
-class Heard(NamedTuple):
-    """What one rule said to a request of *key*."""
-
-    rule_id: str
-    key: str
-    is_shadow: bool
-    allowed: bool
-    source: str
+"""The outcome of one rule: rule id, key, True if it is a shadow rule, True if it allows, source."""
 
 
 class Candidates:
-    """What the rules in shadow of this process would have done. Threads may share it.
+    """The statistics of the shadow rules of this process. Thread-safe.
 
-    *clock* tells the wall clock's time in nanoseconds, *monotonic* one that all processes of the
-    machine share and that never goes back.
+    *clock* is the wall clock in nanoseconds, *monotonic* a clock that all processes of the machine
+    share and that never steps back.
     """
 
     def __init__(
@@ -79,35 +69,34 @@ class Candidates:
         monotonic: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.beside: dict[str, str] = {}
-        """The candidate of each rule that has one: whoever decides looks here whether it is worth
-        while to tell that such a rule has refused something."""
+        """The candidate of each live rule that has one, whose denials are reported here."""
         self._clock = clock
         self._monotonic = monotonic
-        self._trials: dict[str, Trial] = {}
-        self._former: dict[str, None] = {}  # rules that were forgotten, the last ones
+        self._stats: dict[str, ShadowStats] = {}
+        self._former: dict[str, None] = {}  # rules that were dropped, the last ones
         self._lock = threading.Lock()
 
     def put_in_force(
-        self, rules: Sequence[Tried], *, revision: int = 0, gone: Collection[str] = ()
+        self, rules: Sequence[ShadowRule], *, revision: int = 0, gone: Collection[str] = ()
     ) -> None:
-        """The rules in shadow of a policy of *revision*; those *gone* were in the one before it."""
+        """Set the shadow rules of a policy of *revision*; those *gone* were in the one before."""
         first = sorted(rules, key=lambda one: one.candidate_of is None)[:MOST]
         some = {one.rule_id: one for one in rules if one in first}
         with self._lock:
-            changed = [name for name, one in some.items() if self._knows_otherwise(name, one)]
+            changed = [name for name, one in some.items() if self._is_changed(name, one)]
             for name in (*gone, *changed):
-                self._forget(name)
+                self._drop(name)
             for name, one in some.items():
-                known = self._trials.get(name)
+                known = self._stats.get(name)
                 if known is None:
-                    self._trials[name] = self._begun(one, revision)
-                else:  # of another policy of this process, it may be
+                    self._stats[name] = self._new(one, revision)
+                else:  # maybe of another policy of this process
                     known.revision = min(known.revision, revision)
                 if one.candidate_of is not None:
                     self.beside[one.candidate_of] = name
-            others = [name for name in self._trials if name not in some]
-            for name in others[: max(0, len(self._trials) - MOST)]:  # of policies of long ago
-                self._forget(name)
+            others = [name for name in self._stats if name not in some]
+            for name in others[: max(0, len(self._stats) - MOST)]:  # of old policies
+                self._drop(name)
             self._allot()
 
     def hear(
@@ -118,12 +107,11 @@ class Candidates:
         revision: int | None = None,
         without: Collection[str] = (),
     ) -> None:
-        """What the rules said to one request, and whether it was *admitted* by those in force.
+        """Record the outcomes of the rules for one request, which was *admitted* or denied.
 
-        A rule that speaks more than once, as to several descriptors of a call, says no if it does
-        once. It does not count for rules that have changed since the policy of *revision*.
-        *without* are the rules that are for the request and were not asked, as it repeats one that
-        was charged.
+        A rule with several outcomes, for several descriptors of a call, denies if one of them does.
+        Rules that have changed since the policy of *revision* do not count. *without* has the rules
+        that match the request and were not checked, because it repeats one that was charged.
         """
         by_rule = {one[0]: one for one in said}
         is_repeated = len(by_rule) != len(said)
@@ -134,72 +122,70 @@ class Candidates:
             for name, key, is_shadow, allowed, source in by_rule.values():
                 if source in _NOT_DECIDED:
                     continue
-                trial = self._trial(name) if is_shadow else None
-                if trial is not None and (revision is None or revision >= trial.revision):
-                    case = _said(trial.live, by_rule, without)
+                stats = self._stats_of(name) if is_shadow else None
+                if stats is not None and (revision is None or revision >= stats.revision):
+                    case = _live_outcome(stats.live, by_rule, without)
                     case += (ADMITTED if admitted else 0) + (ALLOWED if allowed else 0)
-                    trial.add(case, None if allowed else key, now_ns)
+                    stats.add(case, None if allowed else key, now_ns)
                     if is_repeated and not allowed:
-                        _add_keys(trial, name, said)
+                        for one in said:
+                            if one[0] == name and not one[3]:
+                                stats.add_key(one[1])
                 if not allowed and name in self.beside:
-                    self._hear_refusal(name, by_rule, without, revision, now_ns)
+                    self._record_denial(name, by_rule, without, revision, now_ns)
 
     def snapshot(self) -> dict[str, Any]:
-        """All that is counted, as data for JSON, for `merged_candidates`; 1 MB at the most."""
+        """Return all statistics as data for JSON and `merged_candidates`, at most 1 MB."""
         with self._lock:
             now_ns = self._clock()
-            rules = [trial.told(now_ns) for trial in self._trials.values()]
+            rules = [stats.snapshot(now_ns) for stats in self._stats.values()]
         return {"at": now_ns / SECOND, "seen_ns": self._monotonic(), "rules": rules}
 
     def after_fork(self) -> None:
-        """Forget what was counted; in a process that was forked that is what its parent did."""
+        """Start all statistics again in a forked process: the counts are those of its parent."""
         self._lock = threading.Lock()
-        trials = self._trials.copy()
-        self._trials = {name: self._begun(one.tried, one.revision) for name, one in trials.items()}
+        known = self._stats.copy()
+        self._stats = {name: self._new(one.rule, one.revision) for name, one in known.items()}
         self._allot()
 
-    def _knows_otherwise(self, name: str, tried: Tried) -> bool:
-        known = self._trials.get(name)
-        return known is not None and known.tried != tried
+    def _is_changed(self, name: str, rule: ShadowRule) -> bool:
+        known = self._stats.get(name)
+        return known is not None and known.rule != rule
 
-    def _begun(self, tried: Tried, revision: int) -> Trial:
-        return Trial(
-            tried,
-            revision,
-            self._clock(),
-            began_ns=self._monotonic(),
-            is_anew=tried.rule_id in self._former,
-        )
+    def _new(self, rule: ShadowRule, revision: int) -> ShadowStats:
+        is_anew = rule.rule_id in self._former
+        began_ns = self._monotonic()
+        return ShadowStats(rule, revision, self._clock(), began_ns=began_ns, is_anew=is_anew)
 
-    def _forget(self, name: str) -> None:
-        trial = self._trials.pop(name, None)
-        if trial is None:
+    def _drop(self, name: str) -> None:
+        stats = self._stats.pop(name, None)
+        if stats is None:
             return
         self._former[name] = None
         if len(self._former) > 10 * MOST:
             del self._former[next(iter(self._former))]
-        if trial.live is not None and self.beside.get(trial.live) == name:
-            del self.beside[trial.live]
+        if stats.live is not None and self.beside.get(stats.live) == name:
+            del self.beside[stats.live]
 
     def _allot(self) -> None:
-        """Have every rule keep as many hashes as it may."""
-        count = len(self._trials)
+        """Divide the hashes among the rules."""
+        count = len(self._stats)
         if count:
             keys = min(KEYS, MOST_KEYS // count)
             of_hour = min(KEYS_OF_AN_HOUR, MOST_KEYS_OF_DAY // (count * (DAY + 1)))
-            for trial in self._trials.values():
-                trial.allot(keys, of_hour)
+            for stats in self._stats.values():
+                stats.allot(keys, of_hour)
 
-    def _trial(self, name: str) -> Trial | None:
-        """That of a rule in shadow; None if there are too many."""
-        trial = self._trials.get(name)
-        if trial is None and len(self._trials) < MOST:
-            # Nobody has announced it: it counts from its first request on.
-            trial = self._trials[name] = self._begun(Tried(name, None, ""), 0)
+    def _stats_of(self, name: str) -> ShadowStats | None:
+        """Return the statistics of a shadow rule; None if there are too many."""
+        stats = self._stats.get(name)
+        if stats is None and len(self._stats) < MOST:
+            # It is not of a known policy: its statistics start with its first request.
+            stats = self._stats[name] = self._new(ShadowRule(name, None, ""), 0)
             self._allot()
-        return trial
+        return stats
 
-    def _hear_refusal(
+    def _record_denial(
         self,
         live: str,
         by_rule: Mapping[str, Spoken],
@@ -207,17 +193,17 @@ class Candidates:
         revision: int | None,
         now_ns: int,
     ) -> None:
-        """A live rule has refused; if its candidate is not for such requests, they would pass."""
+        """Record a denial by a live rule; a candidate that does not match would allow it."""
         name = self.beside[live]
-        trial = self._trials.get(name)
-        if trial is None or name in by_rule or name in without:
+        stats = self._stats.get(name)
+        if stats is None or name in by_rule or name in without:
             return
-        if revision is None or revision >= trial.revision:
-            trial.add(PASSED_OVER, None, now_ns)
+        if revision is None or revision >= stats.revision:
+            stats.add(PASSED_OVER, None, now_ns)
 
 
-def _said(live: str | None, by_rule: Mapping[str, Spoken], without: Collection[str]) -> int:
-    """What the rule *live* said."""
+def _live_outcome(live: str | None, by_rule: Mapping[str, Spoken], without: Collection[str]) -> int:
+    """Return the outcome of the rule *live* as a part of a case."""
     if live is None:
         return ALONE
     found = by_rule.get(live)
@@ -228,14 +214,8 @@ def _said(live: str | None, by_rule: Mapping[str, Spoken], without: Collection[s
     return PASSED if found[3] else REFUSED
 
 
-def _add_keys(trial: Trial, name: str, said: Sequence[Spoken]) -> None:
-    for one in said:
-        if one[0] == name and not one[3]:
-            trial.add_key(one[1])
-
-
 CANDIDATES: Final = Candidates()
-"""That of this process."""
+"""The statistics of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=CANDIDATES.after_fork)

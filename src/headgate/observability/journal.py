@@ -273,7 +273,9 @@ def _without(
 JOURNAL: Final = Journal()
 """The decisions of this process."""
 
-MEASURES.collect("decisions", "counter", "Decisions of rules, by outcome and source.", JOURNAL.samples)
+MEASURES.collect(
+    "decisions", "counter", "Decisions of rules, by outcome and source.", JOURNAL.samples
+)
 MEASURES.collect(
     "requests",
     "counter",

@@ -146,7 +146,9 @@ class Family:
 
     def __init__(self, name: str, kind: Kind, text: str) -> None:
         if not _NAME.fullmatch(name):
-            raise OptionError(f"{name!r} is not the name of a metric; expected one like store_errors")
+            raise OptionError(
+                f"{name!r} is not the name of a metric; expected one like store_errors"
+            )
         self.name = name
         self.kind = kind
         self.help = text

@@ -1,8 +1,8 @@
-"""What is counted of one rule in shadow: by the hours of the wall clock, and in all.
+"""The statistics of one shadow rule, by hour and in all, and the merge of several processes.
 
-A request is one *case*: what the rule said, whether the request was admitted by the rules in force,
-and what the live rule said. Only the case of a request is counted while it is under way, in the
-present hour; the figures are made of that when somebody asks.
+A request is one *case*: the outcome of the rule, the decision of the enforcing rules, and the
+outcome of the live rule. A request only adds to the count of its case in the current hour; the
+figures are computed from the cases when they are read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HOURS: Final = 48
 DAY: Final = 24
-"""A day is so many whole hours, and what there is of the present one."""
+"""The whole hours of a day; the current hour comes on top."""
 HOUR_NS: Final = 3600 * SECOND
 KEYS: Final = 1024
 KEYS_OF_AN_HOUR: Final = 256
@@ -33,24 +33,24 @@ FIGURES: Final = (
     "denied_by_both",
     "live_not_asked",
 )
-"""What is counted. *requests* that the rule was asked about, and those that it *would_deny*; of
-these, *denied_anyway* were refused by the rules in force, so that nobody would have noticed.
+"""The figures: *requests* that the rule matches, and those that it *would_deny*; of these,
+*denied_anyway* were denied by the enforcing rules.
 
-Compared with the live rule: *newly_denied* it would have refused, and the live rule did not;
-*newly_allowed* the live rule refused, and this one would not have, be it that it is not for them;
-*denied_by_both* is what it says; *live_not_asked* are requests that the live rule is not for."""
+Compared with the live rule: *newly_denied* only this rule would deny; *newly_allowed* only the live
+rule denies, be it that this one does not match; *denied_by_both*; *live_not_asked* are requests
+that the live rule does not match."""
 SERIES: Final = FIGURES[:2]
-"""Of these the hours are told one by one."""
+"""The figures with a value for each hour."""
 COMPARED: Final = FIGURES[3:]
 
 ALONE, NOT_ASKED, PASSED, REFUSED = range(4)
-"""What the live rule said: there is nothing to compare with, it is not for the request, yes, no."""
+"""The outcome of the live rule: nothing to compare with, no match, allowed, denied."""
 ADMITTED: Final = 4
 ALLOWED: Final = 8
-"""A case is the sum of what the live rule said, of `ADMITTED` if the rules in force admitted the
-request, and of `ALLOWED` if the rule would have."""
+"""A case is the sum of the outcome of the live rule, of `ADMITTED` if the enforcing rules allowed
+the request, and of `ALLOWED` if this rule would."""
 PASSED_OVER: Final = 16
-"""The case of a request that the live rule refused and this one is not for."""
+"""The case of a request that the live rule denied and this one does not match."""
 
 _NO_KEYS: Final = Sketch(ALL, array("Q"))
 
@@ -75,8 +75,8 @@ _CASES: Final = tuple(
 """The cases that count for each figure."""
 
 
-class Tried(NamedTuple):
-    """A rule in shadow that is in force: *version* is otherwise when it, or its live rule, is."""
+class ShadowRule(NamedTuple):
+    """A shadow rule in force. Its *version* changes with the rule or its live rule."""
 
     rule_id: str
     candidate_of: str | None
@@ -84,19 +84,19 @@ class Tried(NamedTuple):
 
 
 class Hour(NamedTuple):
-    """What was counted in the hour of a *number*: its figures, and whom something was refused."""
+    """The figures of the hour *number*, and the keys that would be denied."""
 
     number: int
     figures: tuple[int, ...]
     keys: Sketch = _NO_KEYS
 
     def to_text(self) -> str:
-        """The same as a text, for JSON."""
+        """Return it as text, for JSON."""
         return _hour_text(self.number, self.figures, self.keys.to_text())
 
     @classmethod
     def from_text(cls, text: str) -> Hour:
-        """What `to_text` made a text of. Raises `ValueError`."""
+        """Read the text of `to_text`. Raises `ValueError`."""
         number, figures, keys = text.split(" ")
         return cls(int(number), tuple(map(int, figures.split(","))), Sketch.from_text(keys))
 
@@ -109,7 +109,7 @@ class _Past(NamedTuple):
 
     @property
     def bare(self) -> _Past:
-        """The same without keys."""
+        """Return it without keys."""
         if self.hour.keys is _NO_KEYS:
             return self
         hour = self.hour._replace(keys=_NO_KEYS)
@@ -120,27 +120,27 @@ def _hour_text(number: int, figures: Iterable[int], keys: str) -> str:
     return f"{number} {','.join(map(str, figures))} {keys}"
 
 
-class Trial:
-    """What is counted of *tried* since *since_ns*, when a policy of *revision* was in force.
+class ShadowStats:
+    """The statistics of *rule* since *since_ns*, under the policy of *revision*.
 
-    *began_ns* is that moment on a clock that never goes back; *is_anew* says that the rule was
-    there before, otherwise or for a while.
+    *began_ns* is that moment on the monotonic clock; *is_anew*: the rule was there before, in
+    another version or for a while.
     """
 
     def __init__(
         self,
-        tried: Tried,
+        rule: ShadowRule,
         revision: int,
         since_ns: int,
         *,
         began_ns: int = 0,
         is_anew: bool = False,
     ) -> None:
-        self.tried = tried
-        self.live = tried.candidate_of
+        self.rule = rule
+        self.live = rule.candidate_of
         self.revision = revision
         self._facts = {
-            **tried._asdict(),
+            **rule._asdict(),
             "since": since_ns / SECOND,
             "began_ns": began_ns,
             "is_anew": is_anew,
@@ -149,39 +149,39 @@ class Trial:
         self._keys = Distinct(KEYS)
         self._most_of_hour = KEYS_OF_AN_HOUR
         self._past: list[_Past] = []
-        self._told: dict[str, Any] | None = None
+        self._snapshot: dict[str, Any] | None = None
         self._begin(since_ns // HOUR_NS)
 
     def allot(self, keys: int, of_hour: int) -> None:
-        """Keep so many hashes of keys at the most: in all, and of each hour from now on."""
-        self._told = None
+        """Keep at most *keys* hashes in all, and *of_hour* of each hour from now on."""
+        self._snapshot = None
         self._keys.allot(keys)
         self._hour_keys.allot(of_hour)
         self._most_of_hour = of_hour
 
     def add(self, case: int, key: str | None, now_ns: int) -> None:
-        """A request was such a *case*; *key* is one that something would be refused to."""
+        """Count a request of this *case*; *key* is the one that would be denied."""
         if not self._begins_ns <= now_ns < self._ends_ns:
-            self._turn(now_ns // HOUR_NS)
-        self._told = None
+            self._go_to(now_ns // HOUR_NS)
+        self._snapshot = None
         self._cells[case] += 1
         if key is not None:
             self.add_key(key)
 
     def add_key(self, key: str) -> None:
-        """Something would be refused to *key*, beside what was added last."""
+        """Add another key that would be denied to the last request."""
         number = hash_of(key)
         self._keys.add(number)
         self._hour_keys.add(number)
 
-    def told(self, now_ns: int) -> dict[str, Any]:
-        """What was counted so far, as data for JSON; not to be changed."""
+    def snapshot(self, now_ns: int) -> dict[str, Any]:
+        """Return the statistics as data for JSON, not to be changed."""
         if not self._begins_ns <= now_ns < self._ends_ns:
-            self._turn(now_ns // HOUR_NS)
-        if self._told is None:
+            self._go_to(now_ns // HOUR_NS)
+        if self._snapshot is None:
             counted = _figures_of(self._cells)
             present = _sum(self._carried, counted)
-            self._told = {
+            self._snapshot = {
                 **self._facts,
                 "counts": _sum(self._before, counted),
                 "keys": self._keys.to_text(),
@@ -190,21 +190,21 @@ class Trial:
                     _hour_text(self._hour, present, self._hour_keys.to_text()),
                 ],
             }
-        return self._told
+        return self._snapshot
 
     def _begin(self, number: int) -> None:
         self._put_at(number)
         self._cells = [0] * (PASSED_OVER + 1)
-        self._carried = [0] * len(FIGURES)  # of hours that the clock has taken back
+        self._carried = [0] * len(FIGURES)  # from hours ahead of a clock that stepped back
         self._hour_keys = Distinct(self._most_of_hour)
 
     def _put_at(self, number: int) -> None:
-        self._told = None
+        self._snapshot = None
         self._hour = number
         self._begins_ns, self._ends_ns = number * HOUR_NS, (number + 1) * HOUR_NS
 
-    def _turn(self, number: int) -> None:
-        """Begin the hour of *number*, or go back to it."""
+    def _go_to(self, number: int) -> None:
+        """Begin the hour *number*, or go back to it."""
         if number < self._hour:
             self._go_back(number)
             return
@@ -222,12 +222,11 @@ class Trial:
         self._begin(number)
 
     def _go_back(self, number: int) -> None:
-        """The clock was put back: what was counted in hours that are yet to come is of this one,
-        so that nothing is lost, and nothing stays ahead of its time."""
+        """Add the counts of hours ahead to this one: the clock stepped back."""
         for one in self._past:
             if one.hour.number >= number:
                 self._carried = _sum(self._carried, one.hour.figures)
-                self._hour_keys.take_in(one.hour.keys)
+                self._hour_keys.merge(one.hour.keys)
         self._past = [one for one in self._past if one.hour.number < number]
         self._put_at(number)
 
@@ -240,21 +239,17 @@ def _sum(some: Sequence[int], others: Sequence[int]) -> list[int]:
     return [a + b for a, b in zip(some, others, strict=True)]
 
 
-# What several processes have counted of rules in shadow, as one. Nothing here reads a clock.
-
-
 Data = dict[str, Any]
 
 LATE_NS: Final = 15 * SECOND
-"""By how much snapshots of processes that run may differ."""
+"""How much older than the newest the snapshot of a running process may be."""
 
 
 def merged_candidates(snapshots: Iterable[Data], now: float) -> list[Data]:
-    """What *snapshots* of `Candidates` say together at *now* (seconds since the epoch), by rule.
+    """Merge *snapshots* of `Candidates`, in any order, at *now* (seconds since the epoch).
 
-    In whatever order they are; each must be there once. Where they know different versions of a
-    rule, that one counts which came in force last. Rules that only those know which are much older
-    than the others, of processes that are gone, are gone too.
+    Of several versions of a rule, the last one in force counts. A rule that is only in snapshots
+    much older than the others, of processes that are gone, is left out.
     """
     given = list(snapshots)
     newest_ns = max((one["seen_ns"] for one in given), default=0)
@@ -270,7 +265,7 @@ def merged_candidates(snapshots: Iterable[Data], now: float) -> list[Data]:
 
 
 def folded_candidates(snapshots: Iterable[Data]) -> Data:
-    """*snapshots* of processes that are gone as one, which says the same to `merged_candidates`."""
+    """Return one snapshot in place of *snapshots* of processes that are gone."""
     given = list(snapshots)
     return {
         "at": max((one["at"] for one in given), default=0.0),
@@ -280,26 +275,26 @@ def folded_candidates(snapshots: Iterable[Data]) -> Data:
 
 
 def _by_rule(snapshots: Iterable[Data]) -> dict[str, list[Data]]:
-    """What is told of each rule as it is now."""
+    """Return the data of each rule in its current version."""
     found: dict[str, list[tuple[int, Data]]] = {}
     for snapshot in snapshots:
         for rule in snapshot["rules"]:
             found.setdefault(rule["rule_id"], []).append((snapshot["seen_ns"], rule))
-    return {name: _of_one_version(told) for name, told in found.items()}
+    return {name: _of_last_version(seen) for name, seen in found.items()}
 
 
-def _of_one_version(told: Sequence[tuple[int, Data]]) -> list[Data]:
-    """Those of the version that came in force last; if it was there before, as after a rollback,
-    without those that had seen the last of it by then."""
-    _, newest = max(told, key=lambda one: (one[1]["began_ns"], one[1]["version"]))
-    same = [one for one in told if one[1]["version"] == newest["version"]]
+def _of_last_version(seen: Sequence[tuple[int, Data]]) -> list[Data]:
+    """Return the data of the version that came in force last; after a rollback, without data from
+    before it."""
+    _, newest = max(seen, key=lambda one: (one[1]["began_ns"], one[1]["version"]))
+    same = [one for one in seen if one[1]["version"] == newest["version"]]
     anew_ns = max((rule["began_ns"] for _, rule in same if rule["is_anew"]), default=0)
     return [rule for seen_ns, rule in same if seen_ns >= anew_ns - LATE_NS]
 
 
 def _merged(rules: Sequence[Data], hour: int) -> Data:
     hours = [Hour.from_text(text) for one in rules for text in one["hours"]]
-    # What is ahead of its time was counted before the clock was put back.
+    # Hours ahead were counted before the clock stepped back.
     hours = [one if one.number <= hour else one._replace(number=hour) for one in hours]
     day = [one for one in hours if one.number >= hour - DAY]
     name, candidate_of = rules[0]["rule_id"], rules[0]["candidate_of"]
@@ -322,15 +317,15 @@ def _merged(rules: Sequence[Data], hour: int) -> Data:
 
 
 def _figures(counts: Iterable[Sequence[int]], keys: Iterable[Sketch], *, is_compared: bool) -> Data:
-    told: Data = dict(zip(FIGURES, _sums(counts), strict=True))
+    figures: Data = dict(zip(FIGURES, _sums(counts), strict=True))
     if not is_compared:
-        told |= dict.fromkeys(COMPARED)
+        figures |= dict.fromkeys(COMPARED)
     sketch = joined(keys)
-    return {**told, "keys": sketch.count, "keys_exact": sketch.is_exact}
+    return {**figures, "keys": sketch.count, "keys_exact": sketch.is_exact}
 
 
 def _series(hours: Iterable[Hour], place: int, last: int) -> list[int]:
-    """One number for each hour, the oldest first; the *last* is the present one."""
+    """Return one number for each hour up to *last*, the current one."""
     series = [0] * HOURS
     for one in hours:
         behind = last - one.number

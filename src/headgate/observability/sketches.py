@@ -1,27 +1,30 @@
-"""Which keys are hot: a space-saving sketch whose counts fade.
+"""Sketches of keys: `HeavyHitters` for the hottest, `Distinct` for the number of different ones.
 
-Every key counts what was asked for, a unit less the longer ago it was: half of it after a
-half-life. At a steady rate of r units a second this sum settles at `r * half-life / ln 2`, which is
-how it is read as a rate; after one half-life of load it has come half of the way.
+`HeavyHitters` is a space-saving sketch with counts that decay by half in each half-life. At a
+steady rate of r units per second a count settles at `r * half-life / ln 2`, which gives the rate.
 
-No more than twice *capacity* keys are known. When there are as many, the lesser half is dropped and
-the largest count among them is the *floor*: no key that is not known can have more. So a key that
-comes in (again) may have been asked for as much before: its count is what is surely known, and the
-floor is its error. Like the counts, floor and errors fade.
+It holds at most twice *capacity* keys. When there are as many, the lesser half is dropped, and the
+largest count among them is the *floor*: no other key can have more. A key that comes (again) may
+have had that much before: its count is what is certain, the floor is its error. Floor and errors
+decay like counts.
 
 What this promises, with T the rate of all keys together and m the capacity:
 
 - a key's true rate is at least `per_second` and at most `per_second + error` (to about one percent,
-  as the fading goes in steps);
+  as counts decay in steps);
 - no error exceeds T / m, so a key with more than T / m of its own is always known;
-- sprayed keys raise errors, never rates: each of them is only as hot as it is.
+- sprayed keys raise errors, never rates.
 
-The second holds as for the classic sketch: all counts with their errors add up to no more than what
-was asked for, since those that come in between two droppings bring in as many floors as those that
-are dropped take out at least; and the better half has m counts of at least the floor.
+The second holds as for the classic sketch: counts and errors add up to no more than all units,
+since new keys between two drops bring in no more floors than dropped keys take out; and the larger
+half has m counts of at least the floor. Instead of decaying all counts, later units weigh more:
+`2 ** (age of the sketch / half-life)`. From time to time the weights start at 1 again.
 
-To fade all counts at once, later units weigh more instead: `2 ** (age of the sketch / half-life)`.
-From time to time the weights start at 1 again.
+`Distinct` keeps the hashes of keys below a *bound*, exactly while they are few. When they become
+more than *most*, the bound falls to the largest of them, which is dropped. So of n keys a share of
+`bound / 2**64` is kept, with an error of about `1 / sqrt(kept)`: 3 % for 1,024, 6 % for 256. Below
+the lesser bound, two sketches hold what one sketch of all their keys would: merging sketches of
+processes or hours counts no key twice.
 """
 
 from __future__ import annotations
@@ -46,23 +49,22 @@ if TYPE_CHECKING:
 
 DEFAULT_HALF_LIFE_NS: Final = SECOND
 LONGEST_KEY: Final = 200
-"""Characters of a key above which it is known by its beginning and a digest, so that long keys
-take no more memory than short ones."""
+"""Characters; a longer key is kept as its beginning and a digest, to bound the memory."""
 
 _STEPS: Final = 64
 """How often the weight changes in a half-life."""
 _LONGEST_ERA: Final = 64
 """Half-lives after which the weights start at 1 again."""
 _NEGLIGIBLE: Final = 1e-6
-"""A count, in units of now, that is forgotten when the weights start anew."""
+"""A count, in current units, that is dropped when the weights start again."""
 
 _Entry = list[float]
-"""What a key surely has, and its error: in weighted units."""
+"""The certain count of a key, and its error, in weighted units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heavy:
-    """A key that much is asked of: at least *per_second* units, at most *error* more."""
+    """A hot key with at least *per_second* units per second, and at most *error* more."""
 
     group: str
     key: str
@@ -71,7 +73,7 @@ class Heavy:
 
 
 class _Era:
-    """The counts between two times that the weights start at 1."""
+    """The counts since the weights started at 1."""
 
     __slots__ = ("began_ns", "entries", "floor", "next_ns", "per_second", "weight")
 
@@ -87,8 +89,7 @@ class _Era:
 class HeavyHitters:
     """The hottest keys, in bounded memory. Adding is O(1), amortised over *capacity* new keys.
 
-    Threads may share one without a lock. When two add at the same moment one amount may be lost,
-    and with it some of an estimate; nothing else can go wrong, and a fork leaves nothing locked.
+    Threads share one without a lock: when two add at the same moment, one amount may be lost.
     """
 
     def __init__(self, capacity: int = 1024, *, half_life_ns: int = DEFAULT_HALF_LIFE_NS) -> None:
@@ -101,12 +102,12 @@ class HeavyHitters:
         self._era: _Era | None = None
 
     def __len__(self) -> int:
-        """How many keys are known."""
+        """The number of keys that it holds."""
         era = self._era
         return 0 if era is None else len(era.entries)
 
     def add(self, group: str, key: str, amount: int, now_ns: int) -> float:
-        """Count *amount* for a key; the units per second that are surely asked of it."""
+        """Add *amount* to a key; return its certain rate in units per second."""
         era = self._era
         if era is None or now_ns >= era.next_ns:
             era = self._faded(now_ns)
@@ -120,7 +121,7 @@ class HeavyHitters:
         return count * era.per_second
 
     def per_second(self, group: str, key: str, now_ns: int) -> float:
-        """The units per second that are surely asked of a key."""
+        """Return the certain rate of a key in units per second."""
         era = self._faded(now_ns)
         if len(key) > LONGEST_KEY:
             key = _shortened(key)
@@ -128,7 +129,7 @@ class HeavyHitters:
         return 0.0 if entry is None else entry[0] * era.per_second
 
     def top(self, count: int, now_ns: int) -> list[Heavy]:
-        """The *count* hottest keys, the hottest first."""
+        """Return the *count* hottest keys, the hottest first."""
         era = self._faded(now_ns)
         rate = era.per_second
         found = nlargest(count, era.entries.copy().items(), key=lambda item: item[1][0])
@@ -150,7 +151,7 @@ class HeavyHitters:
         era.entries = dict(ranked[: self.capacity])
 
     def _faded(self, now_ns: int) -> _Era:
-        """The era of *now_ns* with the weight of that moment. Time that goes back stands still."""
+        """Return the era with the weight of *now_ns*. A clock that steps back changes nothing."""
         era = self._era
         if era is None:
             era = self._era = _Era(now_ns, {}, 0.0)
@@ -166,9 +167,9 @@ class HeavyHitters:
         return era
 
     def _renewed(self, era: _Era, now_ns: int, scale: float) -> _Era:
-        """A new era with what is left of the counts.
+        """Return a new era with the decayed counts.
 
-        The entries are new too: a thread that is still adding with an old weight does no harm.
+        The entries are new too: a thread that still adds with an old weight does no harm.
         """
         entries = {
             name: [sure * scale, error * scale]
@@ -183,34 +184,22 @@ def _shortened(key: str) -> str:
     return f"{key[:64]}...{digest}"
 
 
-# How many different keys there were: exactly while they are few, then to a few percent.
-#
-# Every key has a hash, a number below 2**64 that might as well be random. A sketch keeps all hashes
-# below a *bound*. At first there is none, and they are simply all of them. When they become more
-# than *most*, the bound is lowered to the largest of them, which is left out. So of n keys those
-# are kept that fall into a share `bound / 2**64` of all numbers, and n is about what is kept over
-# that share. The error is about `1 / sqrt(kept)`: 3 % for 1,024, 6 % for 256.
-#
-# What two sketches have both below the lesser bound is what one sketch of all their keys would have
-# there, so sketches of several processes or hours are joined without counting a key twice.
-
-
 ALL: Final = 2**64
-"""What hashes are below."""
+"""Above all hashes."""
 
 _PERSON: Final = b"headgate.keys"
 
 
 @lru_cache(maxsize=2048)
 def hash_of(key: str) -> int:
-    """The number that stands for *key*, the same in every process. Those of late are remembered:
-    who is refused comes again, and to look it up takes a tenth of the time."""
+    """Return the hash of *key*, the same in every process. Keys that are denied come again, and the
+    cache takes a tenth of the time."""
     text = key.encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8, person=_PERSON).digest(), "little")
 
 
 class Distinct:
-    """Takes hashes in, and keeps *most* of them at the most."""
+    """A set of at most *most* hashes, for the number of different keys."""
 
     __slots__ = ("_bound", "_heap", "_kept", "_most", "_text")
 
@@ -222,7 +211,7 @@ class Distinct:
         self._text: str | None = None
 
     def add(self, number: int) -> None:
-        """Take in a hash."""
+        """Add a hash."""
         if number >= self._bound or number in self._kept:
             return
         self._text = None
@@ -233,8 +222,8 @@ class Distinct:
         self._bound = -heappushpop(self._heap, -number)
         self._kept.remove(self._bound)
 
-    def take_in(self, sketch: Sketch) -> None:
-        """Take in all that *sketch* knows."""
+    def merge(self, sketch: Sketch) -> None:
+        """Add the hashes of *sketch*."""
         for number in sketch.hashes:
             self.add(number)
         if sketch.bound < self._bound:
@@ -244,7 +233,7 @@ class Distinct:
             self._text = None
 
     def allot(self, most: int) -> None:
-        """Keep *most* from now on. What was left out before is not known for that."""
+        """Keep at most *most* hashes from now on."""
         self._most = most
         while len(self._kept) > most:
             self._bound = -heappop(self._heap)
@@ -252,12 +241,11 @@ class Distinct:
             self._text = None
 
     def sketch(self) -> Sketch:
-        """What it knows."""
+        """Return its hashes."""
         return Sketch(self._bound, array("Q", sorted(self._kept)))
 
     def to_text(self) -> str:
-        """As `Sketch.to_text`, quickly: nothing is put in order, and nothing done if it knows
-        nothing new."""
+        """Return `Sketch.to_text` of unsorted hashes, cached while nothing is added."""
         if self._text is None:
             self._text = Sketch(self._bound, array("Q", self._kept)).to_text()
         return self._text
@@ -265,31 +253,31 @@ class Distinct:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """The hashes below *bound*, eight bytes each; in order, but for what comes from a text."""
+    """The hashes below *bound*, eight bytes each; sorted, unless they were read from text."""
 
     bound: int
     hashes: array[int]
 
     @property
     def is_exact(self) -> bool:
-        """Whether all keys are known."""
+        """True if no key was dropped."""
         return self.bound == ALL
 
     @property
     def count(self) -> int:
-        """How many keys there were, as far as is known."""
+        """The number of different keys, estimated if it is not exact."""
         kept = len(self.hashes)
         return kept if self.is_exact else round(kept * ALL / self.bound)
 
     def cut(self, most: int) -> Self:
-        """The same with *most* hashes at the most."""
+        """Return a copy with at most *most* hashes."""
         if len(self.hashes) <= most:
             return self
         least = sorted(self.hashes)
         return type(self)(least[most], array("Q", least[:most]))
 
     def to_text(self) -> str:
-        """The same as a text, for JSON."""
+        """Return it as text, for JSON."""
         plain = array("Q", self.hashes)
         if byteorder == "big":  # pragma: no cover - no machine of ours is
             plain.byteswap()
@@ -298,7 +286,7 @@ class Sketch:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """What `to_text` made a text of. Raises `ValueError`."""
+        """Read the text of `to_text`. Raises `ValueError`."""
         bound, _, rest = text.rpartition(":")
         hashes = array("Q")
         hashes.frombytes(b64decode(rest, validate=True))
@@ -308,7 +296,7 @@ class Sketch:
 
 
 def joined(sketches: Iterable[Sketch]) -> Sketch:
-    """One sketch of all keys of *sketches*, in whatever order, none counted twice."""
+    """Merge *sketches*, in any order; no key counts twice."""
     given = list(sketches)
     bound = min((one.bound for one in given), default=ALL)
     found = {number for one in given for number in one.hashes if number < bound}

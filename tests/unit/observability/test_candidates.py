@@ -10,8 +10,7 @@ import pytest
 from headgate.observability.candidates import (
     MOST,
     Candidates,
-    Heard,
-    Tried,
+    ShadowRule,
     merged_candidates,
 )
 from headgate.observability.shadow_stats import COMPARED, FIGURES
@@ -19,13 +18,13 @@ from headgate.units import SECOND
 
 HOUR = 3600
 START = 1000 * HOUR
-CANDIDATE = Tried("trial", "live", "1")
+CANDIDATE = ShadowRule("trial", "live", "1")
 
 
 class Bench:
     """Candidates that hear of requests, at a time of their own."""
 
-    def __init__(self, *tried: Tried, now: float = START) -> None:
+    def __init__(self, *tried: ShadowRule, now: float = START) -> None:
         self.now = now
         self.candidates = Candidates(lambda: int(self.now * SECOND), monotonic=lambda: 0)
         self.candidates.put_in_force(tried or (CANDIDATE,))
@@ -33,8 +32,8 @@ class Bench:
     def hear(self, live: bool | None, trial: bool | None, **more: Any) -> None:
         """A request that the live rule, and the trial, allowed or not, or were not for."""
         key, source = more.pop("key", "ip=1"), more.pop("source", "store")
-        heard = [] if live is None else [Heard("live", key, False, live, source)]
-        heard += [] if trial is None else [Heard("trial", key, True, trial, source)]
+        heard = [] if live is None else [("live", key, False, live, source)]
+        heard += [] if trial is None else [("trial", key, True, trial, source)]
         more.setdefault("admitted", live is not False)
         self.candidates.hear(heard, **more)
 
@@ -101,7 +100,7 @@ def test_a_live_rule_that_was_not_asked_again_has_let_it_pass() -> None:
 
 
 def test_a_rule_in_shadow_that_is_no_candidate_is_compared_with_none() -> None:
-    bench = Bench(Tried("trial", None, "1"))
+    bench = Bench(ShadowRule("trial", None, "1"))
     bench.hear(False, False)
     told = bench.told()
     assert (told["requests"], told["would_deny"], told["denied_anyway"]) == (1, 1, 1)
@@ -183,7 +182,7 @@ def test_a_clock_that_was_years_ahead_for_a_moment_counts_by_hours_again() -> No
 
 
 def test_what_has_not_changed_is_not_told_anew() -> None:
-    bench = Bench(CANDIDATE, Tried("other", None, "1"))
+    bench = Bench(CANDIDATE, ShadowRule("other", None, "1"))
     bench.hear(True, False)
     before = bench.candidates.snapshot()["rules"]
     bench.hear(True, True)
@@ -233,15 +232,15 @@ def test_a_rule_that_is_gone_is_not_told() -> None:
 def test_a_rule_that_nobody_announced_counts_from_its_first_request_on() -> None:
     bench = Bench()
     bench.now += 5
-    bench.candidates.hear([Heard("other", "k", True, False, "store")], admitted=True)
+    bench.candidates.hear([("other", "k", True, False, "store")], admitted=True)
     told = bench.told("other")
     assert (told["since"], told["would_deny"], told["candidate_of"]) == (START + 5, 1, None)
 
 
 def test_a_call_that_a_rule_speaks_to_twice_is_one_request_refused_if_it_is_once() -> None:
     bench = Bench()
-    said = [Heard("live", "a", False, False, "store"), Heard("live", "b", False, True, "store")]
-    said += [Heard("trial", key, True, key == "c", "store") for key in "abc"]
+    said = [("live", "a", False, False, "store"), ("live", "b", False, True, "store")]
+    said += [("trial", key, True, key == "c", "store") for key in "abc"]
     bench.candidates.hear(said, admitted=False)
     assert counts(bench.told()) == {
         "requests": 1,
@@ -253,10 +252,10 @@ def test_a_call_that_a_rule_speaks_to_twice_is_one_request_refused_if_it_is_once
 
 
 def test_no_more_rules_are_counted_than_is_said() -> None:
-    bench = Bench(*(Tried(f"r{n}", None, "1") for n in range(MOST + 5)))
+    bench = Bench(*(ShadowRule(f"r{n}", None, "1") for n in range(MOST + 5)))
     named = [one["rule_id"] for one in bench.candidates.snapshot()["rules"]]
     assert named == [f"r{n}" for n in range(MOST)]
-    bench.candidates.hear([Heard("more", "k", True, False, "store")], admitted=True)
+    bench.candidates.hear([("more", "k", True, False, "store")], admitted=True)
     assert len(bench.candidates.snapshot()["rules"]) == MOST
     bench.candidates.put_in_force([CANDIDATE])  # another policy: what came first goes first
     named = [one["rule_id"] for one in bench.candidates.snapshot()["rules"]]
@@ -264,17 +263,17 @@ def test_no_more_rules_are_counted_than_is_said() -> None:
 
 
 def test_candidates_are_counted_before_other_rules_in_shadow() -> None:
-    others = [Tried(f"r{n}", None, "1") for n in range(MOST)]
+    others = [ShadowRule(f"r{n}", None, "1") for n in range(MOST)]
     bench = Bench(*others, CANDIDATE)
     named = [one["rule_id"] for one in bench.candidates.snapshot()["rules"]]
     assert named == [*(f"r{n}" for n in range(MOST - 1)), "trial"]
 
 
 def test_a_snapshot_of_many_busy_rules_is_bounded_and_still_right() -> None:
-    bench = Bench(*(Tried(f"r{n}", None, "1") for n in range(40)))
+    bench = Bench(*(ShadowRule(f"r{n}", None, "1") for n in range(40)))
     for n in range(40):
         for key in range(700):
-            bench.candidates.hear([Heard(f"r{n}", f"{key}", True, False, "store")], admitted=True)
+            bench.candidates.hear([(f"r{n}", f"{key}", True, False, "store")], admitted=True)
     assert len(json.dumps(bench.candidates.snapshot())) < 500_000
     told = bench.told("r7")
     assert not told["keys_exact"]

@@ -101,7 +101,7 @@ def test_sketches_are_taken_in_and_fewer_kept(
     for number in numbers:
         distinct.add(number)
     assert in_order(Sketch.from_text(distinct.to_text())) == distinct.sketch()
-    distinct.take_in(sketch_of(others, 8))
+    distinct.merge(sketch_of(others, 8))
     assert distinct.sketch() == joined([sketch_of(numbers), sketch_of(others, 8)]).cut(16)
     distinct.allot(most)
     least = joined([sketch_of(numbers), sketch_of(others, 8)]).cut(most)

@@ -6,7 +6,7 @@ import itertools
 import json
 from typing import Any
 
-from headgate.observability.candidates import Candidates, Heard, Tried, merged_candidates
+from headgate.observability.candidates import Candidates, ShadowRule, merged_candidates
 from headgate.observability.shadow_stats import folded_candidates
 from headgate.units import SECOND
 
@@ -30,12 +30,12 @@ def snapshot(
         lambda: int((now[0] + ahead) * SECOND), monotonic=lambda: int(now[0] * SECOND)
     )
     if is_anew:
-        candidates.put_in_force([Tried("trial", "live", "another")])
-    candidates.put_in_force([Tried("trial", "live", version)])
+        candidates.put_in_force([ShadowRule("trial", "live", "another")])
+    candidates.put_in_force([ShadowRule("trial", "live", version)])
     for key in keys:
         said = [
-            Heard("live", f"user={key}", False, True, "store"),
-            Heard("trial", f"user={key}", True, False, "store"),
+            ("live", f"user={key}", False, True, "store"),
+            ("trial", f"user={key}", True, False, "store"),
         ]
         candidates.hear(said, admitted=True)
     now[0] = began if at is None else at
@@ -96,10 +96,10 @@ def test_nothing_makes_nothing() -> None:
 def test_the_last_day_of_a_worker_that_is_gone_ends_as_time_goes_by() -> None:
     now = [float(START)]
     candidates = Candidates(lambda: int(now[0] * SECOND), monotonic=lambda: int(now[0] * SECOND))
-    candidates.put_in_force([Tried("trial", "live", "1")])
+    candidates.put_in_force([ShadowRule("trial", "live", "1")])
     for hour in range(20):
         now[0] = START + hour * HOUR
-        said = [Heard("trial", f"user={hour}", True, False, "store")]
+        said = [("trial", f"user={hour}", True, False, "store")]
         candidates.hear(said, admitted=True)
     left, later = candidates.snapshot(), now[0] + 10 * HOUR
     [one] = merged_candidates([left, snapshot(range(0), began=later)], later)
