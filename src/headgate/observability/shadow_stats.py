@@ -7,10 +7,9 @@ figures are computed from the cases when they are read.
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.observability.sketches import ALL, Distinct, Sketch, hash_of, joined
+from headgate.observability.sketches import Distinct, hash_of
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -52,8 +51,6 @@ the request, and of `ALLOWED` if this rule would."""
 PASSED_OVER: Final = 16
 """The case of a request that the live rule denied and this one does not match."""
 
-_NO_KEYS: Final = Sketch(ALL, array("Q"))
-
 
 def _figures_of_case(case: int) -> set[str]:
     if case == PASSED_OVER:
@@ -88,32 +85,13 @@ class Hour(NamedTuple):
 
     number: int
     figures: tuple[int, ...]
-    keys: Sketch = _NO_KEYS
-
-    def to_text(self) -> str:
-        """Return it as text, for JSON."""
-        return _hour_text(self.number, self.figures, self.keys.to_text())
+    keys: Distinct
 
     @classmethod
     def from_text(cls, text: str) -> Hour:
-        """Read the text of `to_text`. Raises `ValueError`."""
+        """Read the text of `_hour_text`. Raises `ValueError`."""
         number, figures, keys = text.split(" ")
-        return cls(int(number), tuple(map(int, figures.split(","))), Sketch.from_text(keys))
-
-
-class _Past(NamedTuple):
-    """An hour that is over, and its text."""
-
-    hour: Hour
-    text: str
-
-    @property
-    def bare(self) -> _Past:
-        """Return it without keys."""
-        if self.hour.keys is _NO_KEYS:
-            return self
-        hour = self.hour._replace(keys=_NO_KEYS)
-        return _Past(hour, hour.to_text())
+        return cls(int(number), tuple(map(int, figures.split(","))), Distinct.from_text(keys))
 
 
 def _hour_text(number: int, figures: Iterable[int], keys: str) -> str:
@@ -148,7 +126,7 @@ class ShadowStats:
         self._before = [0] * len(FIGURES)
         self._keys = Distinct(KEYS)
         self._most_of_hour = KEYS_OF_AN_HOUR
-        self._past: list[_Past] = []
+        self._past: dict[int, str] = {}
         self._snapshot: dict[str, Any] | None = None
         self._begin(since_ns // HOUR_NS)
 
@@ -185,10 +163,7 @@ class ShadowStats:
                 **self._facts,
                 "counts": _sum(self._before, counted),
                 "keys": self._keys.to_text(),
-                "hours": [
-                    *[one.text for one in self._past],
-                    _hour_text(self._hour, present, self._hour_keys.to_text()),
-                ],
+                "hours": [*self._past.values(), self._hour_text(present)],
             }
         return self._snapshot
 
@@ -212,23 +187,24 @@ class ShadowStats:
         figures = _sum(self._carried, counted)
         self._before = _sum(self._before, counted)
         if any(figures):
-            hour = Hour(self._hour, tuple(figures), self._hour_keys.sketch())
-            self._past.append(_Past(hour, hour.to_text()))
-        self._past = [
-            one if one.hour.number >= number - DAY else one.bare
-            for one in self._past
-            if one.hour.number > number - HOURS
-        ]
+            self._past[self._hour] = self._hour_text(figures)
+        self._past = {
+            past: text if past >= number - DAY else text[: text.rindex(" ") + 1]  # no keys
+            for past, text in self._past.items()
+            if past > number - HOURS
+        }
         self._begin(number)
 
     def _go_back(self, number: int) -> None:
         """Add the counts of hours ahead to this one: the clock stepped back."""
-        for one in self._past:
-            if one.hour.number >= number:
-                self._carried = _sum(self._carried, one.hour.figures)
-                self._hour_keys.merge(one.hour.keys)
-        self._past = [one for one in self._past if one.hour.number < number]
+        for past in [past for past in self._past if past >= number]:
+            hour = Hour.from_text(self._past.pop(past))
+            self._carried = _sum(self._carried, hour.figures)
+            self._hour_keys.merge(hour.keys)
         self._put_at(number)
+
+    def _hour_text(self, figures: Iterable[int]) -> str:
+        return _hour_text(self._hour, figures, self._hour_keys.to_text())
 
 
 def _figures_of(cells: Sequence[int]) -> list[int]:
@@ -298,13 +274,13 @@ def _merged(rules: Sequence[Data], hour: int) -> Data:
     hours = [one if one.number <= hour else one._replace(number=hour) for one in hours]
     day = [one for one in hours if one.number >= hour - DAY]
     name, candidate_of = rules[0]["rule_id"], rules[0]["candidate_of"]
-    sketches = (Sketch.from_text(one["keys"]) for one in rules)
+    keys = (Distinct.from_text(one["keys"]) for one in rules)
     is_compared = candidate_of is not None
     return {
         "rule_id": name,
         "candidate_of": candidate_of,
         "since": min(one["since"] for one in rules),
-        **_figures((one["counts"] for one in rules), sketches, is_compared=is_compared),
+        **_figures((one["counts"] for one in rules), keys, is_compared=is_compared),
         "last_day": _figures(
             (one.figures for one in day), (one.keys for one in day), is_compared=is_compared
         ),
@@ -316,12 +292,14 @@ def _merged(rules: Sequence[Data], hour: int) -> Data:
     }
 
 
-def _figures(counts: Iterable[Sequence[int]], keys: Iterable[Sketch], *, is_compared: bool) -> Data:
+def _figures(
+    counts: Iterable[Sequence[int]], keys: Iterable[Distinct], *, is_compared: bool
+) -> Data:
     figures: Data = dict(zip(FIGURES, _sums(counts), strict=True))
     if not is_compared:
         figures |= dict.fromkeys(COMPARED)
-    sketch = joined(keys)
-    return {**figures, "keys": sketch.count, "keys_exact": sketch.is_exact}
+    merged = Distinct().merge(*keys)
+    return {**figures, "keys": merged.count, "keys_exact": merged.is_exact}
 
 
 def _series(hours: Iterable[Hour], place: int, last: int) -> list[int]:
@@ -339,23 +317,28 @@ def _folded(rules: Sequence[Data]) -> Data:
     for one in rules:
         for hour in map(Hour.from_text, one["hours"]):
             by_number.setdefault(hour.number, []).append(hour)
-    hours = [
-        Hour(
-            number,
-            tuple(_sums(one.figures for one in some)),
-            joined(one.keys for one in some).cut(KEYS_OF_AN_HOUR),
-        )
-        for number, some in sorted(by_number.items())
-    ]
+    last = max(by_number)
     return {
         **rules[0],
         "since": min(one["since"] for one in rules),
         "began_ns": max(one["began_ns"] for one in rules),
         "is_anew": any(one["is_anew"] for one in rules),
         "counts": _sums(one["counts"] for one in rules),
-        "keys": joined(Sketch.from_text(one["keys"]) for one in rules).cut(KEYS).to_text(),
-        "hours": [one.to_text() for one in hours if one.number > hours[-1].number - HOURS],
+        "keys": _merged_text((Distinct.from_text(one["keys"]) for one in rules), KEYS),
+        "hours": [
+            _hour_text(
+                number,
+                _sums(one.figures for one in some),
+                _merged_text((one.keys for one in some), KEYS_OF_AN_HOUR),
+            )
+            for number, some in sorted(by_number.items())
+            if number > last - HOURS
+        ],
     }
+
+
+def _merged_text(keys: Iterable[Distinct], most: int) -> str:
+    return Distinct(most).merge(*keys).to_text()
 
 
 def _sums(counts: Iterable[Sequence[int]]) -> list[int]:

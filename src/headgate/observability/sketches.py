@@ -35,8 +35,8 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from heapq import heappop, heappush, heappushpop, nlargest
-from sys import byteorder
+from heapq import nlargest
+from sys import byteorder, maxsize
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
@@ -199,64 +199,17 @@ def hash_of(key: str) -> int:
 
 
 class Distinct:
-    """A set of at most *most* hashes, for the number of different keys."""
+    """The number of different keys, by the hashes below *bound*, at most *most* of them."""
 
-    __slots__ = ("_bound", "_heap", "_kept", "_most", "_text")
+    __slots__ = ("_most", "_text", "bound", "hashes")
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._bound = ALL
-        self._kept: set[int] = set()
-        self._heap: list[int] = []  # negated: the largest is first
+    def __init__(
+        self, most: int = maxsize, *, bound: int = ALL, hashes: Iterable[int] = ()
+    ) -> None:
+        self.bound = bound
+        self.hashes = set(hashes)
         self._text: str | None = None
-
-    def add(self, number: int) -> None:
-        """Add a hash."""
-        if number >= self._bound or number in self._kept:
-            return
-        self._text = None
-        self._kept.add(number)
-        if len(self._kept) <= self._most:
-            heappush(self._heap, -number)
-            return
-        self._bound = -heappushpop(self._heap, -number)
-        self._kept.remove(self._bound)
-
-    def merge(self, sketch: Sketch) -> None:
-        """Add the hashes of *sketch*."""
-        for number in sketch.hashes:
-            self.add(number)
-        if sketch.bound < self._bound:
-            self._bound = sketch.bound
-            self._kept = {number for number in self._kept if number < self._bound}
-            self._heap = sorted(-number for number in self._kept)
-            self._text = None
-
-    def allot(self, most: int) -> None:
-        """Keep at most *most* hashes from now on."""
-        self._most = most
-        while len(self._kept) > most:
-            self._bound = -heappop(self._heap)
-            self._kept.remove(self._bound)
-            self._text = None
-
-    def sketch(self) -> Sketch:
-        """Return its hashes."""
-        return Sketch(self._bound, array("Q", sorted(self._kept)))
-
-    def to_text(self) -> str:
-        """Return `Sketch.to_text` of unsorted hashes, cached while nothing is added."""
-        if self._text is None:
-            self._text = Sketch(self._bound, array("Q", self._kept)).to_text()
-        return self._text
-
-
-@dataclass(frozen=True, slots=True)
-class Sketch:
-    """The hashes below *bound*, eight bytes each; sorted, unless they were read from text."""
-
-    bound: int
-    hashes: array[int]
+        self.allot(most)
 
     @property
     def is_exact(self) -> bool:
@@ -266,23 +219,43 @@ class Sketch:
     @property
     def count(self) -> int:
         """The number of different keys, estimated if it is not exact."""
-        kept = len(self.hashes)
-        return kept if self.is_exact else round(kept * ALL / self.bound)
+        return round(len(self.hashes) * (1 if self.is_exact else ALL / self.bound))
 
-    def cut(self, most: int) -> Self:
-        """Return a copy with at most *most* hashes."""
-        if len(self.hashes) <= most:
-            return self
-        least = sorted(self.hashes)
-        return type(self)(least[most], array("Q", least[:most]))
+    def add(self, number: int) -> None:
+        """Add a hash."""
+        if number >= self.bound or number in self.hashes:
+            return
+        self._text = None
+        self.hashes.add(number)
+        if len(self.hashes) > self._most:
+            self.bound = max(self.hashes)
+            self.hashes.remove(self.bound)
+
+    def merge(self, *others: Distinct) -> Self:
+        """Add the hashes of *others*, in any order; no key counts twice."""
+        self.bound = bound = min(self.bound, *(other.bound for other in others), ALL)
+        merged = self.hashes.union(*(other.hashes for other in others))
+        self.hashes = {number for number in merged if number < bound}
+        self.allot(self._most)
+        return self
+
+    def allot(self, most: int) -> None:
+        """Keep at most *most* hashes from now on."""
+        self._text = None
+        self._most = most
+        if len(self.hashes) > most:
+            kept = sorted(self.hashes)
+            self.bound, self.hashes = kept[most], set(kept[:most])
 
     def to_text(self) -> str:
-        """Return it as text, for JSON."""
-        plain = array("Q", self.hashes)
-        if byteorder == "big":  # pragma: no cover - no machine of ours is
-            plain.byteswap()
-        text = b64encode(plain.tobytes()).decode("ascii")
-        return text if self.is_exact else f"{self.bound:x}:{text}"
+        """Return it as text, for JSON; cached while nothing is added."""
+        if self._text is None:
+            plain = array("Q", self.hashes)
+            if byteorder == "big":  # pragma: no cover - no machine of ours is
+                plain.byteswap()
+            text = b64encode(plain.tobytes()).decode("ascii")
+            self._text = text if self.is_exact else f"{self.bound:x}:{text}"
+        return self._text
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -292,12 +265,4 @@ class Sketch:
         hashes.frombytes(b64decode(rest, validate=True))
         if byteorder == "big":  # pragma: no cover - no machine of ours is
             hashes.byteswap()
-        return cls(int(bound, 16) if bound else ALL, hashes)
-
-
-def joined(sketches: Iterable[Sketch]) -> Sketch:
-    """Merge *sketches*, in any order; no key counts twice."""
-    given = list(sketches)
-    bound = min((one.bound for one in given), default=ALL)
-    found = {number for one in given for number in one.hashes if number < bound}
-    return Sketch(bound, array("Q", sorted(found)))
+        return cls(bound=int(bound, 16) if bound else ALL, hashes=hashes)
