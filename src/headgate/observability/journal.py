@@ -136,16 +136,14 @@ class Journal:
 
     def note(self, rule: str, outcome: Outcome, source: str, key: str) -> None:
         """Record the *outcome* of *rule* for a request of *key*; "" if it has none."""
-        cell = self.cells.get((rule, outcome, source))
-        if cell is None:
-            cell = self.cell(rule, outcome, source)
-        cell[0] += 1
+        (self.cells.get((rule, outcome, source)) or self.cell(rule, outcome, source))[0] += 1
         if not key:
             return
-        if outcome == "allowed" or outcome == "shadow_allowed":
-            self.admitted(rule, key)
-        else:
-            self.turned_away(rule, key)
+        if outcome in DENIALS:
+            self.refused.add(rule, key, 1, monotonic_ns())
+        self.until_sampled -= 1
+        if self.until_sampled <= 0:
+            self.sample(rule, key)
 
     def note_many(self, rule: str, outcome: Outcome, source: str, key: str, count: int) -> None:
         """Record *count* requests at once that another process decided."""
@@ -154,19 +152,13 @@ class Journal:
         self.cell(rule, outcome, source)[0] += count
         now_ns = monotonic_ns()
         self.busiest.add(rule, key, count, now_ns)
-        if outcome.endswith("denied"):
+        if outcome in DENIALS:
             self.refused.add(rule, key, count, now_ns)
 
     def time(self, took_ns: int, count: int = 1) -> None:
         """Record that each of *count* decisions took *took_ns*."""
         self.latency[bisect_left(BOUNDS_NS, took_ns)] += count
         self.latency_ns += took_ns * count
-
-    def admitted(self, rule: str, key: str) -> None:
-        """Record an allowed request of *key*, which may be sampled."""
-        self.until_sampled -= 1
-        if self.until_sampled <= 0:
-            self.sample(rule, key)
 
     def sample(self, rule: str, key: str) -> None:
         """Count a sampled request of *key* for the busiest keys."""
@@ -180,11 +172,6 @@ class Journal:
         self.busiest.add(rule, key, gap, now_ns)
         if is_denied:
             self.refused.add(rule, key, gap, now_ns)
-
-    def turned_away(self, rule: str, key: str) -> None:
-        """Record a denied request of *key*."""
-        self.refused.add(rule, key, 1, monotonic_ns())
-        self.admitted(rule, key)
 
     def listen(
         self, listener: Callable[[Decided], None], *, only_refusals: bool = False
