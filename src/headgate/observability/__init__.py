@@ -1,7 +1,8 @@
 """Metrics, decision records, the denial log, tracing and hot keys.
 
-Read `journal` first: every decision is recorded there. `metrics` has the counters and their text
-format (`metrics_text`, `asgi_metrics`), `denials` the log, `prometheus` and `otel` the exporters.
+Read `journal` first: every decision is recorded there. `metrics` has the counters
+and their text format (`metrics_text`, `asgi_metrics`), `denials` the log, `prometheus` and `otel`
+the exporters.
 """
 
 from headgate.observability.denials import log_denials, pseudonyms
