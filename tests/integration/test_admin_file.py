@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.control.editor import PolicyEditor, Wish
-from headgate.control.file_source import FileStorage
+from headgate.control.editor import EditRequest, PolicyEditor
+from headgate.control.file_source import FileSource
 from headgate.policy.loader import read_policy
 
 if TYPE_CHECKING:
@@ -21,22 +20,22 @@ if TYPE_CHECKING:
 
     from headgate.control.revision import Revision
 
-ADA = Wish(author="ada")
+ADA = EditRequest(author="ada")
 RULE = {"key_by": "ip", "limit": "5/minute"}
 EDITS = 6
 WRITER = """
 import asyncio, sys
-from headgate.control.editor import PolicyEditor, Wish
-from headgate.control.file_source import FileStorage
+from headgate.control.editor import PolicyEditor, EditRequest
+from headgate.control.file_source import FileSource
 
-async def main(path, name, times):
-    editor = PolicyEditor(FileStorage(path, may_be_missing=True))
+def main(path, name, times):
+    editor = PolicyEditor(FileSource(path, may_be_missing=True))
     for n in range(times):
         rule = {"key_by": "ip", "limit": f"{n + 1}/minute", "description": "x" * 2_000}
-        edited = await editor.put_rule(f"{name}-{n % 6}", rule, Wish(author=name))
+        edited = editor.put_rule(f"{name}-{n % 6}", rule, EditRequest(author=name))
         print(edited.revision.number, flush=True)
 
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
 """
 
 
@@ -70,7 +69,7 @@ class Writer:
 
 
 def newest(file: Path) -> Revision:
-    return asyncio.run(FileStorage(file).head())
+    return FileSource(file).head()
 
 
 def test_no_edit_of_several_processes_is_lost_and_each_version_is_there_once(
@@ -86,7 +85,7 @@ def test_no_edit_of_several_processes_is_lost_and_each_version_is_there_once(
     assert {rule["id"] for rule in found.document["rules"]} == expected
     assert sorted(found.versions.values()) == sorted(numbers)
     assert {rule.id for rule in read_policy(file.read_bytes()).rules} == expected
-    authors = [change.author for _, change in asyncio.run(FileStorage(file).history(most=100))]
+    authors = [change.author for _, change in FileSource(file).history(most=100)]
     assert {name: authors.count(name) for name in "abc"} == dict.fromkeys("abc", EDITS)
 
 
@@ -95,13 +94,10 @@ def test_no_edit_of_several_threads_is_lost(tmp_path: Path) -> None:
     numbers: list[int] = []
 
     def write(name: str) -> None:
-        async def main() -> None:
-            editor = PolicyEditor(FileStorage(file, may_be_missing=True))
-            for n in range(EDITS):
-                edited = await editor.put_rule(f"{name}-{n}", RULE, Wish(author=name))
-                numbers.append(edited.revision.number)
-
-        asyncio.run(main())
+        editor = PolicyEditor(FileSource(file, may_be_missing=True))
+        for n in range(EDITS):
+            edited = editor.put_rule(f"{name}-{n}", RULE, EditRequest(author=name))
+            numbers.append(edited.revision.number)
 
     threads = [threading.Thread(target=write, args=(name,)) for name in "abc"]
     for thread in threads:
@@ -127,7 +123,7 @@ def test_a_kill_leaves_the_old_or_the_new(tmp_path: Path, after: int) -> None:
     # What was told is there, and at most the one that was under way.
     assert found.number in (after, after + 1)
     assert found.change.author == "a"
-    edited = asyncio.run(PolicyEditor(FileStorage(file)).put_rule("next", RULE, ADA))
+    edited = PolicyEditor(FileSource(file)).put_rule("next", RULE, ADA)
     assert edited.revision.number == found.number + 1
     assert {path.name for path in tmp_path.iterdir()} == {"policy.yaml", "policy.yaml.history"}
     kept = json.loads((tmp_path / "policy.yaml.history" / f"{after}.json").read_text())
@@ -138,7 +134,7 @@ def test_the_text_before_a_change_can_be_had_again(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     text = "# why: ticket 7\nversion: 1\nrules:\n  - {id: a, key_by: ip, limit: 5/m}\n"
     file.write_text(text)
-    edited = asyncio.run(PolicyEditor(FileStorage(file)).put_rule("b", RULE, ADA))
+    edited = PolicyEditor(FileSource(file)).put_rule("b", RULE, ADA)
     assert edited.revision.number == 2
     kept = json.loads(Path(f"{file}.history", "1.json").read_text())
     assert kept["text"] == text

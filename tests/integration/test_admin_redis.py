@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from headgate.control.audit import AuditLog
-from headgate.control.editor import PolicyEditor, Wish
-from headgate.control.feed import PolicyFeed
+from headgate.control.editor import EditRequest, PolicyEditor
 from headgate.control.redis_counters import RedisCounters
-from headgate.control.storage import MemoryStorage
+from headgate.control.source import MemorySource
+from headgate.control.watcher import PolicyWatcher
 from headgate.engine.request import Request
 from headgate.errors import StoreError
 from headgate.policy.model import Policy
@@ -57,12 +57,12 @@ class Trial:
     def __init__(self, url: str, namespace: str) -> None:
         self.engine = AsyncRuleEngine(Policy(), store=url, namespace=namespace)
         self.live = RedisCounters(url, namespace=namespace)
-        storage = MemoryStorage()
+        storage = MemorySource()
         self.editor = PolicyEditor(storage)
-        self.feed = PolicyFeed(storage, self.engine.replace)
+        self.watcher = PolicyWatcher(storage, self.engine.replace)
         core = Core(rules=self.engine, clock=time.time_ns, secret=b"", namespace=namespace)
         token = Token.of("ada", "write", SECRET)
-        app = AdminApp(core, self.editor, self.feed, [token], AuditLog(), live=self.live)
+        app = AdminApp(core, self.editor, self.watcher, [token], AuditLog(), live=self.live)
         self.client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app),
             base_url="http://headgate/admin/v1",
@@ -82,13 +82,13 @@ class Trial:
 def tried(url: str, namespace: str, body: Callable[[Trial], Awaitable[None]]) -> None:
     async def main() -> None:
         trial = Trial(url, namespace)
-        await trial.editor.replace({"version": 1, "rules": RULES}, Wish(author="ada"))
-        await trial.feed.start()
+        trial.editor.replace({"version": 1, "rules": RULES}, EditRequest(author="ada"))
+        trial.watcher.start()
         try:
             await body(trial)
         finally:
             await trial.client.aclose()
-            await trial.feed.aclose()
+            trial.watcher.stop()
             await trial.engine.aclose()
 
     asyncio.run(main())

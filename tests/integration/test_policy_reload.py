@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.control import AsyncPolicyWatcher, PolicyFiles, PolicyWatcher
+from headgate.control import PolicyFiles, PolicyWatcher
 from headgate.engine.request import Request
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from tests.support.servers import RedisServer, is_installed, wait_until
@@ -285,7 +285,7 @@ def test_an_event_loop_goes_on_while_files_are_read(tmp_path: Path) -> None:
 
     async def main() -> list[int]:
         engine = AsyncRuleEngine(loaded.policy)
-        watcher = AsyncPolicyWatcher(files, engine.replace, interval=INTERVAL, in_force=loaded)
+        watcher = PolicyWatcher(files, engine.replace, interval=INTERVAL, in_force=loaded)
         seen: list[int] = []
         async with watcher, asyncio.timeout(60):
             assert left(await engine.check(PAGES)) == 9

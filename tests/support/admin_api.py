@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from headgate.control.audit import AuditError, AuditEvent, AuditLog
-from headgate.control.editor import PolicyEditor, Wish
-from headgate.control.feed import PolicyFeed
-from headgate.control.storage import MemoryStorage
+from headgate.control.editor import EditRequest, PolicyEditor
+from headgate.control.source import MemorySource
+from headgate.control.watcher import PolicyWatcher
 from headgate.engine.request import Request
 from headgate.policy.identity.parts import hashed_key
 from headgate.policy.model import Policy
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from headgate.control.live_counters import LiveCounters
-    from headgate.control.storage import PolicyStorage
+    from headgate.control.source import PolicySource
     from headgate.service.core import ShowKey
     from headgate.stores.base import Store
 
@@ -59,7 +59,7 @@ class Desk:
     tokens: tuple[Token, ...] = TOKENS
     certificates: tuple[Certificate, ...] = ()
     live: LiveCounters | None = None
-    storage: PolicyStorage = field(default_factory=MemoryStorage)
+    storage: PolicySource = field(default_factory=MemorySource)
     clock: ManualClock = field(default_factory=ManualClock)
     audit: FailingAudit = field(default_factory=FailingAudit)
     token: str | None = WRITER
@@ -69,15 +69,17 @@ class Desk:
     async def begin(self) -> None:
         clock = self.clock if isinstance(self.store, str) else None
         self.engine = AsyncRuleEngine(Policy(), store=self.store, clock=clock)
-        self.editor = PolicyEditor(self.storage, clock=self.clock)
-        await self.editor.replace({"version": 1, "rules": RULES}, Wish(author="eve"))
-        self.feed = PolicyFeed(self.storage, self.engine.replace, clock=self.clock)
-        await self.feed.start()
+        self.editor = PolicyEditor(
+            self.storage, clock=self.clock, enforced=lambda: self.watcher.state.revision
+        )
+        self.watcher = PolicyWatcher(self.storage, self.engine.replace, clock=self.clock)
+        self.editor.replace({"version": 1, "rules": RULES}, EditRequest(author="eve"))
+        self.watcher.start()
         core = Core(rules=self.engine, clock=self.clock, secret=b"x", show_key=self.show_key)
         self.app = AdminApp(
             core,
             self.editor,
-            self.feed,
+            self.watcher,
             self.tokens,
             self.audit,
             live=self.live,
@@ -88,7 +90,7 @@ class Desk:
 
     async def end(self) -> None:
         await self.client.aclose()
-        await self.feed.aclose()
+        self.watcher.stop()
         await self.engine.aclose()
 
     async def call(self, line: str, body: Any = None, **headers: str) -> httpx.Response:
@@ -116,7 +118,7 @@ class Desk:
         return answer.status_code, answer.text
 
     async def is_unchanged(self) -> bool:
-        return (await self.storage.head()).number == 1
+        return self.storage.head().number == 1
 
     async def hits(self, times: int = 1, *, path: str = "/login", **headers: str) -> list[bool]:
         lines = tuple((name.replace("_", "-"), value) for name, value in headers.items())

@@ -1,69 +1,79 @@
-"""A node that watches a policy in etcd and writes down what it is given."""
+"""A node that watches a policy in etcd and records what it reads."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
 
-from headgate.control.revision import Revision, StorageError
-from tests.support.policy_storage_contract import soon
+from headgate.control.revision import Revision, SourceError
 
 if TYPE_CHECKING:
-    from headgate.control.etcd import EtcdStorage
+    from headgate.control.etcd import EtcdSource
+
+SOON = 10.0
+"""Seconds after which a test gives up."""
 
 
 class Watcher:
-    """What a watch gives, collected; begun again after `StorageError`, as a node would."""
+    """The revisions of *source* from now on; goes on after `SourceError`, as a node would.
 
-    def __init__(self, storage: EtcdStorage, after: int = 0) -> None:
+    Use a source that nothing else reads.
+    """
+
+    def __init__(self, source: EtcdSource) -> None:
         self.given: list[Revision] = []
-        self.losses: list[StorageError] = []
-        self._storage, self._after = storage, after
-        self._news = asyncio.Condition()
-        self._task = asyncio.ensure_future(self._run())
+        self.losses: list[SourceError] = []
+        self._source = source
+        self._news = threading.Condition()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    async def _run(self) -> None:
-        while True:
+    def _run(self) -> None:
+        while not self._is_over:
             try:
-                async for one in self._storage.watch(self._after):
-                    self.given.append(one)
-                    self._after = one.number
-                    await self._tell()
-            except StorageError as error:
+                newest = self._source.head()
+                if newest != (self.given[-1] if self.given else Revision(0)):
+                    self.given.append(newest)
+                    self._tell()
+                if not self._is_over:
+                    self._source.wait(newest, 60)
+            except SourceError as error:
                 self.losses.append(error)
-                await self._tell()
-                await asyncio.sleep(0.05)
+                self._tell()
+                time.sleep(0.05)
 
-    async def _tell(self) -> None:
-        async with self._news:
+    def _tell(self) -> None:
+        with self._news:
             self._news.notify_all()
 
-    async def until(self, condition: Any) -> None:
-        async def wait() -> None:
-            async with self._news:
-                await self._news.wait_for(lambda: condition(self))
+    def until(self, condition: Any) -> None:
+        with self._news:
+            assert self._news.wait_for(lambda: condition(self), SOON), (self.given, self.losses)
 
-        await soon(wait())
+    def reaches(self, number: int) -> None:
+        """Wait until the newest that was read is *number*."""
+        self.until(lambda self: self.given and self.given[-1].number == number)
 
-    async def reaches(self, number: int) -> None:
-        """Wait until the newest that was given is *number*."""
-        await self.until(lambda self: self.given and self.given[-1].number == number)
-
-    async def __aenter__(self) -> Watcher:
+    def __enter__(self) -> Self:
+        self._thread.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        self._source.wake()
+        self._thread.join(SOON)
+        assert not self._thread.is_alive()
 
 
-async def committed(storage: EtcdStorage, wanted: Revision) -> None:
+def committed(source: EtcdSource, wanted: Revision) -> None:
     """Commit *wanted*, and wait for the server if need be."""
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                await storage.commit(wanted)
-            except StorageError:
-                await asyncio.sleep(0.05)
-            else:
-                return
+    deadline = time.monotonic() + SOON
+    while True:
+        try:
+            source.commit(wanted)
+        except SourceError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        else:
+            return

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
-from headgate.control.editor import PolicyEditor, Wish
-from headgate.control.storage import MemoryStorage
+from headgate.control.editor import EditRequest, PolicyEditor
+from headgate.control.source import MemorySource
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 RULE: dict[str, Any] = {"key_by": "ip", "limit": "5/minute"}
-ADA = Wish(author="ada", note="ticket 7")
+ADA = EditRequest(author="ada", note="ticket 7")
 
 
-def wish(*versions: int) -> Wish:
-    return Wish(author="ada", versions=frozenset(versions))
+def wish(*versions: int) -> EditRequest:
+    return EditRequest(author="ada", versions=frozenset(versions))
 
 
 class Trial:
@@ -25,23 +24,23 @@ class Trial:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.storage = MemoryStorage()
+        self.storage = MemorySource()
         self.editor = PolicyEditor(self.storage, clock=self.clock)
 
-    async def begin(self) -> Trial:
-        await self.editor.put_rule("login", RULE, ADA)
-        await self.editor.put_rule("api", {**RULE, "mode": "shadow"}, ADA)
+    def begin(self) -> Trial:
+        self.editor.put_rule("login", RULE, ADA)
+        self.editor.put_rule("api", {**RULE, "mode": "shadow"}, ADA)
         return self
 
-    async def ids(self) -> list[str]:
-        return [rule["id"] for rule in (await self.editor.head()).document["rules"]]
+    def ids(self) -> list[str]:
+        return [rule["id"] for rule in (self.editor.head()).document["rules"]]
 
-    async def is_unchanged(self) -> bool:
-        return (await self.editor.head()).number == 2
+    def is_unchanged(self) -> bool:
+        return (self.editor.head()).number == 2
 
 
 def tried(body: Callable[[Trial], Any]) -> None:
-    async def main() -> None:
-        await body(await Trial().begin())
+    def main() -> None:
+        body(Trial().begin())
 
-    asyncio.run(main())
+    main()

@@ -143,7 +143,7 @@ def _terms(values: Mapping[str, Any]) -> Terms:
     from headgate.cli.up_settings import service_terms
     from headgate.config.gateway import NAMES, GatewaySettings
     from headgate.gateway.processes.options import Terms
-    from headgate.service.sources import is_etcd, kept_policy, open_storage
+    from headgate.service.sources import is_etcd, kept_policy, open_source
 
     service = _service(values)
     token = None if service.has_admin else secrets.token_urlsafe(_TOKEN_BYTES)
@@ -153,7 +153,7 @@ def _terms(values: Mapping[str, Any]) -> Terms:
         gateway=GatewaySettings(**{name: values[name] for name in NAMES}),
         service=service_terms(service),
         rules=values["rules"],
-        open_storage=lambda place: open_storage(place, read_only=True),
+        open_source=lambda place: open_source(place, read_only=True),
         may_come_later=is_etcd(values["rules"] or ""),
         keep=kept_policy(service),
         made_token=token,

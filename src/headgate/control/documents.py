@@ -10,6 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.control.revision import Parsed
 from headgate.policy.loader import examine_policies, examine_policy_data, policy_to_data
 from headgate.policy.loader.diagnostics import Findings, Listing, Scalar, Table
 from headgate.policy.loader.documents import grow_text
@@ -29,19 +30,30 @@ _NUMBER: Final = re.compile(
 _LONGEST_NUMBER: Final = 100
 
 
-def document_of(texts: Sequence[tuple[str, bytes]]) -> Data:
-    """The document that *texts* (each with its place) are together.
+def parse_document(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
+    """Read *texts* (each with its place) as one policy: the document, and what it means.
 
-    Raises `PolicyError` with all that is wrong if they are no policy.
+    Raises `PolicyError` with all that is wrong.
     """
+    parsed = _parsed(texts)
+    for plain in (_as_written, _as_meant):
+        document = _merged(_grown(where, text, plain) for where, text in texts)
+        if examine_policy_data(document).policy == parsed.config:
+            return document, parsed
+    # A plain scalar such as 1.50, which is a name in one place and a number in another.
+    return policy_to_data(parsed.config), parsed
+
+
+def parse_policy(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
+    """Read *texts* as one policy, without a document: for sources that are not edited."""
+    return {}, _parsed(texts)
+
+
+def _parsed(texts: Sequence[tuple[str, bytes]]) -> Parsed:
     examined = examine_policies(texts)
     if examined.policy is None:
         raise PolicyError(examined.problems)
-    for plain in (_as_written, _as_meant):
-        document = _merged(_grown(where, text, plain) for where, text in texts)
-        if examine_policy_data(document).policy == examined.policy:
-            return document
-    return policy_to_data(examined.policy)  # a text such as 1.50, a name here and a number there
+    return Parsed(examined.policy, examined.problems)
 
 
 def text_of(document: Mapping[str, Any], *, is_yaml: bool) -> bytes:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.control.files import clear_leftovers, replace_file, sync_directory
 from headgate.control.revision import (
     Revision,
-    StorageError,
+    SourceError,
     UnknownRevisionError,
     revision_from_json,
 )
@@ -87,7 +87,7 @@ class FileHistory:
     def locked(self, *, to_write: bool) -> Iterator[None]:
         """Keep other processes and threads away. Without *to_write* and a directory: from nothing.
 
-        Raises `StorageError` if somebody else does not let go.
+        Raises `SourceError` if somebody else does not let go.
         """
         if to_write:
             self.directory.mkdir(mode=0o700, exist_ok=True)
@@ -112,7 +112,7 @@ class FileHistory:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     told = f"{self.directory / 'lock'} has been held for {PATIENCE:g} seconds"
-                    raise StorageError(f"{told} by another process") from error
+                    raise SourceError(f"{told} by another process") from error
             else:
                 return
             time.sleep(_GAP)
@@ -195,7 +195,7 @@ class FileHistory:
             return None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             LOG.warning("%s: not a revision, and left out: %s", path, error)
-        except StorageError as error:
+        except SourceError as error:
             LOG.warning("%s: left out: %s", path, error)
         return None
 

@@ -1,13 +1,13 @@
-"""A policy as it is kept: its text as data, a number that grows, and who changed what when.
+"""A policy as a source keeps it: its document, a number that grows, and who changed what when.
 
-    revision 12                      the number: one more with every change, of whatever
+    revision 12                      the number: one more with every change
     ├── document                     what was written: version, identity, rules, overrides
-    ├── versions: {login: 7, ...}    for each rule the number of the revision that last changed it
+    ├── versions: {login: 7, ...}    for each rule the revision that last changed it
     └── change                       who, when, what
 
 The document is what people wrote, not what was read from it: what is put is what is got. A rule's
-version is the revision that changed it last, so a rule that is deleted and made again never has an
-old version again.
+version is the revision that changed it last, so a rule that is deleted and created again never has
+an old version again.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ from headgate.errors import HeadgateError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headgate.policy.problems import Problem
+
 EMPTY: Final[Mapping[str, Any]] = MappingProxyType({"version": 1, "rules": []})
 """The document of a policy without rules."""
 
 
 class ControlError(HeadgateError):
-    """A change of the policy, or a look at it, that could not be made."""
+    """The policy could not be read or changed."""
 
 
 class ConflictError(ControlError):
-    """Somebody else has changed the policy meanwhile; nothing was changed."""
+    """Another change came first; nothing was changed."""
 
 
 class UnknownRevisionError(ControlError):
-    """A revision that is not there: not yet, or no longer."""
+    """A revision that does not exist, or is no longer kept."""
 
 
 class ReadOnlyError(ControlError):
-    """Rules that cannot be changed where they are kept."""
+    """The source does not accept changes."""
 
 
-class StorageError(ControlError):
-    """The place where the rules are kept could not be asked. Nobody knows whether a change that was
-    under way has been made; the next look will tell."""
+class SourceError(ControlError):
+    """The source cannot be reached or read. The outcome of a pending change is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +59,30 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Parsed:
+    """A configuration that was read and validated, with the warnings about it."""
+
+    config: Any
+    warnings: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Revision:
-    """The policy at one time. Number 0 is that nothing has been written yet."""
+    """The policy at one time. Number 0 means that nothing has been written yet.
+
+    *parsed* is the result of validating the document, where that was done already. *fingerprint*
+    identifies the content of files: equal on all machines that have the same files.
+    """
 
     number: int
     document: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     versions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     change: Change = Change("", 0, "nothing yet")
+    parsed: Parsed | None = field(default=None, compare=False, repr=False)
+    fingerprint: str | None = field(default=None, compare=False, repr=False)
 
     def to_json(self) -> bytes:
-        """This as bytes, for keeping; `revision_from_json` reads them."""
+        """Encode the revision for storage; `revision_from_json` decodes it."""
         return json.dumps(
             {
                 "number": self.number,
@@ -85,19 +100,19 @@ class Revision:
 
 
 def revision_from_json(text: bytes) -> Revision:
-    """The revision that was written as *text*. Raises `StorageError` if it is none.
+    """Decode a revision. Raises `SourceError` if *text* is none.
 
-    What a newer Headgate may have added beside the document is passed over: while a fleet is being
-    upgraded both follow the same revisions.
+    Members that a newer Headgate may have added are ignored: while a fleet is upgraded, both
+    versions read the same revisions.
     """
     try:
         data = json.loads(text)
-        told = data["change"]
-        change = Change(told["author"], told["time_ns"], told["what"], told.get("note", ""))
+        made = data["change"]
+        change = Change(made["author"], made["time_ns"], made["what"], made.get("note", ""))
         number, document, versions = data["number"], data["document"], data["versions"]
-        shapes = isinstance(document, dict) and isinstance(versions, dict)
-        if not shapes or not isinstance(number, int) or not isinstance(change.time_ns, int):
-            raise StorageError("what is kept as a revision is not of its shape")
+        is_sound = isinstance(document, dict) and isinstance(versions, dict)
+        if not is_sound or not isinstance(number, int) or not isinstance(change.time_ns, int):
+            raise SourceError("the stored revision has an unknown shape")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StorageError(f"what is kept is not a revision: {error}") from error
+        raise SourceError(f"the stored data is not a revision: {error}") from error
     return Revision(number, document, versions, change)

@@ -1,8 +1,11 @@
-"""Looking at the files of a policy again and again: in a thread, or as a task of an event loop.
+"""`PolicyWatcher`: keeps the newest configuration of a source in force, in a thread.
 
-Looking, not being told: the kernel's notices (inotify and its kin) need a package, say nothing on
-network file systems, and lose track of a file that is replaced, which is how files are changed. A
-few calls of `stat` every half second cost next to nothing, and see what is there however it came.
+    head ----> apply ----> wait ----> head ... the source fails ----> back off, and ask again
+
+The source's answer (`head`) is the truth, an older number included: it was restored from a backup
+then. `wait` only says when to ask. One answer is not believed: that there is nothing at all, after
+there was something. A source that was emptied by mistake must not lift every limit, so the last
+good policy stays in force until something is written; after a restart, it is the copy on disk.
 """
 
 from __future__ import annotations
@@ -11,340 +14,229 @@ import asyncio
 import logging
 import math
 import queue
+import random
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control.files import place_of
+from headgate.control.documents import parse_policy
+from headgate.control.file_source import FileSource, InvalidFileError
+from headgate.control.files import PolicyFiles, clear_leftovers, replace_file
+from headgate.control.revision import Parsed, Revision, SourceError, revision_from_json
 from headgate.errors import HeadgateError, OptionError
+from headgate.observability import MEASURES
+from headgate.policy.loader import RuleMemory, examine_policy_data
 from headgate.policy.problems import PolicyError, Problem
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
     from typing import Self
 
     from headgate.clock import Clock
-    from headgate.control.files import Loaded, PolicyFiles, Stamp
-    from headgate.policy.model import Policy
+    from headgate.control.file_source import Parse
+    from headgate.control.files import Loaded
+    from headgate.control.revision import Change
+    from headgate.control.source import PolicySource
+    from headgate.observability import Measures
 
-
-# How reloading stands, for metrics and for people.
+LOG: Final = logging.getLogger("headgate.control")
+FIRST_WAIT: Final = 0.1
+"""Seconds before the second attempt to reach a source; twice as long before each further one."""
+LONGEST_WAIT: Final = 5.0
+LONGEST_WATCH: Final = 60.0
+"""Seconds after which the source is asked even if it has announced no change."""
+_OLD: Final = 60.0
+"""Seconds after which an unfinished file of another process is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is in force, and what keeps the files from being so.
+    """The configuration in force, and what keeps a newer one out.
 
-    *revision*, *loaded_at_ns* (since the epoch) and *fingerprint* (of the content: equal on all
-    machines that have the same files) are of the policy in force, None before there is one.
-    *problems* is what is wrong with the files as they are now, None if they are in force.
-    *failures* counts the contents that could not be put in force. *warnings* are those about the
-    policy in force.
+    *revision*, *change*, *loaded_at_ns* (since the epoch) and *fingerprint* (of the content of
+    files) are of the configuration in force, None before there is one. *is_stale*: the source could
+    not be read at the last attempt, *trouble* says why. *problems* lists what is wrong with a newer
+    configuration, *refused* is its revision if it has one (0: the source is empty). *failures*
+    counts the configurations that could not be put in force. *warnings* are about the one in force.
     """
 
     revision: int | None = None
+    change: Change | None = None
     loaded_at_ns: int | None = None
     fingerprint: str | None = None
+    is_stale: bool = False
+    trouble: str | None = None
     problems: tuple[Problem, ...] | None = None
+    refused: int | None = None
     failures: int = 0
     warnings: tuple[Problem, ...] = ()
 
     @property
     def is_current(self) -> bool:
-        """Whether what the files say is in force."""
-        return self.problems is None and self.revision is not None
+        """True if the newest configuration is in force, as far as is known."""
+        return self.revision is not None and not self.is_stale and self.problems is None
 
     @property
     def loaded_at(self) -> float | None:
-        """When the policy in force was put there, in seconds since the epoch."""
+        """The time when the configuration in force was loaded, in seconds since the epoch."""
         return None if self.loaded_at_ns is None else self.loaded_at_ns / SECOND
 
-
-# Is there something new, is it whole, is it good: one look at the files at a time.
-#
-# A look costs a `stat` of each file. What that shows to be new is read when nothing has moved for a
-# moment, so that nobody takes half a file for a policy: half a YAML file is often a good one. The
-# content is compared with that of the policy in force, so that a touch changes nothing. What cannot
-# be put in force may still be on its way to the disk: it is told only if it is the same an interval
-# later. Until then, and after, the last good policy stays.
-
-
-MOMENT: Final = 0.1
-"""For how many seconds files must not have moved to be read; less if the interval is shorter.
-
-More than the step of any common file system's clock, so that a change after the reading is seen.
-"""
-
-PATIENCE: Final = 100
-"""How many moments are waited for files to come to rest: on some disks they never seem to."""
-
-_TRIES: Final = 5
+    @property
+    def not_ready(self) -> tuple[str, ...]:
+        """Reasons not to decide requests yet. A stale policy is better than none."""
+        if self.revision is not None:
+            return ()
+        if self.problems is not None and self.refused is not None:
+            return (f"no policy is in force: revision {self.refused} is invalid",)
+        return (f"no policy is in force: {self.trouble or 'none has been read yet'}",)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What the files are: in force already, or a *policy*, or no policy because of *problems*.
+class LastKnownGood:
+    """A copy of the last good revision in the file *path*, for a start while the source is down.
 
-    *fingerprint* is None if they could not be read.
+    It is replaced as a whole. Several processes may write it: the last one wins.
     """
 
-    fingerprint: str | None
-    policy: Policy | None = None
-    problems: tuple[Problem, ...] = ()
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-    @property
-    def is_bad(self) -> bool:
-        return any(problem.severity == "error" for problem in self.problems)
+    def read(self) -> Revision | None:
+        """Return the copy; None if there is none. Raises `SourceError`."""
+        clear_leftovers(self._path, age=_OLD)
+        try:
+            return revision_from_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SourceError(f"{self._path}: {error.strerror or error}") from error
+
+    def write(self, revision: Revision) -> None:
+        """Replace the copy by *revision*. Raises `SourceError`."""
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self._path, revision.to_json())
+        except OSError as error:
+            raise SourceError(f"{self._path}: {error.strerror or error}") from error
 
 
-class Reload:
-    """Brings what *files* say into force by *apply*. It never waits; safe among threads.
+class PolicyWatcher:
+    """Puts the newest configuration of *source* in force by *apply*, and every one after it.
 
-    *interval* is the time between looks in seconds. *in_force* is what was loaded already.
-    Only errors of Headgate's own are survived; whatever else *apply* raises is a mistake in it.
+    *source* is a `PolicySource`, or the `PolicyFiles` of an app. *apply* (`RuleEngine.replace`)
+    puts a configuration in force and returns its revision. *in_force* is what was loaded already
+    and is not applied again. *keep* is a file for the last good revision. *on_change* is called
+    with each new `State`. Both functions are called one at a time, in the thread of the watcher or
+    of the caller of `start`, `check_now` and `learn`. A `HeadgateError` of *apply* counts as an
+    invalid configuration; after any other error the thread logs it and tries again.
+
+    For `PolicyFiles`: *interval* is the time between two looks in seconds, *parse* reads the texts.
+    *what* labels the metrics. After a fork the child has no watcher until it starts one.
     """
 
     def __init__(
         self,
-        files: PolicyFiles,
-        apply: Callable[[Policy], int],
-        *,
-        interval: float,
-        in_force: Loaded | None,
-        on_change: Callable[[State], None] | None,
-        log: logging.Logger,
-        clock: Clock,
-    ) -> None:
-        self.interval = interval
-        self._files = files
-        self._apply = apply
-        self._on_change = on_change
-        self._log = log
-        self._clock = clock
-        self._lock = threading.RLock()  # a signal's handler may ask while the same thread does
-        self._known: Stamp | None = None
-        self._moving: Stamp | None = None
-        self._restless = 0
-        self._is_doubted = False
-        self._told: tuple[str | None, tuple[Problem, ...]] | None = None
-        self.state = State() if in_force is None else self._begun(in_force)
-
-    @property
-    def place(self) -> str:
-        return place_of(self._files.path)
-
-    def look(self) -> float:
-        """See whether something has changed, and act if it is time; seconds until the next look."""
-        with self._lock:
-            stamp = self._files.stamp()
-            if stamp == self._known:
-                return self.interval
-            return self._consider(stamp)
-
-    def check(self) -> State:
-        """Read the files now, whatever they look like, and act; the state after that."""
-        with self._lock:
-            for _ in range(_TRIES):
-                stamp = self._files.stamp()
-                found = self._read()
-                if self._files.stamp() == stamp:
-                    break
-            self._conclude(found)
-            self._known = None  # it may have been half a file: the next looks will tell
-            return self.state
-
-    def _consider(self, stamp: Stamp) -> float:
-        moment = min(MOMENT, self.interval)
-        if stamp != self._moving:
-            self._moving, self._is_doubted = stamp, False
-            self._restless += 1
-            if self._restless < PATIENCE:
-                return moment
-        is_patient = self._restless < PATIENCE
-        found = self._read()
-        if is_patient and self._files.stamp() != stamp:
-            return moment
-        if is_patient and found.is_bad and not self._is_doubted:
-            self._is_doubted = True
-            return self.interval
-        self._conclude(found)
-        self._restless = 0
-        # A file that could not be read may become readable without a change that shows.
-        self._known = None if found.fingerprint is None else stamp
-        return self.interval
-
-    def _read(self) -> _Found:
-        try:
-            texts = self._files.read()
-        except PolicyError as error:
-            return _Found(None, problems=error.problems)
-        if texts.fingerprint == self.state.fingerprint:
-            return _Found(texts.fingerprint)
-        examined = texts.examine()
-        return _Found(texts.fingerprint, examined.policy, examined.problems)
-
-    def _conclude(self, found: _Found) -> None:
-        if found.is_bad:
-            self._fail(found.fingerprint, found.problems)
-        elif found.policy is None:
-            self._resume()
-        else:
-            self._put_in_force(found, found.policy)
-
-    def _put_in_force(self, found: _Found, policy: Policy) -> None:
-        try:
-            revision = self._apply(policy)
-        except HeadgateError as error:
-            self._fail(found.fingerprint, self._problems_of(error))
-            return
-        again = "" if self.state.problems is None else "good again, "
-        told = "%s: %sthe policy is in force as revision %d; rules: %d"
-        self._log.info(told, self.place, again, revision, len(policy.rules))
-        self._warn(found.problems)
-        now, failures = self._clock(), self.state.failures
-        self._told = None
-        self._become(State(revision, now, found.fingerprint, None, failures, found.problems))
-
-    def _resume(self) -> None:
-        """The files are those in force; perhaps they were not for a while."""
-        if self.state.problems is None:
-            return
-        told = "%s: good again, and the same as before; revision %s stays in force"
-        self._log.info(told, self.place, self.state.revision)
-        self._told = None
-        self._become(replace(self.state, problems=None))
-
-    def _fail(self, fingerprint: str | None, problems: tuple[Problem, ...]) -> None:
-        """Say once what is wrong with this content; what is in force stays."""
-        if self._told == (fingerprint, problems):
-            return
-        self._told = (fingerprint, problems)
-        told = "%s: the policy cannot be put in force; in force stays %s\n%s"
-        self._log.warning(told, self.place, self._kept(), _lines(problems))
-        self._become(replace(self.state, problems=problems, failures=self.state.failures + 1))
-
-    def _kept(self) -> str:
-        revision = self.state.revision
-        return "nothing" if revision is None else f"revision {revision}"
-
-    def _warn(self, warnings: tuple[Problem, ...]) -> None:
-        if warnings:
-            told = "%s: the policy is in force, with warnings\n%s"
-            self._log.warning(told, self.place, _lines(warnings))
-
-    def _problems_of(self, error: HeadgateError) -> tuple[Problem, ...]:
-        if isinstance(error, PolicyError):
-            return error.problems
-        told = f"it was refused by what applies it: {str(error) or type(error).__name__}"
-        return (Problem("error", self.place, told),)
-
-    def _become(self, state: State) -> None:
-        self.state = state
-        if self._on_change is not None:
-            self._on_change(state)
-
-    def _begun(self, loaded: Loaded) -> State:
-        policy, warnings = loaded.policy, loaded.warnings
-        self._warn(warnings)
-        return State(policy.revision, self._clock(), loaded.fingerprint, warnings=warnings)
-
-
-def _lines(problems: Iterable[Problem]) -> str:
-    return "\n".join(str(problem) for problem in problems)
-
-
-LOG: Final = logging.getLogger("headgate.control")
-
-_Wish: TypeAlias = Literal["check", "stop"]
-
-
-class _Watching:
-    """What both watchers have in common."""
-
-    def __init__(
-        self,
-        files: PolicyFiles,
-        apply: Callable[[Policy], int],
+        source: PolicySource | PolicyFiles,
+        apply: Callable[[Any], int | None],
         *,
         interval: float = 0.5,
+        parse: Parse = parse_policy,
         in_force: Loaded | None = None,
+        keep: Path | None = None,
         on_change: Callable[[State], None] | None = None,
+        what: str = "rules",
+        longest_wait: float = LONGEST_WAIT,
+        longest_watch: float = LONGEST_WATCH,
         log: logging.Logger = LOG,
         clock: Clock = time.time_ns,
+        jitter: Callable[[], float] = random.random,
+        measures: Measures = MEASURES,
     ) -> None:
         if not (interval > 0 and math.isfinite(interval)):
             raise OptionError(f"interval: {interval!r} is not a number of seconds above 0")
+        self._has_numbers = not isinstance(source, PolicyFiles)
+        if isinstance(source, PolicyFiles):
+            source = FileSource(
+                source.path, read_only=True, has_history=False, parse=parse, interval=interval
+            )
+        self._source = source
+        self._apply = apply
+        self._last_known_good = None if keep is None else LastKnownGood(keep)
+        self._on_change = on_change
+        self._longest_wait, self._longest_watch = longest_wait, longest_watch
         self._log = log
-        self._turn = threading.RLock()
-        self._reload = Reload(
-            files,
-            apply,
-            interval=interval,
-            in_force=in_force,
-            on_change=on_change,
-            log=log,
-            clock=clock,
+        self._clock = clock
+        self._jitter = jitter
+        self._errors = measures.counter(
+            "policy_load_errors", "Policies that could not be put in force.", what=what
         )
+        self._lock = threading.RLock()
+        self._in_force: Revision | None = None
+        self._refused: Revision | None = None
+        self._thread: threading.Thread | None = None
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.memory = RuleMemory()
+        """Rules that were validated, for others who read the same ones."""
+        self.state = State()
+        if in_force is not None:
+            self._begin_with(in_force)
 
     @property
-    def state(self) -> State:
-        """How things stand; may be read at any time, from any thread."""
-        return self._reload.state
-
-
-class PolicyWatcher(_Watching):
-    """Keeps in force what *files* say, in a thread, while the program does something else.
-
-    *apply* puts a policy in force and says its revision (`RuleEngine.replace`). *in_force* is what
-    was loaded already, and is not applied again. *interval* is the time between looks in seconds.
-    *on_change* is called with each new `State`. Both are called one at a time, in the thread or in
-    that of `check_now`, and must not raise; but a `HeadgateError` of *apply* is told like a bad
-    file. After a fork the child has no watcher until it starts one.
-    """
-
-    _thread: threading.Thread | None = None
-    _wishes: queue.SimpleQueue[_Wish]
+    def place(self) -> str:
+        """The location of the source."""
+        return self._source.place
 
     @property
     def is_watching(self) -> bool:
+        """True while the thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
-    def check_now(self) -> State:
-        """Read the files now, and put them in force if they are new and good; how things stand."""
-        return self._reload.check()
-
-    def check_soon(self) -> None:
-        """Have the thread do that at once. For signals (SIGHUP): it does nothing itself."""
-        if self.is_watching:
-            self._wishes.put("check")
-
     def start(self, *, is_checked: bool = False) -> None:
-        """Check now, then go on watching. Nothing if it is watching already.
+        """Put the newest configuration in force, or the copy on disk; then watch in a thread.
 
-        If it *is_checked* that what is in force is what the files say, or soon will be, nothing is
-        read here: the thread does it.
+        Returns after one attempt, with or without a configuration in force: see `state`. If it
+        *is_checked* that the source is in force, or soon will be, the thread reads it first. Does
+        nothing if the thread runs.
         """
-        with self._turn:
+        with self._lock:
             if self.is_watching:
                 return
             if not is_checked:
-                self.check_now()
-            self._wishes = queue.SimpleQueue()
-            self._thread = threading.Thread(target=self._watch, args=(self._wishes,), daemon=True)
-            self._thread.name = "headgate-policy-watcher"
-            self._thread.start()
+                self._check()
+            thread = threading.Thread(target=self._run, name="headgate-policy-watcher", daemon=True)
+            self._thread = thread
+        thread.start()
 
     def stop(self) -> None:
-        """Watch no longer; when it returns, the thread has ended. What is in force stays."""
-        with self._turn:
-            thread, self._thread = self._thread, None
-            if thread is None:
-                return
-            self._wishes.put("stop")
+        """Stop the thread and wait for its end. The configuration in force stays."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._wake()
         if thread is not threading.current_thread():
             thread.join()
+
+    def check_now(self) -> State:
+        """Read the source now, put a new configuration in force, and return the state."""
+        with self._lock:
+            self._refused = None
+            self._check()
+            return self.state
+
+    def check_soon(self) -> None:
+        """Have the thread read the source at once. Never blocks; safe in a signal handler."""
+        if self.is_watching:
+            self._wake()
+
+    def learn(self, revision: Revision) -> None:
+        """Put *revision*, which was just committed, in force now if it is newer."""
+        with self._lock:
+            newest = self._in_force
+            is_empty = self.state.refused == 0
+            if newest is None or revision.number > newest.number or is_empty:
+                self._take(revision)
 
     def __enter__(self) -> Self:
         self.start()
@@ -353,83 +245,241 @@ class PolicyWatcher(_Watching):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _watch(self, wishes: queue.SimpleQueue[_Wish]) -> None:
-        wait = 0.0
-        while True:
-            try:
-                wish = wishes.get(timeout=wait)
-            except queue.Empty:
-                wait = self._reload.look()
-                continue
-            if wish == "stop":
-                return
-            self._reload.check()
-
-
-class AsyncPolicyWatcher(_Watching):
-    """As `PolicyWatcher`, for an event loop, which it never holds up: a task that waits.
-
-    The files are read in a thread, and *apply* (`AsyncRuleEngine.replace`) and *on_change* are
-    called there too, one at a time: not in the thread of the loop.
-    """
-
-    _task: asyncio.Task[None] | None = None
-    _wishes: asyncio.Queue[_Wish]
-
-    @property
-    def is_watching(self) -> bool:
-        return self._task is not None and not self._task.done()
-
-    async def check_now(self) -> State:
-        """As `PolicyWatcher.check_now`."""
-        return await asyncio.to_thread(self._reload.check)
-
-    def check_soon(self) -> None:
-        """Have the task do that at once. To be called in the loop (`loop.add_signal_handler`)."""
-        if self.is_watching:
-            self._wishes.put_nowait("check")
-
-    async def start(self) -> None:
-        """Check now, then go on watching. Nothing if it is watching already."""
-        if not self.is_watching:
-            await self.check_now()
-        if self.is_watching:
-            return
-        self._wishes = asyncio.Queue()
-        self._task = asyncio.create_task(self._watch(self._wishes), name="headgate-policy-watcher")
-        self._task.add_done_callback(self._ended)
-
-    async def stop(self) -> None:
-        """Watch no longer; when it returns, the task has ended. What is in force stays."""
-        task, self._task = self._task, None
-        if task is None:
-            return
-        self._wishes.put_nowait("stop")
-        await asyncio.wait([task])
-
     async def __aenter__(self) -> Self:
-        await self.start()
+        await asyncio.to_thread(self.start)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+        await asyncio.to_thread(self.stop)
 
-    async def _watch(self, wishes: asyncio.Queue[_Wish]) -> None:
-        wait = 0.0
-        while True:
+    def _wake(self) -> None:
+        self._wakes.put(None)
+        self._source.wake()
+
+    def _is_stopped(self) -> bool:
+        return self._thread is not threading.current_thread()
+
+    def _run(self) -> None:
+        attempts: float = 0
+        while not self._is_stopped():
+            while not self._wakes.empty():
+                self._wakes.get()
             try:
-                async with asyncio.timeout(wait):
-                    wish = await wishes.get()
-            except TimeoutError:
-                wait = await asyncio.to_thread(self._reload.look)
+                newest = self._ask()
+                if not self._is_stopped():
+                    self._source.wait(newest, self._longest_watch)
+                attempts = 0
                 continue
-            if wish == "stop":
-                return
-            await asyncio.to_thread(self._reload.check)
+            except SourceError as error:
+                # An invalid file is being edited, as a rule: look again soon.
+                attempts = 1 if isinstance(error, InvalidFileError) else attempts + 1
+                self._lose(error)
+            except Exception as error:  # noqa: BLE001 - a mistake in *apply* must not end the watch
+                attempts = math.inf
+                self._fail(error)
+            self._back_off(attempts)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Tell of a task that died; a thread's death is told by the interpreter."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            told = "%s: no longer watched, because of a mistake in what applies it"
-            self._log.critical(told, self._reload.place, exc_info=error)
+    def _back_off(self, attempts: float) -> None:
+        """Wait longer from attempt to attempt, and not the same time on all nodes."""
+        longest = min(self._longest_wait, FIRST_WAIT * 2 ** min(attempts, 20))
+        try:
+            if not self._is_stopped():
+                self._wakes.get(timeout=longest * (0.5 + self._jitter() / 2))
+        except queue.Empty:
+            return
+
+    def _check(self) -> None:
+        try:
+            self._ask()
+        except SourceError as error:
+            self._lose(error)
+        if self._in_force is None:
+            self._use_last_known_good()
+
+    def _ask(self) -> Revision:
+        """Read the newest revision of the source, and put it in force if it is not."""
+        while True:
+            before = self._in_force
+            newest = self._source.head()
+            with self._lock:
+                if self._in_force is before:  # else `learn` was faster, and *newest* may be older
+                    self._judge(newest)
+                    return newest
+
+    def _judge(self, newest: Revision) -> None:
+        if self.state.is_stale:
+            self._log.info("%s: available again", self.place)
+        if self.state.is_stale or self.state.trouble is not None:
+            problems = None if self._refused is None else self.state.problems
+            self._become(replace(self.state, is_stale=False, trouble=None, problems=problems))
+        if self._is_in_force(newest):
+            self._in_force = newest
+            self._forget_refused()
+        elif newest.number == 0 and self._had_something():
+            self._report_empty()
+        else:
+            before = self._in_force
+            if before is not None and self._has_numbers and newest.number <= before.number:
+                message = "%s: went back from revision %d to %d"
+                self._log.warning(message, self.place, before.number, newest.number)
+            self._take(newest)
+
+    def _is_in_force(self, newest: Revision) -> bool:
+        known = self._in_force
+        if known is None:
+            return newest.fingerprint is not None and newest.fingerprint == self.state.fingerprint
+        return newest == known
+
+    def _had_something(self) -> bool:
+        """True if there was a policy, before the source was read or before this process began."""
+        if self._in_force is None:
+            self._use_last_known_good()
+        return self._in_force is not None and self._in_force.number > 0
+
+    def _report_empty(self) -> None:
+        kept = self.state.revision
+        message = f"the source is empty; revision {kept} stays in force until a policy is written"
+        problem = Problem("error", self.place, message)
+        if self.state.problems != (problem,):
+            self._log.error("%s: %s", self.place, message)
+            self._refuse_with((problem,), 0)
+
+    def _take(self, revision: Revision, *, is_kept: bool = False) -> None:
+        """Put *revision* in force, or report once that it is invalid. The caller has the lock."""
+        if revision == self._refused:
+            return
+        try:
+            parsed = revision.parsed or self._parsed(revision)
+            config = parsed.config
+            if self._has_numbers:
+                config = replace(config, revision=revision.number)
+            number = self._apply(config)
+        except HeadgateError as error:
+            self._refuse(revision, self._problems_of(error))
+            return
+        if number is None or self._has_numbers:
+            number = revision.number
+        self._took(revision, number, parsed, is_kept=is_kept)
+
+    def _parsed(self, revision: Revision) -> Parsed:
+        examined = examine_policy_data(revision.document, memory=self.memory)
+        if examined.policy is None:
+            raise PolicyError(examined.problems)
+        return Parsed(examined.policy, examined.problems)
+
+    def _took(self, revision: Revision, number: int, parsed: Parsed, *, is_kept: bool) -> None:
+        self._in_force = replace(revision, parsed=None)
+        if not is_kept:
+            self._refused = None
+        change = revision.change
+        made = f" ({change.what}, by {change.author})" if self._has_numbers else ""
+        self._log.info("%s: revision %d is in force%s", self.place, number, made)
+        self._warn(parsed.warnings)
+        self._become(
+            replace(
+                self.state,
+                revision=number,
+                change=change,
+                loaded_at_ns=self._clock(),
+                fingerprint=revision.fingerprint,
+                problems=None,
+                refused=None,
+                warnings=parsed.warnings,
+            )
+        )
+        if self._last_known_good is not None and not is_kept and revision.number > 0:
+            try:
+                self._last_known_good.write(revision)
+            except SourceError as error:
+                self._log.warning("no copy of revision %d was kept: %s", revision.number, error)
+
+    def _begin_with(self, loaded: Loaded) -> None:
+        revision, warnings = loaded.policy.revision, loaded.warnings
+        self._warn(warnings)
+        self.state = State(
+            revision=revision,
+            loaded_at_ns=self._clock(),
+            fingerprint=loaded.fingerprint,
+            warnings=warnings,
+        )
+
+    def _warn(self, warnings: tuple[Problem, ...]) -> None:
+        if warnings:
+            self._log.warning("%s: warnings\n%s", self.place, _lines(warnings))
+
+    def _refuse(self, revision: Revision, problems: tuple[Problem, ...]) -> None:
+        self._refused = revision
+        message = "%s: revision %d is invalid; %s\n%s"
+        self._log.error(message, self.place, revision.number, self._kept(), _lines(problems))
+        self._refuse_with(problems, revision.number)
+
+    def _refuse_with(self, problems: tuple[Problem, ...], number: int) -> None:
+        self._errors.add()
+        failures = self.state.failures + 1
+        self._become(replace(self.state, problems=problems, refused=number, failures=failures))
+
+    def _forget_refused(self) -> None:
+        """Record that the newest revision is in force; it may not have been for a while."""
+        self._refused = None
+        if self.state.problems is not None:
+            self._become(replace(self.state, problems=None, refused=None))
+
+    def _use_last_known_good(self) -> None:
+        """Begin with the copy on disk. The caller has the lock."""
+        if self._last_known_good is None:
+            return
+        try:
+            revision = self._last_known_good.read()
+        except SourceError as error:
+            self._log.warning("the copy of the last good policy cannot be used: %s", error)
+            return
+        if revision is None:
+            return
+        message = "%s: starting with revision %d, the last good one, from the copy on disk"
+        self._log.warning(message, self.place, revision.number)
+        before = self.state
+        self._take(revision, is_kept=True)
+        if before.problems is not None and self._in_force is not None:
+            # The newest is still invalid: only the revision in force has changed.
+            problems, refused = before.problems, before.refused
+            self._become(replace(self.state, problems=problems, refused=refused))
+
+    def _lose(self, error: SourceError) -> None:
+        """Report, once, that the source cannot be read."""
+        trouble = str(error)
+        with self._lock:
+            if self.state.trouble == trouble:
+                return
+            state = replace(self.state, is_stale=True, trouble=trouble)
+            if isinstance(error, InvalidFileError):
+                self._log.warning("%s: invalid; %s\n%s", self.place, self._kept(), trouble)
+                self._errors.add()
+                state = replace(state, problems=error.problems, failures=state.failures + 1)
+            else:
+                self._log.warning("%s: unavailable; %s: %s", self.place, self._kept(), trouble)
+            self._become(state)
+
+    def _fail(self, error: Exception) -> None:
+        self._log.critical("%s: the watcher failed", self.place, exc_info=error)
+        trouble = f"the watcher failed: {type(error).__name__}"
+        with self._lock:
+            self._become(replace(self.state, is_stale=True, trouble=trouble))
+
+    def _kept(self) -> str:
+        kept = self.state.revision
+        return "no policy is in force" if kept is None else f"revision {kept} stays in force"
+
+    def _problems_of(self, error: HeadgateError) -> tuple[Problem, ...]:
+        if isinstance(error, PolicyError):
+            return error.problems
+        message = f"cannot be applied: {str(error) or type(error).__name__}"
+        return (Problem("error", self.place, message),)
+
+    def _become(self, state: State) -> None:
+        self.state = state
+        if self._on_change is not None:
+            self._on_change(state)
+
+
+def _lines(problems: Iterable[Problem]) -> str:
+    return "\n".join(str(problem) for problem in problems)

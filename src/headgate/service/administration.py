@@ -14,9 +14,9 @@ from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from headgate.config.service import Settings
-    from headgate.control.feed import PolicyFeed
     from headgate.control.live_counters import LiveCounters
-    from headgate.control.storage import PolicyStorage
+    from headgate.control.source import PolicySource
+    from headgate.control.watcher import PolicyWatcher
     from headgate.service.core import Core
     from headgate.service.live import Live
 
@@ -27,20 +27,20 @@ FIRST_AUTHOR = "admin"
 def make_admin(
     core: Core,
     settings: Settings,
-    storage: PolicyStorage,
-    feed: PolicyFeed,
+    source: PolicySource,
+    watcher: PolicyWatcher,
     *,
     picture: Live | None = None,
 ) -> AdminApp:
-    """The admin API for the rules in *storage*; closed if nobody has a token or a certificate."""
+    """The admin API for the rules in *source*; closed if nobody has a token or a certificate."""
     path = settings.audit_file
     certificates = [
         Certificate(one.name, one.role, one.subject) for one in settings.admin_certificates
     ]
     return AdminApp(
         core,
-        PolicyEditor(storage, memory=feed.memory),
-        feed,
+        PolicyEditor(source, memory=watcher.memory, enforced=lambda: watcher.state.revision),
+        watcher,
         tokens_of(settings),
         AuditLog() if path is None else AuditFile(Path(path)),
         live=_live(core, settings),

@@ -1,12 +1,13 @@
 """All that a worker is made of, put together from the settings.
 
-storage -> feed ----> engine <---- store
-envoy files --> core <-- readiness
+source -> watcher ----> engine <---- store
+envoy config --> core <-- readiness
 core --> HTTP app (with the admin API), RLS, RLQS
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from contextlib import AsyncExitStack
@@ -15,7 +16,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from headgate.control.feed import PolicyFeed
+from headgate.control.files import PolicyFiles
+from headgate.control.watcher import PolicyWatcher
 from headgate.errors import StoreURLError
 from headgate.overload import AsyncPressureControl
 from headgate.policy.model import Policy
@@ -24,10 +26,9 @@ from headgate.responses import ResponseOptions
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.channel import Report
 from headgate.service.core import Core, key_hasher, key_shower
-from headgate.service.envoy_files import EnvoyFiles
 from headgate.service.live import Live, LiveOptions, ServiceMeasures
 from headgate.service.readiness import Readiness
-from headgate.service.sources import is_etcd, kept_policy, open_storage, shown_store
+from headgate.service.sources import envoy_parser, is_etcd, kept_policy, open_source, shown_store
 from headgate.stores.factory import open_store
 from headgate.stores.layers.replication import ReplicatedStore
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from headgate.config.service import Settings
     from headgate.config.service_values import RegionPeer
-    from headgate.control.storage import PolicyStorage
+    from headgate.control.source import PolicySource
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.envoy_config import EnvoyConfig
     from headgate.service.grpc.method import GrpcLimits, TlsFiles
@@ -178,6 +179,7 @@ class FleetPressure:
         self._rules = rules
         self._namespace = namespace
         self._control: AsyncPressureControl | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def factor(self) -> Fraction:
@@ -186,12 +188,24 @@ class FleetPressure:
 
     def start(self) -> None:
         """Listen from now on; to be called in the event loop."""
-        self._rules.in_force.subscribe(self._adopt)
+        self._loop = asyncio.get_running_loop()
+        self._rules.in_force.subscribe(self._follow)
 
     async def aclose(self) -> None:
         """Listen no longer."""
         if self._control is not None:
             await self._control.aclose()
+
+    def _follow(self, engine: CompiledPolicy) -> None:
+        """Adopt a new policy in the event loop: a watcher replaces policies in its own thread."""
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            self._adopt(engine)
+        elif self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._adopt, engine)
 
     def _adopt(self, engine: CompiledPolicy) -> None:
         pressure, scale = engine.policy.pressure, self._rules.in_force.scale
@@ -256,39 +270,38 @@ class Parts:
     core: Core
     readiness: Readiness
     pressure: FleetPressure
-    storage: PolicyStorage | None
-    feed: PolicyFeed | None
-    envoy: EnvoyFiles | None
+    source: PolicySource | None
+    watcher: PolicyWatcher | None
+    envoy: PolicyWatcher | None
     live: Live
     measures: ServiceMeasures
 
     async def start(self) -> None:
         """Have rules in force, or raise `PolicyError`; rules of etcd may come later."""
-        if self.feed is not None:
-            await self.feed.start()
-            state = self.feed.state
-            is_file = not is_etcd(self.settings.rules or "")
-            if is_file and state.revision is None and state.problems:
+        for watcher in (self.watcher, self.envoy):
+            if watcher is None:
+                continue
+            await asyncio.to_thread(watcher.start)
+            state = watcher.state
+            may_come_later = watcher is self.watcher and is_etcd(self.settings.rules or "")
+            if state.revision is None and state.problems and not may_come_later:
                 raise PolicyError(state.problems)
-        if self.envoy is not None:
-            await self.envoy.start()
         self.pressure.start()
         await self.readiness.start()
         self.live.start()
 
-    async def reread(self) -> None:
-        """Look at all files and storages again, now (SIGHUP)."""
-        if self.feed is not None:
-            self.feed.check_soon()
-        if self.envoy is not None:
-            await self.envoy.check()
+    def reread(self) -> None:
+        """Read all sources again, now (SIGHUP)."""
+        for watcher in (self.watcher, self.envoy):
+            if watcher is not None:
+                watcher.check_soon()
 
     def report(self) -> Report:
         """What is in force."""
         policy = self.core.rules.in_force.policy
         config = self.core.envoy
         return Report(
-            None if self.feed is None else self.feed.state.revision,
+            None if self.watcher is None else self.watcher.state.revision,
             len(policy.rules),
             0 if config is None else len(config.domains),
             self.core.not_ready(),
@@ -298,12 +311,11 @@ class Parts:
         """End everything, the store last."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.core.rules.aclose)
-            if self.storage is not None:
-                stack.push_async_callback(self.storage.aclose)
-            if self.feed is not None:
-                stack.push_async_callback(self.feed.aclose)
-            if self.envoy is not None:
-                stack.push_async_callback(self.envoy.aclose)
+            if self.source is not None:
+                stack.callback(self.source.close)
+            for watcher in (self.watcher, self.envoy):
+                if watcher is not None:
+                    stack.push_async_callback(asyncio.to_thread, watcher.stop)
             stack.push_async_callback(self.pressure.aclose)
             stack.push_async_callback(self.readiness.aclose)
             stack.push_async_callback(self.live.aclose)
@@ -326,23 +338,22 @@ def make_parts(settings: Settings, *, worker: int = 0, boards: Boards | None = N
         hash_key=key_hasher(settings),
         show_key=key_shower(settings),
     )
-    measures = ServiceMeasures(rules, began_ns=time.time_ns())
-    storage = feed = envoy = None
+    source = watcher = envoy = None
     if settings.rules is not None:
-        storage = open_storage(settings.rules, read_only=not settings.has_admin)
-        feed = PolicyFeed(
-            storage, rules.replace, keep=kept_policy(settings), on_change=measures.changed
-        )
+        source = open_source(settings.rules, read_only=not settings.has_admin)
+        watcher = PolicyWatcher(source, rules.replace, keep=kept_policy(settings))
     if settings.envoy_config is not None:
-        envoy = EnvoyFiles(
-            settings.envoy_config,
+        envoy = PolicyWatcher(
+            PolicyFiles(settings.envoy_config),
             lambda config: _put_in_force(core, config),
-            merge_domains=settings.envoy_merge_domains,
+            parse=envoy_parser(settings),
+            what="envoy_config",
         )
+    measures = ServiceMeasures(rules, began_ns=time.time_ns(), watcher=watcher, envoy=envoy)
     readiness = Readiness(
         rules.engine.store,
         namespace=settings.namespace,
-        missing_rules=lambda: _missing_rules(feed),
+        missing_rules=lambda: _missing_rules(watcher),
     )
     core.not_ready, core.trouble = readiness.reasons, readiness.trouble
     return Parts(
@@ -350,12 +361,12 @@ def make_parts(settings: Settings, *, worker: int = 0, boards: Boards | None = N
         core=core,
         readiness=readiness,
         pressure=FleetPressure(rules, namespace=settings.namespace),
-        storage=storage,
-        feed=feed,
+        source=source,
+        watcher=watcher,
         envoy=envoy,
         live=Live(
             core,
-            feed,
+            watcher,
             options=LiveOptions(store=shown_store(settings.store), worker=worker),
             boards=boards,
             store_trouble=readiness.store_trouble,
@@ -368,5 +379,5 @@ def _put_in_force(core: Core, config: EnvoyConfig) -> None:
     core.envoy = config
 
 
-def _missing_rules(feed: PolicyFeed | None) -> str | None:
-    return None if feed is None else "; ".join(feed.state.not_ready) or None
+def _missing_rules(watcher: PolicyWatcher | None) -> str | None:
+    return None if watcher is None else "; ".join(watcher.state.not_ready) or None

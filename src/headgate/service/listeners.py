@@ -128,9 +128,9 @@ def make_app(parts: Parts, calls: RateLimitCalls) -> App:
 
     others: dict[str, App] = {}
     paths: dict[str, Any] = {}
-    if parts.storage is not None and parts.feed is not None:
+    if parts.source is not None and parts.watcher is not None:
         others["/admin"] = make_admin(
-            parts.core, parts.settings, parts.storage, parts.feed, picture=parts.live
+            parts.core, parts.settings, parts.source, parts.watcher, picture=parts.live
         )
         paths = admin_paths(security=SECURITY_SCHEME)
     return HttpApp(

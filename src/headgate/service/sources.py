@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-from headgate.errors import OptionError
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headgate.config.service import Settings
-    from headgate.control.storage import PolicyStorage
+    from headgate.control.file_source import Parse
+    from headgate.control.source import PolicySource
 
 _ETCD: Final = ("etcd://", "etcds://")
 _KEPT: Final = "policy.json"
@@ -20,25 +21,19 @@ def is_etcd(place: str) -> bool:
     return place.lower().startswith(_ETCD)
 
 
-def open_storage(place: str, *, read_only: bool) -> PolicyStorage:
-    """Where the revisions of the rules at *place* are. Raises `OptionError`.
+def open_source(place: str, *, read_only: bool) -> PolicySource:
+    """Open the source of the rules at *place*. Raises `OptionError`.
 
-    With *read_only* nothing is written beside a file either: nobody can change rules over the
-    network, so there is no history to keep.
+    With *read_only* nothing is written beside a file either: no history is needed where rules
+    cannot be changed over the network.
     """
     if not is_etcd(place):
-        from headgate.control.file_source import FileStorage
+        from headgate.control.file_source import FileSource
 
-        return FileStorage(place, read_only=read_only)
-    try:
-        from headgate.control.etcd import EtcdStorage
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"grpc", "google"}:
-            raise
-        raise OptionError(
-            f"etcd needs the package {error.name!r}: pip install 'headgate[service]'"
-        ) from error
-    return EtcdStorage.open(place)
+        return FileSource(place, read_only=read_only)
+    from headgate.control.etcd import EtcdSource
+
+    return EtcdSource.open(place)
 
 
 def kept_policy(settings: Settings) -> Path | None:
@@ -53,13 +48,25 @@ def check_sources(settings: Settings) -> tuple[str, ...]:
     """
     told = []
     if settings.rules is not None and is_etcd(settings.rules):
-        storage = open_storage(settings.rules, read_only=True)
-        told.append(f"{storage.place}: not asked")
+        source = open_source(settings.rules, read_only=True)
+        told.append(f"{source.place}: not asked")
     elif settings.rules is not None:
         told.append(_checked_files(settings.rules))
     if settings.envoy_config is not None:
         told.append(_checked_envoy(settings.envoy_config, settings))
     return tuple(told)
+
+
+def envoy_parser(settings: Settings) -> Parse:
+    """Return the function that reads files of envoyproxy/ratelimit's configuration."""
+    from headgate.control.revision import Parsed
+    from headgate.policy.envoy_config import read_envoy_config
+
+    def parse(texts: Sequence[tuple[str, bytes]]) -> tuple[dict[str, Any], Parsed]:
+        config = read_envoy_config(texts, merge_domains=settings.envoy_merge_domains)
+        return {}, Parsed(config, config.warnings)
+
+    return parse
 
 
 def counted(count: int, what: str) -> str:
@@ -76,10 +83,10 @@ def _checked_files(place: str) -> str:
 
 
 def _checked_envoy(place: str, settings: Settings) -> str:
-    from headgate.service.envoy_files import EnvoyFiles
+    from headgate.control.files import PolicyFiles
 
-    files = EnvoyFiles(place, lambda _: None, merge_domains=settings.envoy_merge_domains)
-    config = files.read()
+    _, parsed = envoy_parser(settings)(PolicyFiles(place).read().parts)
+    config = parsed.config
     warnings = "".join(f"\n{warning}" for warning in config.warnings)
     return f"{place}: {counted(len(config.domains), 'domain')}{warnings}"
 

@@ -76,7 +76,6 @@ class Worker:
         self._is_alone = is_alone
         self._number, self._boards = number, boards
         self._stopping = asyncio.Event()
-        self._reading: set[asyncio.Task[None]] = set()
 
     def run(self) -> int:
         """Serve; the exit status. Raises `HeadgateError` if it cannot start."""
@@ -129,9 +128,7 @@ class Worker:
 
     def _reread(self, parts: Any) -> None:
         tell("SIGHUP: looking at the rules again")
-        task = asyncio.get_running_loop().create_task(parts.reread())
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
+        parts.reread()
 
 
 def tune_collector() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.control.editor import PolicyEditor, StaleVersionError, Wish
+from headgate.control.editor import EditRequest, PolicyEditor, StaleVersionError
 from headgate.control.edits import UnknownRuleError
-from headgate.control.file_source import FileStorage
+from headgate.control.file_source import FileSource
 from headgate.policy.loader import read_policy
 from headgate.policy.problems import PolicyError
 from tests.support.policy_editor import ADA, RULE, Trial, tried, wish
@@ -21,40 +20,40 @@ TRIED: dict[str, Any] = {"key_by": "ip", "limit": "3/minute"}
 CANDIDATE = {"id": "login-candidate", **TRIED, "mode": "shadow", "candidate_of": "login"}
 
 
-async def rules(trial: Trial) -> dict[str, Any]:
-    return {rule["id"]: rule for rule in (await trial.editor.head()).document["rules"]}
+def rules(trial: Trial) -> dict[str, Any]:
+    return {rule["id"]: rule for rule in (trial.editor.head()).document["rules"]}
 
 
 def test_a_candidate_is_put_in_shadow_after_its_rule() -> None:
-    async def body(trial: Trial) -> None:
-        edited = await trial.editor.put_candidate("login", TRIED, ADA)
-        assert await trial.ids() == ["login", "login-candidate", "api"]
-        assert (await rules(trial))["login-candidate"] == CANDIDATE
-        assert (await rules(trial))["login"] == {"id": "login", **RULE}
+    def body(trial: Trial) -> None:
+        edited = trial.editor.put_candidate("login", TRIED, ADA)
+        assert trial.ids() == ["login", "login-candidate", "api"]
+        assert (rules(trial))["login-candidate"] == CANDIDATE
+        assert (rules(trial))["login"] == {"id": "login", **RULE}
         assert edited.revision.number == 3
         assert edited.revision.change.what == "try a candidate of login"
-        again = await trial.editor.put_candidate("login", TRIED, ADA)
+        again = trial.editor.put_candidate("login", TRIED, ADA)
         assert not again.is_changed
 
     tried(body)
 
 
 def test_another_candidate_takes_the_place_of_the_first() -> None:
-    async def body(trial: Trial) -> None:
-        await trial.editor.put_candidate("login", TRIED, ADA)
-        await trial.editor.put_candidate("login", {**TRIED, "limit": "9/minute"}, ADA)
-        assert await trial.ids() == ["login", "login-candidate", "api"]
-        assert (await rules(trial))["login-candidate"]["limit"] == "9/minute"
+    def body(trial: Trial) -> None:
+        trial.editor.put_candidate("login", TRIED, ADA)
+        trial.editor.put_candidate("login", {**TRIED, "limit": "9/minute"}, ADA)
+        assert trial.ids() == ["login", "login-candidate", "api"]
+        assert (rules(trial))["login-candidate"]["limit"] == "9/minute"
 
     tried(body)
 
 
 def test_a_candidate_of_another_name_is_replaced_too() -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         own = {**TRIED, "mode": "shadow", "candidate_of": "login"}
-        await trial.editor.put_rule("mine", own, ADA)
-        await trial.editor.put_candidate("login", {**TRIED, "limit": "9/minute"}, ADA)
-        assert await trial.ids() == ["login", "login-candidate", "api"]
+        trial.editor.put_rule("mine", own, ADA)
+        trial.editor.put_candidate("login", {**TRIED, "limit": "9/minute"}, ADA)
+        assert trial.ids() == ["login", "login-candidate", "api"]
 
     tried(body)
 
@@ -63,64 +62,64 @@ def test_a_candidate_of_another_name_is_replaced_too() -> None:
     "field", [{"id": "login-candidate"}, {"mode": "shadow"}, {"candidate_of": "login"}]
 )
 def test_what_goes_without_saying_may_be_said(field: dict[str, str]) -> None:
-    async def body(trial: Trial) -> None:
-        await trial.editor.put_candidate("login", {**TRIED, **field}, ADA)
-        assert (await rules(trial))["login-candidate"] == CANDIDATE
+    def body(trial: Trial) -> None:
+        trial.editor.put_candidate("login", {**TRIED, **field}, ADA)
+        assert (rules(trial))["login-candidate"] == CANDIDATE
 
     tried(body)
 
 
 @pytest.mark.parametrize("field", [{"id": "x"}, {"mode": "enforce"}, {"candidate_of": "api"}])
 def test_what_only_the_rule_itself_says_is_refused(field: dict[str, str]) -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         with pytest.raises(PolicyError) as caught:
-            await trial.editor.put_candidate("login", {**TRIED, **field}, ADA)
+            trial.editor.put_candidate("login", {**TRIED, **field}, ADA)
         [problem] = caught.value.problems
         assert (problem.rule, problem.field) == ("login-candidate", next(iter(field)))
         assert problem.hint == "expected none"
-        assert await trial.is_unchanged()
+        assert trial.is_unchanged()
 
     tried(body)
 
 
 def test_a_candidate_needs_its_rule_and_an_id_that_is_free() -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         with pytest.raises(UnknownRuleError, match="there is no rule 'nobody'"):
-            await trial.editor.put_candidate("nobody", TRIED, ADA)
-        await trial.editor.put_rule("login-candidate", TRIED, ADA)
+            trial.editor.put_candidate("nobody", TRIED, ADA)
+        trial.editor.put_rule("login-candidate", TRIED, ADA)
         with pytest.raises(PolicyError, match="taken by a rule that is no candidate of 'login'"):
-            await trial.editor.put_candidate("login", TRIED, ADA)
+            trial.editor.put_candidate("login", TRIED, ADA)
 
     tried(body)
 
 
 def test_a_candidate_that_is_no_good_changes_nothing() -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         for wrong in ({}, {**TRIED, "limit": "x"}, {"key_by": "ip", "fair": {"slots": 3}}):
             with pytest.raises(PolicyError):
-                await trial.editor.put_candidate("login", wrong, ADA)
-        assert await trial.is_unchanged()
+                trial.editor.put_candidate("login", wrong, ADA)
+        assert trial.is_unchanged()
 
     tried(body)
 
 
 def test_a_candidate_has_no_candidate() -> None:
-    async def body(trial: Trial) -> None:
-        await trial.editor.put_candidate("login", TRIED, ADA)
+    def body(trial: Trial) -> None:
+        trial.editor.put_candidate("login", TRIED, ADA)
         with pytest.raises(PolicyError, match="is a candidate itself, of 'login'"):
-            await trial.editor.put_candidate("login-candidate", TRIED, ADA)
+            trial.editor.put_candidate("login-candidate", TRIED, ADA)
         with pytest.raises(UnknownRuleError, match="it is itself the candidate of 'login'"):
-            await trial.editor.adopt("login-candidate", ADA)
+            trial.editor.adopt("login-candidate", ADA)
 
     tried(body)
 
 
 def test_adopting_puts_the_content_in_the_place_of_the_rule() -> None:
-    async def body(trial: Trial) -> None:
-        await trial.editor.put_candidate("login", {**TRIED, "cost": 2}, ADA)
-        edited = await trial.editor.adopt("login", ADA)
-        assert await trial.ids() == ["login", "api"]
-        assert (await rules(trial))["login"] == {"id": "login", **TRIED, "cost": 2}
+    def body(trial: Trial) -> None:
+        trial.editor.put_candidate("login", {**TRIED, "cost": 2}, ADA)
+        edited = trial.editor.adopt("login", ADA)
+        assert trial.ids() == ["login", "api"]
+        assert (rules(trial))["login"] == {"id": "login", **TRIED, "cost": 2}
         assert edited.revision.number == 4
         assert edited.version_of("login") == 4
         assert edited.revision.change.what == "adopt the candidate of login"
@@ -129,118 +128,118 @@ def test_adopting_puts_the_content_in_the_place_of_the_rule() -> None:
 
 
 def test_the_rule_keeps_its_mode_and_its_description() -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         own = {**RULE, "mode": "shadow", "description": "for people"}
-        await trial.editor.put_rule("api", own, ADA)
-        await trial.editor.put_candidate("api", TRIED, ADA)
-        await trial.editor.adopt("api", ADA)
-        assert (await rules(trial))["api"] == {
+        trial.editor.put_rule("api", own, ADA)
+        trial.editor.put_candidate("api", TRIED, ADA)
+        trial.editor.adopt("api", ADA)
+        assert (rules(trial))["api"] == {
             "id": "api",
             "description": "for people",
             "mode": "shadow",
             **TRIED,
         }
-        await trial.editor.put_candidate("api", {**RULE, "description": "otherwise"}, ADA)
-        await trial.editor.adopt("api", ADA)
-        assert (await rules(trial))["api"]["description"] == "otherwise"
+        trial.editor.put_candidate("api", {**RULE, "description": "otherwise"}, ADA)
+        trial.editor.adopt("api", ADA)
+        assert (rules(trial))["api"]["description"] == "otherwise"
 
     tried(body)
 
 
 def test_nothing_is_adopted_where_nothing_is_tried() -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         with pytest.raises(UnknownRuleError, match="the rule 'login' has no candidate"):
-            await trial.editor.adopt("login", ADA)
+            trial.editor.adopt("login", ADA)
         with pytest.raises(UnknownRuleError, match="there is no rule 'nobody'"):
-            await trial.editor.adopt("nobody", ADA)
+            trial.editor.adopt("nobody", ADA)
 
     tried(body)
 
 
 def test_overrides_of_the_rule_stay_and_those_of_the_candidate_go() -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         until_ns = trial.clock() + 10**12
-        await trial.editor.put_candidate("login", TRIED, ADA)
+        trial.editor.put_candidate("login", TRIED, ADA)
         for name in ("login", "login-candidate"):
-            await trial.editor.grant(name, "ip=1", extra=5, until_ns=until_ns, wish=ADA)
-        edited = await trial.editor.adopt("login", ADA)
+            trial.editor.grant(name, "ip=1", extra=5, until_ns=until_ns, request=ADA)
+        edited = trial.editor.adopt("login", ADA)
         assert [one["rule"] for one in edited.revision.document["overrides"]] == ["login"]
 
     tried(body)
 
 
 def test_versions_are_those_of_both() -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         editor = trial.editor
         with pytest.raises(StaleVersionError, match="has version 1 now; found 7"):
-            await editor.put_candidate("login", TRIED, wish(7))
-        await editor.put_candidate("login", TRIED, wish(1))
+            editor.put_candidate("login", TRIED, wish(7))
+        editor.put_candidate("login", TRIED, wish(1))
         with pytest.raises(StaleVersionError, match="has version 3 now; found 1"):
-            await editor.adopt("login", wish(1))
-        await editor.put_rule("login", {**RULE, "cost": 2}, ADA)  # what was compared is otherwise
+            editor.adopt("login", wish(1))
+        editor.put_rule("login", {**RULE, "cost": 2}, ADA)  # what was compared is otherwise
         with pytest.raises(StaleVersionError, match="has version 4 now; found 3"):
-            await editor.adopt("login", wish(3))
-        assert (await editor.adopt("login", wish(4))).is_changed
+            editor.adopt("login", wish(3))
+        assert (editor.adopt("login", wish(4))).is_changed
 
     tried(body)
 
 
 def test_who_wants_to_be_the_first_is_told_of_another() -> None:
-    async def body(trial: Trial) -> None:
-        first = Wish(author="ada", is_new=True)
-        await trial.editor.put_candidate("login", TRIED, first)
+    def body(trial: Trial) -> None:
+        first = EditRequest(author="ada", is_new=True)
+        trial.editor.put_candidate("login", TRIED, first)
         with pytest.raises(StaleVersionError, match="has a candidate already, 'login-candidate'"):
-            await trial.editor.put_candidate("login", RULE, first)
+            trial.editor.put_candidate("login", RULE, first)
 
     tried(body)
 
 
 def test_discarding_leaves_the_rule_and_deleting_that_takes_the_candidate_along() -> None:
-    async def body(trial: Trial) -> None:
-        await trial.editor.put_candidate("login", TRIED, ADA)
-        await trial.editor.delete_rule("login-candidate", ADA)
-        assert await trial.ids() == ["login", "api"]
-        await trial.editor.put_candidate("login", TRIED, ADA)
-        edited = await trial.editor.delete_rule("login", ADA)
-        assert await trial.ids() == ["api"]
+    def body(trial: Trial) -> None:
+        trial.editor.put_candidate("login", TRIED, ADA)
+        trial.editor.delete_rule("login-candidate", ADA)
+        assert trial.ids() == ["login", "api"]
+        trial.editor.put_candidate("login", TRIED, ADA)
+        edited = trial.editor.delete_rule("login", ADA)
+        assert trial.ids() == ["api"]
         assert edited.revision.number == 6
 
     tried(body)
 
 
 def test_the_switches_of_both_work() -> None:
-    async def body(trial: Trial) -> None:
-        await trial.editor.put_candidate("login", TRIED, ADA)
-        await trial.editor.switch_off("login", ADA)
-        await trial.editor.switch_off("login-candidate", ADA)
-        await trial.editor.switch_on("login-candidate", ADA)
-        assert (await rules(trial))["login-candidate"]["mode"] == "shadow"
+    def body(trial: Trial) -> None:
+        trial.editor.put_candidate("login", TRIED, ADA)
+        trial.editor.switch_off("login", ADA)
+        trial.editor.switch_off("login-candidate", ADA)
+        trial.editor.switch_on("login-candidate", ADA)
+        assert (rules(trial))["login-candidate"]["mode"] == "shadow"
         with pytest.raises(PolicyError, match="a candidate decides nothing"):
-            await trial.editor.switch_on("login-candidate", ADA, mode="enforce")
+            trial.editor.switch_on("login-candidate", ADA, mode="enforce")
 
     tried(body)
 
 
 def test_previews_say_what_would_change_and_change_nothing() -> None:
-    async def body(trial: Trial) -> None:
-        preview = await trial.editor.preview_candidate("login", TRIED)
+    def body(trial: Trial) -> None:
+        preview = trial.editor.preview_candidate("login", TRIED)
         assert [(one.rule, one.kind) for one in preview.differences.rules] == [
             ("login-candidate", "added")
         ]
         assert preview.consequences == ()
-        assert await trial.is_unchanged()
-        await trial.editor.put_candidate("login", TRIED, ADA)
-        preview = await trial.editor.preview_adoption("login")
+        assert trial.is_unchanged()
+        trial.editor.put_candidate("login", TRIED, ADA)
+        preview = trial.editor.preview_adoption("login")
         assert [(one.rule, one.kind) for one in preview.differences.rules] == [
             ("login", "changed"),
             ("login-candidate", "removed"),
         ]
         assert [(one.rule, one.effect) for one in preview.consequences] == [("login", "tighter")]
-        gone = await trial.editor.preview_rules({"login": None, "login-candidate": None})
+        gone = trial.editor.preview_rules({"login": None, "login-candidate": None})
         assert gone.is_good
         assert [one.rule for one in gone.differences.rules] == ["login", "login-candidate"]
         with pytest.raises(UnknownRuleError):
-            await trial.editor.preview_rules({"nobody": None})
+            trial.editor.preview_rules({"nobody": None})
 
     tried(body)
 
@@ -249,17 +248,14 @@ def test_it_is_the_same_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("version: 1\nrules:\n  - {id: login, key_by: ip, limit: 5/minute}\n")
 
-    async def main() -> None:
-        storage = FileStorage(file)
-        editor = PolicyEditor(storage)
-        await editor.put_candidate("login", TRIED, ADA)
-        assert [rule.candidate_of for rule in read_policy(file.read_bytes()).rules] == [
-            None,
-            "login",
-        ]
-        await editor.adopt("login", ADA)
-        await storage.aclose()
-
-    asyncio.run(main())
+    storage = FileSource(file)
+    editor = PolicyEditor(storage)
+    editor.put_candidate("login", TRIED, ADA)
+    assert [rule.candidate_of for rule in read_policy(file.read_bytes()).rules] == [
+        None,
+        "login",
+    ]
+    editor.adopt("login", ADA)
+    storage.close()
     [rule] = read_policy(file.read_bytes()).rules
     assert [str(limit) for limit in rule.limits[None]] == ["3/m"]

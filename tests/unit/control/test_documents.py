@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.control.documents import document_of, summary_of, text_of, versions_after
+from headgate.control.documents import parse_document, summary_of, text_of, versions_after
 from headgate.control.revision import Revision
 from headgate.policy.loader import examine_policies, examine_policy_data
 from headgate.policy.problems import PolicyError
@@ -37,13 +37,13 @@ def document(*rules: str) -> dict[str, Any]:
 
 
 def test_a_text_and_its_document_are_the_same_policy() -> None:
-    read = document_of([("x", AWKWARD.encode())])
+    read = parse_document([("x", AWKWARD.encode())])[0]
     assert examine_policy_data(read).policy == examine_policies([("x", AWKWARD)]).policy
 
 
 def test_a_document_keeps_the_shape_that_was_written() -> None:
     text = b"version: 1\nrules:\n- id: a\n  key_by: ip\n  limit: 5/minute # five\n  cost: 2\n"
-    assert document_of([("x", text)]) == {
+    assert parse_document([("x", text)])[0] == {
         "version": 1,
         "rules": [{"id": "a", "key_by": "ip", "limit": "5/minute", "cost": 2}],
     }
@@ -54,7 +54,7 @@ def test_costs_afterwards_and_how_to_decide_survive_being_written(is_yaml: bool)
     cost = {"default": 2, "after": {"header": "x-tokens", "per": 10, "max": 50}}
     rule = {"id": "a", "key_by": "ip", "limit": "100/s", "cost": cost, "decide": "local"}
     one = {"version": 1, "rules": [rule]}
-    assert document_of([("x", text_of(one, is_yaml=is_yaml))]) == one
+    assert parse_document([("x", text_of(one, is_yaml=is_yaml))])[0] == one
 
 
 def test_several_texts_are_one_document() -> None:
@@ -62,12 +62,12 @@ def test_several_texts_are_one_document() -> None:
         ("1", text_of(document("a"), is_yaml=True)),
         ("2", text_of(document("b"), is_yaml=False)),
     ]
-    assert document_of(parts) == document("a", "b")
+    assert parse_document(parts)[0] == document("a", "b")
 
 
 def test_what_is_no_policy_is_refused_with_all_that_is_wrong() -> None:
     with pytest.raises(PolicyError) as caught:
-        document_of([("x", b"version: 1\nrules: [{id: a}, {id: b}]\n")])
+        parse_document([("x", b"version: 1\nrules: [{id: a}, {id: b}]\n")])[0]
     assert {problem.rule for problem in caught.value.errors} == {"a", "b"}
 
 

@@ -2,54 +2,60 @@
 
 from __future__ import annotations
 
-import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from headgate.control.editor import TRIES, PolicyEditor, StaleVersionError, UnknownModeError, Wish
+from headgate.control.editor import (
+    TRIES,
+    EditRequest,
+    PolicyEditor,
+    StaleVersionError,
+    UnknownModeError,
+)
 from headgate.control.edits import MOST_RULES, UnknownRuleError
 from headgate.control.revision import Change, ConflictError, Revision, UnknownRevisionError
-from headgate.control.storage import MemoryStorage
+from headgate.control.source import MemorySource
 from headgate.policy.problems import PolicyError
 from tests.support.policy_editor import ADA, RULE, Trial, tried, wish
 
 
 def test_a_rule_is_put_with_its_author_and_time() -> None:
-    async def body(trial: Trial) -> None:
-        edited = await trial.editor.put_rule("new", RULE, ADA)
+    def body(trial: Trial) -> None:
+        edited = trial.editor.put_rule("new", RULE, ADA)
         assert (edited.revision.number, edited.version_of("new"), edited.is_changed) == (3, 3, True)
         expected = Change("ada", trial.clock(), "put rule new", "ticket 7")
         assert edited.revision.change == expected
-        assert await trial.editor.rule("new") == (3, {"id": "new", **RULE})
-        assert await trial.ids() == ["login", "api", "new"]
+        assert trial.editor.rule("new") == (3, {"id": "new", **RULE})
+        assert trial.ids() == ["login", "api", "new"]
 
     tried(body)
 
 
 def test_a_rule_that_is_put_again_keeps_its_place_and_the_others_their_versions() -> None:
-    async def body(trial: Trial) -> None:
-        edited = await trial.editor.put_rule("login", {**RULE, "limit": "6/minute"}, ADA)
+    def body(trial: Trial) -> None:
+        edited = trial.editor.put_rule("login", {**RULE, "limit": "6/minute"}, ADA)
         assert edited.revision.versions == {"login": 3, "api": 2}
-        assert await trial.ids() == ["login", "api"]
+        assert trial.ids() == ["login", "api"]
 
     tried(body)
 
 
 def test_putting_what_is_there_already_changes_nothing() -> None:
-    async def body(trial: Trial) -> None:
-        edited = await trial.editor.put_rule("login", RULE, ADA)
+    def body(trial: Trial) -> None:
+        edited = trial.editor.put_rule("login", RULE, ADA)
         assert (edited.is_changed, edited.version_of("login")) == (False, 1)
-        assert await trial.is_unchanged()
+        assert trial.is_unchanged()
 
     tried(body)
 
 
 def test_a_rule_may_repeat_its_id_and_have_no_other() -> None:
-    async def body(trial: Trial) -> None:
-        await trial.editor.put_rule("new", {"id": "new", **RULE}, ADA)
+    def body(trial: Trial) -> None:
+        trial.editor.put_rule("new", {"id": "new", **RULE}, ADA)
         with pytest.raises(PolicyError, match="found 'old' in the rule 'new'"):
-            await trial.editor.put_rule("new", {"id": "old", **RULE}, ADA)
+            trial.editor.put_rule("new", {"id": "old", **RULE}, ADA)
 
     tried(body)
 
@@ -66,41 +72,41 @@ def test_a_rule_may_repeat_its_id_and_have_no_other() -> None:
     ],
 )
 def test_what_is_no_rule_changes_nothing(rule_id: str, data: Any, told: str) -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         with pytest.raises(PolicyError, match=told):
-            await trial.editor.put_rule(rule_id, data, ADA)
-        assert await trial.is_unchanged()
+            trial.editor.put_rule(rule_id, data, ADA)
+        assert trial.is_unchanged()
 
     tried(body)
 
 
 def test_all_that_is_wrong_with_a_policy_is_told_at_once() -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         bad = {"version": 1, "rules": [{"id": "a"}, {"id": "b", "key_by": "ip", "limit": "x"}]}
         with pytest.raises(PolicyError) as caught:
-            await trial.editor.replace(bad, ADA)
+            trial.editor.replace(bad, ADA)
         assert {problem.rule for problem in caught.value.errors} == {"a", "b"}
-        assert await trial.is_unchanged()
+        assert trial.is_unchanged()
 
     tried(body)
 
 
 def test_what_the_caller_does_to_its_data_afterwards_changes_nothing() -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         data = {"key_by": ["ip"], "limit": "1/s"}
-        await trial.editor.put_rule("new", data, ADA)
+        trial.editor.put_rule("new", data, ADA)
         data["key_by"].append("x")  # type: ignore[attr-defined]
-        assert (await trial.editor.rule("new"))[1]["key_by"] == ["ip"]
+        assert (trial.editor.rule("new"))[1]["key_by"] == ["ip"]
 
     tried(body)
 
 
 class TestVersions:
     def test_the_right_version_lets_an_edit_through(self) -> None:
-        async def body(trial: Trial) -> None:
-            edited = await trial.editor.put_rule("login", {**RULE, "cost": 2}, wish(1, 99))
+        def body(trial: Trial) -> None:
+            edited = trial.editor.put_rule("login", {**RULE, "cost": 2}, wish(1, 99))
             assert edited.is_changed
-            await trial.editor.delete_rule("login", wish(3))
+            trial.editor.delete_rule("login", wish(3))
 
         tried(body)
 
@@ -109,53 +115,53 @@ class TestVersions:
         [("put_rule", [{**RULE, "cost": 2}]), ("delete_rule", []), ("switch_off", [])],
     )
     def test_another_version_is_refused(self, verb: str, given: list[Any]) -> None:
-        async def body(trial: Trial) -> None:
+        def body(trial: Trial) -> None:
             with pytest.raises(StaleVersionError, match="'login' has version 1 now; found 2"):
-                await getattr(trial.editor, verb)("login", *given, wish(2))
-            assert await trial.is_unchanged()
+                getattr(trial.editor, verb)("login", *given, wish(2))
+            assert trial.is_unchanged()
 
         tried(body)
 
     def test_a_change_of_another_rule_is_in_nobody_s_way(self) -> None:
-        async def body(trial: Trial) -> None:
-            await trial.editor.put_rule("api", RULE, ADA)
-            assert (await trial.editor.put_rule("login", {**RULE, "cost": 2}, wish(1))).is_changed
+        def body(trial: Trial) -> None:
+            trial.editor.put_rule("api", RULE, ADA)
+            assert (trial.editor.put_rule("login", {**RULE, "cost": 2}, wish(1))).is_changed
 
         tried(body)
 
     def test_a_rule_that_was_made_again_has_no_old_version(self) -> None:
-        async def body(trial: Trial) -> None:
-            await trial.editor.delete_rule("login", ADA)
-            await trial.editor.put_rule("login", RULE, ADA)
+        def body(trial: Trial) -> None:
+            trial.editor.delete_rule("login", ADA)
+            trial.editor.put_rule("login", RULE, ADA)
             with pytest.raises(StaleVersionError, match="version 4"):
-                await trial.editor.put_rule("login", {**RULE, "cost": 2}, wish(1))
+                trial.editor.put_rule("login", {**RULE, "cost": 2}, wish(1))
 
         tried(body)
 
     def test_any_version_needs_a_rule_that_is_there(self) -> None:
-        async def body(trial: Trial) -> None:
-            anything = Wish(author="ada", versions="any")
+        def body(trial: Trial) -> None:
+            anything = EditRequest(author="ada", versions="any")
             with pytest.raises(StaleVersionError, match="does not exist"):
-                await trial.editor.put_rule("new", RULE, anything)
-            await trial.editor.put_rule("login", {**RULE, "cost": 2}, anything)
+                trial.editor.put_rule("new", RULE, anything)
+            trial.editor.put_rule("login", {**RULE, "cost": 2}, anything)
 
         tried(body)
 
     def test_a_new_rule_must_not_be_there(self) -> None:
-        async def body(trial: Trial) -> None:
-            new = Wish(author="ada", is_new=True)
+        def body(trial: Trial) -> None:
+            new = EditRequest(author="ada", is_new=True)
             with pytest.raises(StaleVersionError, match="exists already"):
-                await trial.editor.put_rule("login", {**RULE, "cost": 2}, new)
-            await trial.editor.put_rule("new", RULE, new)
+                trial.editor.put_rule("login", {**RULE, "cost": 2}, new)
+            trial.editor.put_rule("new", RULE, new)
 
         tried(body)
 
     def test_the_policy_as_a_whole_goes_by_its_revision(self) -> None:
-        async def body(trial: Trial) -> None:
+        def body(trial: Trial) -> None:
             document = {"version": 1, "rules": [{"id": "only", **RULE}]}
             with pytest.raises(StaleVersionError, match="the policy has version 2 now; found 1"):
-                await trial.editor.replace(document, wish(1))
-            edited = await trial.editor.replace(document, wish(2))
+                trial.editor.replace(document, wish(1))
+            edited = trial.editor.replace(document, wish(2))
             assert edited.revision.versions == {"only": 3}
             assert edited.revision.change.what == (
                 "replace the policy: added only; removed login, api"
@@ -164,155 +170,138 @@ class TestVersions:
         tried(body)
 
     def test_an_empty_policy_is_revision_0(self) -> None:
-        async def main() -> None:
-            editor = Trial().editor
-            await editor.replace({"version": 1, "rules": [{"id": "a", **RULE}]}, wish(0))
-            with pytest.raises(StaleVersionError):
-                await editor.replace({"version": 1}, Wish(author="ada", is_new=True))
-
-        asyncio.run(main())
+        editor = Trial().editor
+        editor.replace({"version": 1, "rules": [{"id": "a", **RULE}]}, wish(0))
+        with pytest.raises(StaleVersionError):
+            editor.replace({"version": 1}, EditRequest(author="ada", is_new=True))
 
 
 class TestRollback:
     def test_an_old_document_becomes_the_newest(self) -> None:
-        async def body(trial: Trial) -> None:
-            await trial.editor.delete_rule("login", ADA)
-            edited = await trial.editor.rollback(2, ADA)
+        def body(trial: Trial) -> None:
+            trial.editor.delete_rule("login", ADA)
+            edited = trial.editor.rollback(2, ADA)
             assert edited.revision.number == 4
-            assert edited.revision.document == (await trial.storage.at(2)).document
+            assert edited.revision.document == (trial.storage.at(2)).document
             assert edited.revision.versions == {"login": 4, "api": 2}
             assert edited.revision.change.what == "roll back to revision 2"
 
         tried(body)
 
     def test_a_revision_that_is_not_there_is_an_error(self) -> None:
-        async def body(trial: Trial) -> None:
+        def body(trial: Trial) -> None:
             for number in (0, 3):
                 with pytest.raises(UnknownRevisionError):
-                    await trial.editor.rollback(number, ADA)
+                    trial.editor.rollback(number, ADA)
 
         tried(body)
 
     def test_going_back_to_where_one_is_changes_nothing(self) -> None:
-        async def body(trial: Trial) -> None:
-            assert not (await trial.editor.rollback(2, ADA)).is_changed
+        def body(trial: Trial) -> None:
+            assert not (trial.editor.rollback(2, ADA)).is_changed
 
         tried(body)
 
 
 class TestSwitch:
     def test_a_rule_that_is_switched_on_again_is_in_the_mode_it_was_in(self) -> None:
-        async def body(trial: Trial) -> None:
+        def body(trial: Trial) -> None:
             for rule in ("login", "api"):
-                before = (await trial.editor.rule(rule))[1]
-                await trial.editor.switch_off(rule, ADA)
-                assert (await trial.editor.rule(rule))[1]["mode"] == "off"
-                await trial.editor.switch_on(rule, ADA)
-                assert (await trial.editor.rule(rule))[1] == before
+                before = (trial.editor.rule(rule))[1]
+                trial.editor.switch_off(rule, ADA)
+                assert (trial.editor.rule(rule))[1]["mode"] == "off"
+                trial.editor.switch_on(rule, ADA)
+                assert (trial.editor.rule(rule))[1] == before
 
         tried(body)
 
     def test_the_mode_is_remembered_through_changes_while_it_is_off(self) -> None:
-        async def body(trial: Trial) -> None:
-            await trial.editor.switch_off("api", ADA)
-            await trial.editor.put_rule("api", {**RULE, "mode": "off", "limit": "9/s"}, ADA)
-            await trial.editor.put_rule("login", {**RULE, "cost": 2}, ADA)
-            await trial.editor.switch_on("api", ADA)
+        def body(trial: Trial) -> None:
+            trial.editor.switch_off("api", ADA)
+            trial.editor.put_rule("api", {**RULE, "mode": "off", "limit": "9/s"}, ADA)
+            trial.editor.put_rule("login", {**RULE, "cost": 2}, ADA)
+            trial.editor.switch_on("api", ADA)
             expected = {"id": "api", **RULE, "limit": "9/s", "mode": "shadow"}
-            assert (await trial.editor.rule("api"))[1] == expected
+            assert (trial.editor.rule("api"))[1] == expected
 
         tried(body)
 
     def test_switching_off_what_is_off_changes_nothing(self) -> None:
-        async def body(trial: Trial) -> None:
-            await trial.editor.switch_off("login", ADA)
-            assert not (await trial.editor.switch_off("login", ADA)).is_changed
+        def body(trial: Trial) -> None:
+            trial.editor.switch_off("login", ADA)
+            assert not (trial.editor.switch_off("login", ADA)).is_changed
 
         tried(body)
 
     def test_a_mode_that_nobody_remembers_must_be_said(self) -> None:
-        async def body(trial: Trial) -> None:
-            await trial.editor.put_rule("new", {**RULE, "mode": "off"}, ADA)
+        def body(trial: Trial) -> None:
+            trial.editor.put_rule("new", {**RULE, "mode": "off"}, ADA)
             with pytest.raises(UnknownModeError, match="say enforce or shadow"):
-                await trial.editor.switch_on("new", ADA)
-            await trial.editor.switch_on("new", ADA, mode="shadow")
-            assert (await trial.editor.rule("new"))[1]["mode"] == "shadow"
+                trial.editor.switch_on("new", ADA)
+            trial.editor.switch_on("new", ADA, mode="shadow")
+            assert (trial.editor.rule("new"))[1]["mode"] == "shadow"
 
         tried(body)
 
     @pytest.mark.parametrize("verb", ["switch_off", "switch_on", "delete_rule"])
     def test_a_rule_that_is_not_there_is_an_error(self, verb: str) -> None:
-        async def body(trial: Trial) -> None:
+        def body(trial: Trial) -> None:
             with pytest.raises(UnknownRuleError):
-                await getattr(trial.editor, verb)("none", ADA)
+                getattr(trial.editor, verb)("none", ADA)
 
         tried(body)
 
 
 class TestCompany:
     def test_an_edit_is_made_again_on_what_somebody_else_left(self) -> None:
-        class Crowded(MemoryStorage):
+        class Crowded(MemorySource):
             others = 3
 
-            async def commit(self, revision: Revision) -> None:
+            def commit(self, revision: Revision) -> None:
                 if self.others:
                     self.others -= 1
-                    other = PolicyEditor(MemoryStorage(await self.head()))
-                    edited = await other.put_rule(f"other{self.others}", RULE, ADA)
-                    await super().commit(edited.revision)
-                await super().commit(revision)
+                    other = PolicyEditor(MemorySource(self.head()))
+                    edited = other.put_rule(f"other{self.others}", RULE, ADA)
+                    super().commit(edited.revision)
+                super().commit(revision)
 
-        async def main() -> None:
-            editor = PolicyEditor(Crowded())
-            edited = await editor.put_rule("mine", RULE, ADA)
-            ids = [rule["id"] for rule in edited.revision.document["rules"]]
-            assert ids == ["other2", "other1", "other0", "mine"]
-            assert edited.revision.number == 4
-
-        asyncio.run(main())
+        editor = PolicyEditor(Crowded())
+        edited = editor.put_rule("mine", RULE, ADA)
+        ids = [rule["id"] for rule in edited.revision.document["rules"]]
+        assert ids == ["other2", "other1", "other0", "mine"]
+        assert edited.revision.number == 4
 
     def test_it_gives_up_some_time(self) -> None:
-        class Hopeless(MemoryStorage):
+        class Hopeless(MemorySource):
             tries = 0
 
-            async def commit(self, revision: Revision) -> None:
+            def commit(self, revision: Revision) -> None:
                 self.tries += 1
                 raise ConflictError("again")
 
-        async def main() -> None:
-            storage = Hopeless()
-            with pytest.raises(ConflictError, match="try again"):
-                await PolicyEditor(storage).put_rule("mine", RULE, ADA)
-            assert storage.tries == TRIES
-
-        asyncio.run(main())
+        storage = Hopeless()
+        with pytest.raises(ConflictError, match="try again"):
+            PolicyEditor(storage).put_rule("mine", RULE, ADA)
+        assert storage.tries == TRIES
 
     def test_no_edit_of_many_at_once_is_lost(self) -> None:
-        async def main() -> None:
-            storage = MemoryStorage()
-            editors = [PolicyEditor(storage) for _ in range(4)]
-            edits = [
-                editor.put_rule(f"r{n}-{m}", RULE, ADA)
-                for n, editor in enumerate(editors)
-                for m in range(5)
-            ]
-            ends = await asyncio.gather(*edits)
-            versions = [
-                edited.version_of(f"r{n}-{m}")
-                for edited, (n, m) in zip(
-                    ends, [(n, m) for n in range(4) for m in range(5)], strict=True
-                )
-            ]
-            assert sorted(versions) == list(range(1, 21))
-            assert len((await storage.head()).document["rules"]) == 20
+        storage = MemorySource()
+        editors = [PolicyEditor(storage) for _ in range(4)]
 
-        asyncio.run(main())
+        def put(n: int, m: int) -> int:
+            return editors[n].put_rule(f"r{n}-{m}", RULE, ADA).version_of(f"r{n}-{m}")
+
+        names = [(n, m) for n in range(4) for m in range(5)]
+        with ThreadPoolExecutor(4) as pool:
+            versions = [one.result() for one in [pool.submit(put, n, m) for n, m in names]]
+        assert sorted(versions) == list(range(1, 21))
+        assert len(storage.head().document["rules"]) == 20
 
 
 def test_too_many_rules_are_refused() -> None:
-    async def body(trial: Trial) -> None:
+    def body(trial: Trial) -> None:
         many = [{"id": f"r{n}", "key_by": "ip", "limit": "1/s"} for n in range(MOST_RULES + 1)]
         with pytest.raises(PolicyError, match="at most 10000"):
-            await trial.editor.replace({"version": 1, "rules": many}, ADA)
+            trial.editor.replace({"version": 1, "rules": many}, ADA)
 
     tried(body)

@@ -12,10 +12,10 @@ from tests.support.policy_editor import ADA, RULE, Trial, tried
 
 class TestOverrides:
     def test_a_block_and_a_grant_are_in_the_document(self) -> None:
-        async def body(trial: Trial) -> None:
+        def body(trial: Trial) -> None:
             ends = trial.clock() + 60 * SECOND
-            await trial.editor.block("login", "ip=1.2.3.4", until_ns=ends, wish=ADA)
-            edited = await trial.editor.grant("api", "ip=x", extra=5, until_ns=ends, wish=ADA)
+            trial.editor.block("login", "ip=1.2.3.4", until_ns=ends, request=ADA)
+            edited = trial.editor.grant("api", "ip=x", extra=5, until_ns=ends, request=ADA)
             until = instant_text(ends)
             assert edited.revision.document["overrides"] == [
                 {"rule": "login", "key": "ip=1.2.3.4", "block": True, "until": until},
@@ -26,49 +26,49 @@ class TestOverrides:
         tried(body)
 
     def test_one_takes_the_place_of_another_for_the_same_counter(self) -> None:
-        async def body(trial: Trial) -> None:
+        def body(trial: Trial) -> None:
             ends = trial.clock() + 60 * SECOND
-            await trial.editor.block("login", "ip=1", until_ns=ends, wish=ADA)
-            edited = await trial.editor.grant("login", "ip=1", extra=5, until_ns=ends, wish=ADA)
+            trial.editor.block("login", "ip=1", until_ns=ends, request=ADA)
+            edited = trial.editor.grant("login", "ip=1", extra=5, until_ns=ends, request=ADA)
             assert [one.get("extra") for one in edited.revision.document["overrides"]] == [5]
 
         tried(body)
 
     def test_one_that_is_taken_away_leaves_no_trace(self) -> None:
-        async def body(trial: Trial) -> None:
+        def body(trial: Trial) -> None:
             ends = trial.clock() + 60 * SECOND
-            before = (await trial.editor.head()).document
-            await trial.editor.block("login", "ip=1", until_ns=ends, wish=ADA)
-            edited = await trial.editor.remove_override("login", "ip=1", ADA)
+            before = (trial.editor.head()).document
+            trial.editor.block("login", "ip=1", until_ns=ends, request=ADA)
+            edited = trial.editor.remove_override("login", "ip=1", ADA)
             assert edited.revision.document == before
             with pytest.raises(UnknownOverrideError):
-                await trial.editor.remove_override("login", "ip=1", ADA)
+                trial.editor.remove_override("login", "ip=1", ADA)
 
         tried(body)
 
     def test_those_that_have_ended_are_dropped_at_the_next_edit(self) -> None:
-        async def body(trial: Trial) -> None:
+        def body(trial: Trial) -> None:
             soon, later = (trial.clock() + n * SECOND for n in (10, 100))
-            await trial.editor.block("login", "ip=1", until_ns=soon, wish=ADA)
-            await trial.editor.block("login", "ip=2", until_ns=later, wish=ADA)
+            trial.editor.block("login", "ip=1", until_ns=soon, request=ADA)
+            trial.editor.block("login", "ip=2", until_ns=later, request=ADA)
             trial.clock.advance(10)
-            edited = await trial.editor.put_rule("new", RULE, ADA)
+            edited = trial.editor.put_rule("new", RULE, ADA)
             assert [one["key"] for one in edited.revision.document["overrides"]] == ["ip=2"]
 
         tried(body)
 
     def test_those_of_a_rule_go_with_it(self) -> None:
-        async def body(trial: Trial) -> None:
+        def body(trial: Trial) -> None:
             ends = trial.clock() + 60 * SECOND
-            await trial.editor.block("login", "ip=1", until_ns=ends, wish=ADA)
-            edited = await trial.editor.delete_rule("login", ADA)
+            trial.editor.block("login", "ip=1", until_ns=ends, request=ADA)
+            edited = trial.editor.delete_rule("login", ADA)
             assert "overrides" not in edited.revision.document
 
         tried(body)
 
     def test_there_is_none_for_a_rule_that_is_not_there(self) -> None:
-        async def body(trial: Trial) -> None:
+        def body(trial: Trial) -> None:
             with pytest.raises(UnknownRuleError):
-                await trial.editor.block("none", "ip=1", until_ns=trial.clock() + 1, wish=ADA)
+                trial.editor.block("none", "ip=1", until_ns=trial.clock() + 1, request=ADA)
 
         tried(body)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.control.editor import PolicyEditor, Wish
+from headgate.control.editor import EditRequest, PolicyEditor
 from headgate.control.revision import ControlError
-from headgate.control.storage import MemoryStorage
+from headgate.control.source import MemorySource
 from headgate.policy.loader.scalars import instant_text
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.examples import example_count
 
-ADA = Wish(author="ada")
+ADA = EditRequest(author="ada")
 IDS = st.sampled_from("abc")
 KEYS = st.sampled_from(["ip=1", "ip=2"])
 RULES = st.fixed_dictionaries(
@@ -92,36 +91,36 @@ class Model:
         return {"version": 1, "rules": rules, **({"overrides": overrides} if overrides else {})}
 
 
-async def edit(editor: PolicyEditor, now: int, verb: str, *given: Any) -> None:
+def edit(editor: PolicyEditor, now: int, verb: str, *given: Any) -> None:
     match verb, *given:
         case "put", rule, data:
-            await editor.put_rule(rule, data, ADA)
+            editor.put_rule(rule, data, ADA)
         case "delete", rule:
-            await editor.delete_rule(rule, ADA)
+            editor.delete_rule(rule, ADA)
         case "replace", rules:
             listed = [{"id": rule, **data} for rule, data in rules.items()]
-            await editor.replace({"version": 1, "rules": listed}, ADA)
+            editor.replace({"version": 1, "rules": listed}, ADA)
         case "rollback", number:
-            await editor.rollback(number, ADA)
+            editor.rollback(number, ADA)
         case "off", rule:
-            await editor.switch_off(rule, ADA)
+            editor.switch_off(rule, ADA)
         case "block", rule, key, seconds:
-            await editor.block(rule, key, until_ns=now + seconds * SECOND, wish=ADA)
+            editor.block(rule, key, until_ns=now + seconds * SECOND, request=ADA)
         case "unblock", rule, key:
-            await editor.remove_override(rule, key, ADA)
+            editor.remove_override(rule, key, ADA)
 
 
-async def check(edits: list[tuple[Any, ...]]) -> None:
-    clock, storage, model = ManualClock(), MemoryStorage(), Model()
+def check(edits: list[tuple[Any, ...]]) -> None:
+    clock, storage, model = ManualClock(), MemorySource(), Model()
     editor = PolicyEditor(storage, clock=clock)
     for verb, *given_ in edits:
         if verb == "wait":
             clock.advance(given_[0])
             continue
         with suppress(ControlError):  # what is not there: the model leaves it too
-            await edit(editor, clock(), verb, *given_)
+            edit(editor, clock(), verb, *given_)
         model.edit(clock(), verb, *given_)
-        newest = await storage.head()
+        newest = storage.head()
         assert dict(newest.document) == model.document()
         assert newest.number == len(model.past)
         for rule, version in newest.versions.items():
@@ -139,4 +138,4 @@ def same_since(rule: str, version: int, model: Model) -> bool:
 @settings(max_examples=example_count(150), deadline=None)
 @given(st.lists(EDITS, max_size=12))
 def test_edits_are_those_of_a_dictionary(edits: list[tuple[Any, ...]]) -> None:
-    asyncio.run(check(edits))
+    check(edits)

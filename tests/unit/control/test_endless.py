@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headgate.control.supervised_task import EndlessTask
-from tests.support.shaky_storage import until
+from tests.support.shaky_source import until
 
 if TYPE_CHECKING:
     import pytest

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import os
 import shutil
 import stat
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headgate.control import file_source
-from headgate.control.documents import document_of
-from headgate.control.file_source import FileStorage, UnreadableFileError
+from headgate.control.documents import parse_document
+from headgate.control.file_source import FileSource, InvalidFileError
 from headgate.control.revision import (
     Change,
     ConflictError,
@@ -24,7 +22,7 @@ from headgate.control.revision import (
     UnknownRevisionError,
 )
 from tests.support.policy_files import BAD, policy_text
-from tests.support.policy_storage_contract import following, revision
+from tests.support.policy_source_contract import SOON, following, in_thread, revision
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,12 +38,12 @@ def no_pause(_: float) -> None:
     raise AssertionError("nobody is writing the file")
 
 
-def storage_of(file: Path, **options: Any) -> FileStorage:
-    return FileStorage(file, pause=no_pause, **options)
+def storage_of(file: Path, **options: Any) -> FileSource:
+    return FileSource(file, pause=no_pause, **options)
 
 
 def head(file: Path, **options: Any) -> Revision:
-    return asyncio.run(storage_of(file, **options).head())
+    return storage_of(file, **options).head()
 
 
 @pytest.fixture
@@ -83,11 +81,11 @@ def test_a_touch_or_another_comment_is_noticed_only_if_the_text_is_another(file:
 
 
 def test_an_edit_while_nobody_looks_is_found_later_and_numbered_on(file: Path) -> None:
-    async def main() -> None:
-        await storage_of(file).commit(revision(2, "a"))
+    def main() -> None:
+        storage_of(file).commit(revision(2, "a"))
 
     head(file)
-    asyncio.run(main())
+    main()
     edit(file, policy_text("7/minute"))
     assert head(file).number == 3
 
@@ -95,12 +93,9 @@ def test_an_edit_while_nobody_looks_is_found_later_and_numbered_on(file: Path) -
 def test_a_change_rewrites_the_file_and_the_text_before_is_in_the_history(file: Path) -> None:
     edit(file, "# precious\n" + policy_text())
 
-    async def main() -> None:
-        storage = storage_of(file)
-        await storage.head()
-        await storage.commit(revision(2, "a"))
-
-    asyncio.run(main())
+    storage = storage_of(file)
+    storage.head()
+    storage.commit(revision(2, "a"))
     assert "precious" not in file.read_text()
     kept = json.loads((file.with_name("policy.yaml.history") / "1.json").read_text())
     assert kept["text"].startswith("# precious\n")
@@ -109,20 +104,20 @@ def test_a_change_rewrites_the_file_and_the_text_before_is_in_the_history(file: 
 def test_the_file_is_replaced_and_never_rewritten_in_place(file: Path, tmp_path: Path) -> None:
     reading = tmp_path / "reading"  # what somebody has open who has not read all of it yet
     reading.hardlink_to(file)
-    asyncio.run(storage_of(file).commit(revision(2, "a")))
+    storage_of(file).commit(revision(2, "a"))
     assert reading.read_text() == policy_text()
 
 
 def test_a_change_keeps_the_permissions_of_the_file(file: Path) -> None:
     file.chmod(0o640)
-    asyncio.run(storage_of(file).commit(revision(2, "a")))
+    storage_of(file).commit(revision(2, "a"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
 
 def test_a_change_leaves_the_file_to_its_owner(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "fchown", lambda _, user, group: given.append((user, group)))
-    asyncio.run(storage_of(file).commit(revision(2, "a")))
+    storage_of(file).commit(revision(2, "a"))
     assert given == [(file.stat().st_uid, file.stat().st_gid)]
 
 
@@ -136,51 +131,47 @@ def test_the_history_is_for_its_owner_only(file: Path) -> None:
 def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(file)
-    asyncio.run(storage_of(link).commit(revision(2, "a")))
+    storage_of(link).commit(revision(2, "a"))
     assert link.is_symlink()
     assert "id: a" in file.read_text()
 
 
 def test_only_the_newest_revisions_are_kept(file: Path) -> None:
-    async def main() -> None:
-        storage = storage_of(file, most=3)
-        for number in range(2, 8):
-            await storage.commit(revision(number, f"r{number}"))
-        assert [number for number, _ in await storage.history()] == [7, 6, 5]
-        with pytest.raises(UnknownRevisionError):
-            await storage.at(4)
-
-    asyncio.run(main())
+    storage = storage_of(file, most=3)
+    for number in range(2, 8):
+        storage.commit(revision(number, f"r{number}"))
+    assert [number for number, _ in storage.history()] == [7, 6, 5]
+    with pytest.raises(UnknownRevisionError):
+        storage.at(4)
     assert history_of(file) == ["5.json", "6.json", "7.json", "lock"]
 
 
 def test_a_file_that_is_no_policy_is_told_and_the_history_is_as_before(file: Path) -> None:
     head(file)
     edit(file, BAD)
-    with pytest.raises(UnreadableFileError, match="did you mean 'limit'") as caught:
+    with pytest.raises(InvalidFileError, match="did you mean 'limit'") as caught:
         head(file)
     assert {problem.rule for problem in caught.value.problems} == {"login"}
     assert history_of(file) == ["1.json", "lock"]
 
 
 def test_a_file_that_is_no_policy_is_not_read_again_until_it_is_changed(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path,
 ) -> None:
     read: list[object] = []
 
     def reading(texts: Any) -> Any:
         read.append(texts)
-        return document_of(texts)
+        return parse_document(texts)
 
-    monkeypatch.setattr(file_source, "document_of", reading)
-    storage = storage_of(file)
+    storage = storage_of(file, parse=reading)
     edit(file, BAD)
     for _ in range(3):
-        with pytest.raises(UnreadableFileError, match="did you mean 'limit'"):
-            asyncio.run(storage.head())
+        with pytest.raises(InvalidFileError, match="did you mean 'limit'"):
+            storage.head()
     assert len(read) == 1
     edit(file, policy_text("6/minute"))
-    assert asyncio.run(storage.head()).number == 1
+    assert storage.head().number == 1
 
 
 def test_a_file_that_could_not_be_read_is_tried_again(
@@ -193,16 +184,16 @@ def test_a_file_that_could_not_be_read_is_tried_again(
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "open", fail)
-        with pytest.raises(UnreadableFileError, match="cannot be read: Input/output error"):
-            asyncio.run(storage.head())
-    assert asyncio.run(storage.head()).number == 1
+        with pytest.raises(InvalidFileError, match="cannot be read: Input/output error"):
+            storage.head()
+    assert storage.head().number == 1
 
 
 def test_what_somebody_is_writing_by_hand_is_not_overwritten(file: Path) -> None:
     head(file)
     edit(file, BAD)
-    with pytest.raises(ReadOnlyError, match="put it right by hand first"):
-        asyncio.run(storage_of(file).commit(revision(2, "a")))
+    with pytest.raises(ReadOnlyError, match="Fix it first"):
+        storage_of(file).commit(revision(2, "a"))
     assert file.read_text() == BAD
 
 
@@ -210,7 +201,7 @@ def test_a_file_that_was_edited_meanwhile_is_not_overwritten(file: Path) -> None
     head(file)
     edit(file, policy_text("6/minute"))
     with pytest.raises(ConflictError, match="revision 2"):
-        asyncio.run(storage_of(file).commit(revision(2, "a")))
+        storage_of(file).commit(revision(2, "a"))
     assert file.read_text() == policy_text("6/minute")
 
 
@@ -220,8 +211,8 @@ def test_an_edit_at_the_last_moment_is_not_overwritten(
 ) -> None:
     head(file)
     monkeypatch.setattr(file_source, "clear_leftovers", lambda _: edit(file, text))
-    with pytest.raises(ConflictError, match="by hand meanwhile"):
-        asyncio.run(storage_of(file).commit(revision(2, "a")))
+    with pytest.raises(ConflictError, match="by hand in the meantime"):
+        storage_of(file).commit(revision(2, "a"))
     assert file.read_text() == text
     assert history_of(file) == ["1.json", "lock"]
     assert not list(file.parent.glob(".*.new"))
@@ -237,14 +228,14 @@ def test_a_file_that_is_being_written_is_waited_for(file: Path) -> None:
         if len(pauses) == 1:
             file.write_text(policy_text("6/minute"))
 
-    newest = asyncio.run(FileStorage(file, pause=pause).head())
+    newest = FileSource(file, pause=pause).head()
     assert (newest.number, newest.document["rules"][0]["limit"]) == (2, "6/minute")
     assert len(pauses) == 2
 
 
 def test_a_file_that_is_missing_is_an_error_unless_it_may_be(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
-    with pytest.raises(UnreadableFileError, match="no such file"):
+    with pytest.raises(InvalidFileError, match="no such file"):
         head(file)
     assert head(file, may_be_missing=True).number == 0
     assert not list(tmp_path.iterdir())
@@ -253,33 +244,27 @@ def test_a_file_that_is_missing_is_an_error_unless_it_may_be(tmp_path: Path) -> 
 def test_a_file_that_was_there_may_not_go_missing(file: Path) -> None:
     head(file)
     file.unlink()
-    with pytest.raises(UnreadableFileError, match="no such file"):
+    with pytest.raises(InvalidFileError, match="no such file"):
         head(file, may_be_missing=True)
 
 
 def test_opened_for_reading_nothing_is_written(file: Path, tmp_path: Path) -> None:
     storage = storage_of(file, read_only=True)
 
-    async def main() -> None:
-        assert (await storage.head()).number == 1
-        edit(file, policy_text("6/minute"))
-        assert (await storage.head()).number == 2
-        assert [number for number, _ in await storage.history()] == [2]
-        with pytest.raises(ReadOnlyError, match="opened for reading only"):
-            await storage.commit(revision(3, "a"))
-
-    asyncio.run(main())
+    assert (storage.head()).number == 1
+    edit(file, policy_text("6/minute"))
+    assert (storage.head()).number == 2
+    assert [number for number, _ in storage.history()] == [2]
+    with pytest.raises(ReadOnlyError, match="opened for reading only"):
+        storage.commit(revision(3, "a"))
     assert [path.name for path in tmp_path.iterdir()] == ["policy.yaml"]
 
 
 def test_a_reader_has_the_numbers_of_a_writer_beside_it(file: Path) -> None:
-    async def main() -> None:
-        writer, reader = storage_of(file), storage_of(file, read_only=True)
-        await writer.head()
-        await writer.commit(revision(2, "a"))
-        assert await reader.head() == revision(2, "a")
-
-    asyncio.run(main())
+    writer, reader = storage_of(file), storage_of(file, read_only=True)
+    writer.head()
+    writer.commit(revision(2, "a"))
+    assert reader.head() == revision(2, "a")
 
 
 def test_a_file_without_permission_to_write_can_be_read_and_not_changed(file: Path) -> None:
@@ -287,23 +272,20 @@ def test_a_file_without_permission_to_write_can_be_read_and_not_changed(file: Pa
     assert head(file).number == 1
     assert not file.with_name("policy.yaml.history").exists()
     with pytest.raises(ReadOnlyError, match="read-only"):
-        asyncio.run(storage_of(file).commit(revision(2, "a")))
+        storage_of(file).commit(revision(2, "a"))
     assert file.read_text() == policy_text()
 
 
 def test_a_history_that_somebody_removed_begins_anew(file: Path) -> None:
-    async def main() -> None:
-        storage = storage_of(file)
-        await storage.commit(revision(2, "a"))
-        os.utime(file, ns=(1, 1))
-        assert (await storage.head()).number == 2
-        shutil.rmtree(file.with_name("policy.yaml.history"))
-        with pytest.raises(ConflictError, match="revision 1 now"):
-            await storage.commit(revision(3, "b"))
-        assert (await storage.head()).number == 1
-        await storage.commit(revision(2, "b"))
-
-    asyncio.run(main())
+    storage = storage_of(file)
+    storage.commit(revision(2, "a"))
+    os.utime(file, ns=(1, 1))
+    assert (storage.head()).number == 2
+    shutil.rmtree(file.with_name("policy.yaml.history"))
+    with pytest.raises(ConflictError, match="at revision 1"):
+        storage.commit(revision(3, "b"))
+    assert (storage.head()).number == 1
+    storage.commit(revision(2, "b"))
 
 
 def test_a_directory_of_files_can_be_read_and_not_changed(tmp_path: Path) -> None:
@@ -314,13 +296,13 @@ def test_a_directory_of_files_can_be_read_and_not_changed(tmp_path: Path) -> Non
     newest = head(directory)
     assert [rule["id"] for rule in newest.document["rules"]] == ["one", "two"]
     with pytest.raises(ReadOnlyError, match="a directory of files"):
-        asyncio.run(storage_of(directory).commit(revision(2, "a")))
+        storage_of(directory).commit(revision(2, "a"))
     assert [path.name for path in tmp_path.iterdir()] == ["rules.d"]
 
 
 def test_a_file_in_json_is_written_in_json(tmp_path: Path) -> None:
     file = tmp_path / "policy.json"
-    asyncio.run(FileStorage(file, may_be_missing=True).commit(revision(1, "a")))
+    FileSource(file, may_be_missing=True).commit(revision(1, "a"))
     assert json.loads(file.read_text()) == dict(revision(1, "a").document)
 
 
@@ -335,23 +317,16 @@ def test_a_damaged_history_costs_the_old_revisions_and_no_more(
 
 
 def test_a_watch_sees_an_edit_by_hand(file: Path) -> None:
-    async def main() -> None:
-        storage = FileStorage(file, interval=0.001, pause=lambda _: None)
-        async with aclosing(storage.watch(0)) as revisions:  # type: ignore[type-var]
-            assert (await following(revisions, 1)).number == 1
-            edit(file, policy_text("6/minute"))
-            assert (await following(revisions, 2)).versions == {"login": 2}
-
-    asyncio.run(main())
+    storage = FileSource(file, interval=0.001, pause=lambda _: None)
+    assert following(storage, 1).number == 1
+    with in_thread(following, storage, 2) as watching:
+        edit(file, policy_text("6/minute"))
+        assert watching.result(SOON).versions == {"login": 2}
 
 
-def test_a_watch_tells_of_a_file_that_stays_no_policy(file: Path) -> None:
-    async def main() -> None:
-        storage = FileStorage(file, interval=0.001, pause=lambda _: None)
-        await storage.head()
-        async with aclosing(storage.watch(1)) as revisions:  # type: ignore[type-var]
-            edit(file, BAD)
-            with pytest.raises(UnreadableFileError):
-                await following(revisions, 2)
-
-    asyncio.run(main())
+def test_a_watch_reports_a_file_that_stays_invalid(file: Path) -> None:
+    storage = FileSource(file, interval=0.001, pause=lambda _: None)
+    newest = storage.head()
+    edit(file, BAD)
+    with pytest.raises(InvalidFileError):
+        storage.wait(newest, SOON)

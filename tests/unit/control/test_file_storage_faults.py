@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import sys
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.control.file_history import FileHistory
-from headgate.control.file_source import FileStorage
-from headgate.control.revision import ControlError, ReadOnlyError, Revision, StorageError
-from tests.support.policy_storage_contract import revision
+from headgate.control.file_source import FileSource
+from headgate.control.revision import ControlError, ReadOnlyError, Revision, SourceError
+from tests.support.policy_source_contract import revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,22 +48,22 @@ class Trouble:
             patched.setattr(Path, name, self.before(getattr(Path, name)))
 
 
-def committed(storage: FileStorage) -> ControlError | None:
+def committed(storage: FileSource) -> ControlError | None:
     try:
-        asyncio.run(storage.commit(NEW))
+        storage.commit(NEW)
     except ControlError as error:
         return error
     return None
 
 
-def begun(tmp_path: Path) -> FileStorage:
-    storage = FileStorage(tmp_path / "policy.yaml", may_be_missing=True)
-    asyncio.run(storage.commit(OLD))
+def begun(tmp_path: Path) -> FileSource:
+    storage = FileSource(tmp_path / "policy.yaml", may_be_missing=True)
+    storage.commit(OLD)
     return storage
 
 
 def newest(tmp_path: Path) -> Revision:
-    return asyncio.run(FileStorage(tmp_path / "policy.yaml").head())
+    return FileSource(tmp_path / "policy.yaml").head()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
@@ -95,13 +94,13 @@ def test_a_failure_at_any_step_leaves_the_old_or_the_new(tmp_path: Path, number:
 
 def check_usable(place: Path, found: Revision) -> None:
     """Nothing is left behind that the next change would stumble over."""
-    storage = FileStorage(place / "policy.yaml")
+    storage = FileSource(place / "policy.yaml")
     following = revision(found.number + 1, "next")
-    asyncio.run(storage.commit(following))
-    assert asyncio.run(storage.head()) == following
+    storage.commit(following)
+    assert storage.head() == following
     names = {path.name for path in place.iterdir()}
     assert names == {"policy.yaml", "policy.yaml.history"}
-    assert asyncio.run(storage.at(1)) == OLD
+    assert storage.at(1) == OLD
 
 
 def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
@@ -109,7 +108,7 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patched:
         Trouble(2).come(patched)
         error = committed(storage)
-    assert isinstance(error, StorageError)
+    assert isinstance(error, SourceError)
     assert "No space left" in str(error)
 
 
@@ -127,12 +126,12 @@ def test_a_file_that_is_mounted_by_itself_is_told_as_what_cannot_be_changed(
     error = committed(storage)
     assert isinstance(error, ReadOnlyError)
     assert "mount its directory" in str(error)
-    assert asyncio.run(storage.head()) == OLD
+    assert storage.head() == OLD
 
 
 def test_threads_that_look_at_several_revisions_find_them_all(tmp_path: Path) -> None:
     storage = begun(tmp_path)
-    asyncio.run(storage.commit(NEW))
+    storage.commit(NEW)
     history = FileHistory(tmp_path / "policy.yaml.history", most=10)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -154,7 +153,7 @@ def test_an_edit_by_hand_is_read_even_if_the_disk_is_full(
     with pytest.MonkeyPatch.context() as patched:
         trouble = Trouble(0)
         trouble.come(patched)
-        found = asyncio.run(storage.head())
+        found = storage.head()
     assert (found.number, found.versions) == (2, {"edited": 2})
-    assert "the history cannot be kept" in caplog.text
+    assert "the history cannot be written" in caplog.text
     assert newest(tmp_path).number == 2

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from headgate.control.editor import PolicyEditor
 from headgate.control.edits import RuleFilter
-from headgate.control.storage import MemoryStorage
+from headgate.control.source import MemorySource
 from tests.support.policy_editor import ADA, RULE, Trial, tried
 
 
@@ -44,17 +43,14 @@ class TestListing:
             {"id": "c", **RULE, "match": {"tier": "gold"}, "mode": "off"},
         ]
 
-        async def main() -> None:
-            editor = PolicyEditor(MemoryStorage())
-            await editor.replace({"version": 1, "rules": rules}, ADA)
-            page = await editor.rules(wanted)
-            assert [rule["id"] for _, rule in page.rules] == expected
-
-        asyncio.run(main())
+        editor = PolicyEditor(MemorySource())
+        editor.replace({"version": 1, "rules": rules}, ADA)
+        page = editor.rules(wanted)
+        assert [rule["id"] for _, rule in page.rules] == expected
 
     def test_pages(self) -> None:
-        async def body(trial: Trial) -> None:
-            page = await trial.editor.rules(offset=1, limit=1)
+        def body(trial: Trial) -> None:
+            page = trial.editor.rules(offset=1, limit=1)
             assert (page.total, page.revision) == (2, 2)
             assert [(version, rule["id"]) for version, rule in page.rules] == [(2, "api")]
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headgate.control.revision import Change, Revision, StorageError, revision_from_json
+from headgate.control.revision import Change, Revision, SourceError, revision_from_json
 
 _CHANGE = b'{"author": "", "time_ns": 0, "what": ""}'
 
@@ -43,5 +43,5 @@ def test_the_first_revision_is_an_empty_policy() -> None:
     ],
 )
 def test_what_is_no_revision_is_refused(text: bytes) -> None:
-    with pytest.raises(StorageError):
+    with pytest.raises(SourceError):
         revision_from_json(text)

@@ -30,9 +30,9 @@ def test_the_default_store_can_be_looked_through(tmp_path: Path) -> None:
 
     async def main() -> tuple[Any, Any]:
         await parts.start()
-        assert parts.storage is not None
-        assert parts.feed is not None
-        admin = make_admin(parts.core, parts.settings, parts.storage, parts.feed)
+        assert parts.source is not None
+        assert parts.watcher is not None
+        admin = make_admin(parts.core, parts.settings, parts.source, parts.watcher)
         for _ in range(3):
             await parts.core.rules.check(Request(peer="192.0.2.1"))
         async with httpx.AsyncClient(

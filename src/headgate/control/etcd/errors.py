@@ -1,28 +1,26 @@
-"""What can go wrong with etcd, told apart.
+"""Errors of etcd, classified.
 
-gRPC says a code, and etcd a sentence that is part of its API: the same code stands for faults that
-pass and for faults that do not. What nobody here has heard of is still an `EtcdError`.
+etcd answers with a gRPC code and a sentence that is part of its API: the same code stands for
+transient and for lasting faults. An unknown fault is still an `EtcdError`.
 """
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
-import grpc
-
-from headgate.control.revision import StorageError
+from headgate.control.revision import SourceError
 
 Kind = Literal[
     "unreachable",  # no connection, or it broke
     "timeout",  # no answer within the deadline
-    "no_leader",  # the members have no leader, or are about to have another
-    "busy",  # etcd has too much to do
-    "token",  # the login is no longer good; another one may be
+    "no_leader",  # the members have no leader, or are electing one
+    "busy",  # overloaded
+    "token",  # the login has expired; another one may succeed
     "login",  # a wrong user or password
-    "denied",  # a user who may not do this
-    "too_large",  # more than etcd takes in one request
+    "denied",  # the user has no permission
+    "too_large",  # more than etcd accepts in one request
     "full",  # etcd's database has no room
-    "compacted",  # what was asked for is no longer there
+    "compacted",  # the revision asked for is no longer there
     "refused",  # any other error that etcd answered with
     "closed",  # closed by its owner
 ]
@@ -49,33 +47,34 @@ _SENTENCES: Final[tuple[tuple[str, Kind], ...]] = (
     ("database space exceeded", "full"),
     ("has been compacted", "compacted"),
 )
-_CODES: Final[dict[grpc.StatusCode, Kind]] = {
-    grpc.StatusCode.UNAVAILABLE: "unreachable",
-    grpc.StatusCode.DEADLINE_EXCEEDED: "timeout",
-    grpc.StatusCode.UNAUTHENTICATED: "token",
-    grpc.StatusCode.PERMISSION_DENIED: "denied",
-    grpc.StatusCode.OUT_OF_RANGE: "compacted",
+_CODES: Final[dict[int, Kind]] = {
+    4: "timeout",
+    7: "denied",
+    11: "compacted",
+    14: "unreachable",
+    16: "token",
 }
+"""By gRPC's numbers."""
 _TEXTS: Final[dict[Kind, str]] = {
     "unreachable": "cannot be reached",
     "timeout": "does not answer in time",
     "no_leader": "has no leader at the moment",
-    "busy": "has too much to do",
+    "busy": "is overloaded",
     "token": "does not accept the login any more",
     "login": "knows no such user and password",
     "denied": "does not permit this user to do that",
-    "too_large": "does not take so much in one request; see its --max-request-bytes",
+    "too_large": "does not accept so large a request; see its --max-request-bytes",
     "full": "has no room left; compact and defragment it, or raise --quota-backend-bytes",
     "compacted": "no longer has the revision that was asked for",
-    "refused": "has refused",
+    "refused": "answered with an error",
     "closed": "was closed here",
 }
 
 
-class EtcdError(StorageError):
-    """etcd could not be asked, or did not do it. *kind* is a word for why.
+class EtcdError(SourceError):
+    """A request to etcd failed. *kind* classifies the reason.
 
-    `is_certain`: nothing that was asked has been done, nor will be.
+    `is_certain`: the request has not been executed, nor will be.
     """
 
     def __init__(self, place: str, kind: Kind, detail: str = "") -> None:
@@ -86,19 +85,16 @@ class EtcdError(StorageError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether another member, or the same one a little later, may well answer."""
+        """True if another member, or the same one a little later, may well answer."""
         return self.kind in PASSING
 
 
-def error_of(place: str, error: grpc.aio.AioRpcError) -> EtcdError:
-    """The error of ours for one of gRPC's."""
-    detail = error.details() or error.code().name
-    return EtcdError(place, kind_of(detail) or _CODES.get(error.code(), "refused"), detail)
+def error_of(place: str, code: int, message: str) -> EtcdError:
+    """Translate an error answer with gRPC's *code*."""
+    message = message or f"gRPC code {code}"
+    return EtcdError(place, kind_of(message) or _CODES.get(code, "refused"), message)
 
 
 def kind_of(sentence: str) -> Kind | None:
-    """What a sentence of etcd's means; None if it is not known."""
-    for words, kind in _SENTENCES:
-        if words in sentence:
-            return kind
-    return None
+    """Classify a sentence of etcd's; None if it is not known."""
+    return next((kind for words, kind in _SENTENCES if words in sentence), None)

@@ -49,7 +49,7 @@ _TLS: Final = ("ca", "cert", "key", "server_name")
 class TLSFiles:
     """How to make sure of the server, and what to show it. Paths of PEM files.
 
-    *ca* is None for the authorities that grpcio brings along.
+    *ca* is None for the authorities that the system trusts.
     """
 
     ca: str | None = None

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.control.feed import PolicyFeed
+from headgate.control.watcher import PolicyWatcher
 from headgate.errors import HeadgateError
 from headgate.gateway.envoy.documents import documents
 from headgate.gateway.processes.certificates import Certificates
@@ -22,7 +22,7 @@ from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
     from headgate.config.gateway import GatewaySettings
-    from headgate.control.storage import PolicyStorage
+    from headgate.control.source import PolicySource
     from headgate.gateway.envoy.values import Decided, Documents, Places
     from headgate.gateway.processes.envoy import Envoy
     from headgate.gateway.processes.run_directory import RunDirectory
@@ -33,29 +33,31 @@ if TYPE_CHECKING:
 
 
 _UNHEARD: Final = logging.getLogger("headgate.gateway.rules")
-"""The feed's own words, of which only mistakes are told: the service says the same of its feed."""
+"""The watcher's own messages; only critical ones are shown: the service logs the others."""
 
 
 class RulesInForce:
-    """Follows *storage*. *policy* is the newest that is good; *changed* is set for every new one.
+    """Follows *source*. *policy* is the newest that is good; *changed* is set for every new one.
 
     Rules that *may_come_later* are no reason not to start.
     """
 
     def __init__(
-        self, storage: PolicyStorage, *, keep: Path | None = None, may_come_later: bool = False
+        self, source: PolicySource, *, keep: Path | None = None, may_come_later: bool = False
     ) -> None:
         _UNHEARD.setLevel(logging.CRITICAL)
-        self._storage = storage
+        self._source = source
         self._may_come_later = may_come_later
-        self._feed = PolicyFeed(storage, self._apply, keep=keep, log=_UNHEARD)
+        self._watcher = PolicyWatcher(source, self._apply, keep=keep, log=_UNHEARD)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.policy: Policy | None = None
         self.changed = asyncio.Event()
 
     async def start(self) -> None:
         """Read them. Raises `PolicyError` if they are no policy; waits for what may come later."""
-        await self._feed.start()
-        state = self._feed.state
+        self._loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._watcher.start)
+        state = self._watcher.state
         if self.policy is None and state.problems and not self._may_come_later:
             raise PolicyError(state.problems)
         if self.policy is None:
@@ -68,16 +70,18 @@ class RulesInForce:
 
     def reread(self) -> None:
         """Look at them again, now."""
-        self._feed.check_soon()
+        self._watcher.check_soon()
 
     async def aclose(self) -> None:
         """Follow them no longer."""
-        await self._feed.aclose()
-        await self._storage.aclose()
+        await asyncio.to_thread(self._watcher.stop)
+        self._source.close()
 
     def _apply(self, policy: Policy) -> int:
+        """Take up a policy, in the thread of the watcher."""
         self.policy = policy
-        self.changed.set()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.changed.set)
         return policy.revision
 
 

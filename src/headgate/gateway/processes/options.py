@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from headgate.config import Address
     from headgate.config.gateway import GatewaySettings
-    from headgate.control.storage import PolicyStorage
+    from headgate.control.source import PolicySource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class ServiceTerms:
 class Terms:
     """What to run. The demo brings its own *rules*, which are None until then, and an upstream.
 
-    *open_storage* opens the rules at a place, for reading; those that *may_come_later* (etcd) are
+    *open_source* opens the rules at a place, for reading; those that *may_come_later* (etcd) are
     waited for. *keep* is where the last good policy is kept. *made_token* is the token of the
     admin API if it was made here, and must be told.
     """
@@ -43,7 +43,7 @@ class Terms:
     gateway: GatewaySettings
     service: ServiceTerms
     rules: str | None
-    open_storage: Callable[[str], PolicyStorage]
+    open_source: Callable[[str], PolicySource]
     may_come_later: bool = False
     keep: Path | None = None
     made_token: str | None = None

@@ -227,7 +227,7 @@ class Up:
         self._following = EndlessTask(self._follow, name="following the rules", log=LOG)
         place = terms.rules or ""
         self._rules = RulesInForce(
-            terms.open_storage(place), keep=terms.keep, may_come_later=terms.may_come_later
+            terms.open_source(place), keep=terms.keep, may_come_later=terms.may_come_later
         )
         settings = terms.gateway
         self._envoy = Envoy(program, settings, directory)

@@ -6,18 +6,19 @@ import json
 import logging
 import re
 import secrets
+from asyncio import to_thread
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.control.audit import AuditError, AuditEvent
-from headgate.control.editor import StaleVersionError, UnknownModeError
+from headgate.control.editor import EmptySourceError, StaleVersionError, UnknownModeError
 from headgate.control.edits import UnknownOverrideError, UnknownRuleError
-from headgate.control.file_source import UnreadableFileError
+from headgate.control.file_source import InvalidFileError
 from headgate.control.revision import (
     ConflictError,
     ControlError,
     ReadOnlyError,
-    StorageError,
+    SourceError,
     UnknownRevisionError,
 )
 from headgate.errors import HeadgateError, StoreError
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.control.audit import Audit, Outcome
     from headgate.control.editor import PolicyEditor
-    from headgate.control.feed import PolicyFeed
     from headgate.control.live_counters import LiveCounters
+    from headgate.control.watcher import PolicyWatcher
     from headgate.service.admin.auth import Certificate, Credential, Role
     from headgate.service.admin.call import Handler
     from headgate.service.core import Core
@@ -238,8 +239,9 @@ _STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
     (UnknownOverrideError, 404),
     (UnknownModeError, 409),
     (ConflictError, 409),
+    (EmptySourceError, 409),
     (ReadOnlyError, 409),
-    (StorageError, 503),
+    (SourceError, 503),
     (AuditError, 503),
     (StoreError, 503),
     (ControlError, 500),
@@ -249,16 +251,16 @@ _STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
 class AdminApp:
     """The admin API below `/admin/v1`, for the holders of *tokens*; closed if there are none.
 
-    *editor* changes the rules, *feed* puts them in force here; *audit* hears of every change before
-    it is made. *live* is the store to be looked through, if it can be, *picture* what this node is
-    doing. *certificates* are callers who are known by those. It opens and closes nothing.
+    *editor* changes the rules, *watcher* puts them in force here; *audit* records every change
+    before it is made. *live* is the store to be looked through, if it can be, *picture* what this
+    node is doing. *certificates* are callers who are known by those. It opens and closes nothing.
     """
 
     def __init__(
         self,
         core: Core,
         editor: PolicyEditor,
-        feed: PolicyFeed,
+        watcher: PolicyWatcher,
         tokens: Iterable[Credential],
         audit: Audit,
         *,
@@ -272,14 +274,14 @@ class AdminApp:
             RuleCalls(editor, previews),
             PolicyCalls(editor, previews),
             KeyCalls(core, editor, live),
-            ReportCalls(core, feed, audit),
+            ReportCalls(core, watcher, audit),
             ExplainCalls(core),
             DebugCalls(core),
-            LiveCalls(picture or Live(core, feed)),
+            LiveCalls(picture or Live(core, watcher)),
         )
         self._door = Door(tokens, certificates)
         self._notes = Notes(audit, core.clock)
-        self._feed = feed
+        self._watcher = watcher
         self._options = options or HttpOptions(largest_body=LARGEST_BODY)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -328,7 +330,7 @@ class AdminApp:
             reply = await _answered(route, call)
             status = reply.status
             if call.revision is not None and call.outcome == "changed":
-                await self._feed.learn(call.revision)
+                await to_thread(self._watcher.learn, call.revision)
         finally:
             # Whatever went wrong: an attempt that was noted has an end.
             if status is not None or note.is_attempt:
@@ -367,10 +369,10 @@ def _went_wrong(error: HeadgateError, *, is_change: bool) -> Reply:
     told = str(error)
     if isinstance(error, StoreError):
         told = f"the store cannot be asked ({error.reason})"
-    if isinstance(error, UnreadableFileError) and is_change:
+    if isinstance(error, InvalidFileError) and is_change:
         status = 409
         told = f"the file is no policy now, and nothing was changed; mend it first\n{told}"
-    elif isinstance(error, StorageError) and is_change:
+    elif isinstance(error, SourceError) and is_change:
         told = f"{told}\nwhether anything was changed is not known; look before you try again"
     headers = (_SOON,) if status == 503 or isinstance(error, ConflictError) else ()
     return problem(status, told, headers=headers)

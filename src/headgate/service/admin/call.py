@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
-from headgate.control.editor import Wish
+from headgate.control.editor import EditRequest
 from headgate.policy.loader.diagnostics import choosing, closest, meaning
 from headgate.policy.loader.scalars import instant_text
 from headgate.service.http.body import body_of, document_of, json_body_of
@@ -90,7 +90,7 @@ class Call:
         lines = [value for line, value in self.scope["headers"] if line == wanted]
         return b", ".join(lines).decode("latin-1") if lines else None
 
-    def wish(self) -> Wish:
+    def edit_request(self) -> EditRequest:
         """Who wants it, why, and of which version. Raises `RefusedError`."""
         note = self.header(NOTE) or ""
         if len(note) > LONGEST_NOTE or not note.isprintable():
@@ -100,7 +100,9 @@ class Call:
         if none is not None and none.strip() != "*":
             raise RefusedError(problem(400, "If-None-Match: expected * (nothing is there yet)"))
         versions = self._versions()
-        return Wish(author=self.caller.name, note=note, versions=versions, is_new=none is not None)
+        return EditRequest(
+            author=self.caller.name, note=note, versions=versions, is_new=none is not None
+        )
 
     def edited(self, edited: Edited) -> Edited:
         """Note what came of it."""

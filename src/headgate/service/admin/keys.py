@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from asyncio import to_thread
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -288,9 +289,9 @@ class KeyCalls:
     async def reset(self, call: Call) -> Reply:
         """POST /keys:reset: as if it had never been used, reservations included."""
         call.query()
-        document, wish = await call.document(), call.wish()
+        document, request = await call.document(), call.edit_request()
         named = self._naming.named(document)
-        await self._editor.check_revision(wish)
+        await to_thread(self._editor.check_revision, request)
         await call.begin(f"reset {named.key} under {named.rule.id}")
         checks = named.every_check(self._core.namespace)
         await self._core.rules.engine.store.arun(Reset(checks))
@@ -300,7 +301,7 @@ class KeyCalls:
     async def granted(self, call: Call) -> Reply:
         """POST /keys:grant: every limit is larger by `extra`, until then."""
         call.query()
-        document, wish = await call.document(), call.wish()
+        document, request = await call.document(), call.edit_request()
         named = self._naming.named(document, "extra", "until", "ttl")
         extra = document.get("extra")
         if type(extra) is not int or not 0 < extra <= _LARGEST_EXTRA:
@@ -311,7 +312,9 @@ class KeyCalls:
         rule_id, key = named.rule.id, named.key
         await call.begin(f"grant {extra} more to {key} under {rule_id}")
         edited = call.edited(
-            await self._editor.grant(rule_id, key, extra=extra, until_ns=until_ns, wish=wish)
+            await to_thread(
+                self._editor.grant, rule_id, key, extra=extra, until_ns=until_ns, request=request
+            )
         )
         content = {"rule_id": rule_id, "key": key, "extra": extra, "until": instant_text(until_ns)}
         return edited_reply(content, edited, rule_id=rule_id)
@@ -319,25 +322,27 @@ class KeyCalls:
     async def blocked(self, call: Call) -> Reply:
         """POST /keys:block: everything is refused, until then."""
         call.query()
-        document, wish = await call.document(), call.wish()
+        document, request = await call.document(), call.edit_request()
         named = self._naming.named(document, "until", "ttl")
         until_ns = self._until(document)
         rule_id, key = named.rule.id, named.key
         await call.begin(f"block {key} under {rule_id}")
-        edited = call.edited(await self._editor.block(rule_id, key, until_ns=until_ns, wish=wish))
+        edited = call.edited(
+            await to_thread(self._editor.block, rule_id, key, until_ns=until_ns, request=request)
+        )
         content = {"rule_id": rule_id, "key": key, "block": True, "until": instant_text(until_ns)}
         return edited_reply(content, edited, rule_id=rule_id)
 
     async def unblocked(self, call: Call) -> Reply:
         """POST /keys:unblock."""
         call.query()
-        document, wish = await call.document(), call.wish()
+        document, request = await call.document(), call.edit_request()
         named = self._naming.named(document)
         rule_id, key = named.rule.id, named.key
         if not (await self._standing(rule_id, key)).get("block"):
             raise UnknownOverrideError(f"the key {key!r} is not blocked under {rule_id!r}")
         await call.begin(f"unblock {key} under {rule_id}")
-        edited = call.edited(await self._editor.remove_override(rule_id, key, wish))
+        edited = call.edited(await to_thread(self._editor.remove_override, rule_id, key, request))
         return edited_reply(
             {"rule_id": rule_id, "key": key, "block": False}, edited, rule_id=rule_id
         )
@@ -345,7 +350,7 @@ class KeyCalls:
     async def overrides(self, call: Call) -> Reply:
         """GET /overrides: those that have not ended."""
         query = call.query("rule", "key")
-        newest = await self._editor.head()
+        newest = await to_thread(self._editor.head)
         now_ns = self._core.clock()
         found = [
             one
@@ -359,19 +364,19 @@ class KeyCalls:
 
     async def override_ended(self, call: Call) -> Reply:
         """DELETE /overrides?rule=&key=: a block or a grant."""
-        query, wish = call.query("rule", "key"), call.wish()
+        query, request = call.query("rule", "key"), call.edit_request()
         missing = [Flaw(name, "it is missing") for name in ("rule", "key") if name not in query]
         if missing:
             raise RefusedError(problem(400, "the query is wrong", flaws=tuple(missing)))
         rule_id, key = query["rule"], query["key"]
         await self._standing(rule_id, key)  # or it is nothing to be noted, and may be a secret
         await call.begin(f"end the override of {key} under {rule_id}")
-        edited = call.edited(await self._editor.remove_override(rule_id, key, wish))
+        edited = call.edited(await to_thread(self._editor.remove_override, rule_id, key, request))
         return edited_reply({"rule_id": rule_id, "key": key}, edited, rule_id=rule_id)
 
     async def _standing(self, rule_id: str, key: str) -> Data:
         """What is otherwise for *key*. Raises `UnknownOverrideError`."""
-        standing = override_of((await self._editor.head()).document, rule_id, key)
+        standing = override_of((await to_thread(self._editor.head)).document, rule_id, key)
         if standing is None:
             raise UnknownOverrideError(f"the key {key!r} has no override under {rule_id!r}")
         return standing

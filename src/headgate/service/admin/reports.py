@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import to_thread
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.policy.explain import Membership
@@ -19,7 +19,7 @@ from headgate.stores.factory import health_of
 
 if TYPE_CHECKING:
     from headgate.control.audit import Audit
-    from headgate.control.feed import PolicyFeed
+    from headgate.control.watcher import PolicyWatcher
     from headgate.decision import Decision
     from headgate.engine.request import Request
     from headgate.engine.verdict import Verdict
@@ -36,20 +36,20 @@ MOST_LISTED: Final = 1_000
 class ReportCalls:
     """What there is to know."""
 
-    def __init__(self, core: Core, feed: PolicyFeed, audit: Audit) -> None:
+    def __init__(self, core: Core, watcher: PolicyWatcher, audit: Audit) -> None:
         self._core = core
-        self._feed = feed
+        self._watcher = watcher
         self._audit = audit
 
     async def status(self, call: Call) -> Reply:
         """GET /status: of the worker that answers."""
         call.query()
-        state = self._feed.state
+        state = self._watcher.state
         policy = self._core.rules.in_force.policy
         loaded = state.loaded_at_ns
         content = {
             "caller": {"name": call.caller.name, "role": call.caller.role},
-            "place": self._feed.place,
+            "place": self._watcher.place,
             "revision": state.revision,
             "change": None
             if state.change is None or state.revision is None
@@ -154,7 +154,7 @@ class ExplainCalls:
         plan = engine.plan(asked.request, cost=asked.cost, lease=lease)
         verdict = await adrive(rules.engine.peek(plan))
         # There may be thousands of rules to find reasons for: not while others wait.
-        content = await asyncio.to_thread(self._content, engine, asked.request, verdict)
+        content = await to_thread(self._content, engine, asked.request, verdict)
         return json_reply(content)
 
     def _content(self, engine: CompiledPolicy, request: Request, verdict: Verdict) -> Data:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.edits import RuleFilter, candidate_id
@@ -57,7 +58,7 @@ class RuleCalls:
         )
         limit = call.number(query, "limit", _USUAL, MOST_LISTED)
         offset = call.number(query, "offset", 0, 10**9)
-        page = await self._editor.rules(wanted, offset=offset, limit=limit)
+        page = await to_thread(self._editor.rules, wanted, offset=offset, limit=limit)
         after = offset + len(page.rules)
         content = {
             "revision": page.revision,
@@ -70,7 +71,7 @@ class RuleCalls:
     async def got(self, call: Call) -> Reply:
         """GET /rules/{rule_id}."""
         call.query()
-        version, rule = await self._editor.rule(call.parts["rule_id"])
+        version, rule = await to_thread(self._editor.rule, call.parts["rule_id"])
         if call.has(version):
             return Reply(304, [etag(version)], b"")
         return _tagged(json_reply(rule_data(rule, version)), version)
@@ -79,9 +80,9 @@ class RuleCalls:
         """PUT /rules/{rule_id}."""
         call.query()
         rule_id = call.parts["rule_id"]
-        document, wish = await call.document(), call.wish()
+        document, request = await call.document(), call.edit_request()
         await call.begin(f"put rule {rule_id}")
-        edited = call.edited(await self._editor.put_rule(rule_id, document, wish))
+        edited = call.edited(await to_thread(self._editor.put_rule, rule_id, document, request))
         version = edited.version_of(rule_id)
         content = {"rule_id": rule_id, "version": version}
         return edited_reply(content, edited, etag(version), rule_id=rule_id)
@@ -89,19 +90,19 @@ class RuleCalls:
     async def deleted(self, call: Call) -> Reply:
         """DELETE /rules/{rule_id}."""
         call.query()
-        rule_id, wish = call.parts["rule_id"], call.wish()
+        rule_id, request = call.parts["rule_id"], call.edit_request()
         await call.begin(f"delete rule {rule_id}")
-        edited = call.edited(await self._editor.delete_rule(rule_id, wish))
+        edited = call.edited(await to_thread(self._editor.delete_rule, rule_id, request))
         content = {"rule_id": rule_id, "revision": edited.revision.number}
         return edited_reply(content, edited, rule_id=rule_id)
 
     async def switched_off(self, call: Call) -> Reply:
         """POST /rules/{rule_id}:disable."""
         call.query()
-        rule_id, wish = call.parts["rule_id"], call.wish()
+        rule_id, request = call.parts["rule_id"], call.edit_request()
         _check_empty(await call.document_if_any(), ())
         await call.begin(f"switch off {rule_id}")
-        edited = call.edited(await self._editor.switch_off(rule_id, wish))
+        edited = call.edited(await to_thread(self._editor.switch_off, rule_id, request))
         version = edited.version_of(rule_id)
         content = {"rule_id": rule_id, "version": version, "mode": "off"}
         return edited_reply(content, edited, etag(version), rule_id=rule_id)
@@ -109,7 +110,7 @@ class RuleCalls:
     async def switched_on(self, call: Call) -> Reply:
         """POST /rules/{rule_id}:enable, with a mode or in the one before."""
         call.query()
-        rule_id, wish = call.parts["rule_id"], call.wish()
+        rule_id, request = call.parts["rule_id"], call.edit_request()
         document = await call.document_if_any()
         _check_empty(document, ("mode",))
         mode = document.get("mode")
@@ -118,7 +119,7 @@ class RuleCalls:
             flaws.add("mode", mode, "enforce or shadow")
             raise invalid(flaws)
         await call.begin(f"switch on {rule_id}")
-        edited = call.edited(await self._editor.switch_on(rule_id, wish, mode=mode))
+        edited = call.edited(await to_thread(self._editor.switch_on, rule_id, request, mode=mode))
         version = edited.version_of(rule_id)
         rules = edited.revision.document["rules"]
         now = next(rule.get("mode", "enforce") for rule in rules if rule.get("id") == rule_id)
@@ -129,9 +130,11 @@ class RuleCalls:
         """POST /rules/{rule_id}/candidate: a rule to be tried in shadow beside it."""
         call.query()
         rule_id = call.parts["rule_id"]
-        document, wish = await call.document(), call.wish()
+        document, request = await call.document(), call.edit_request()
         await call.begin(f"try a candidate of {rule_id}")
-        edited = call.edited(await self._editor.put_candidate(rule_id, document, wish))
+        edited = call.edited(
+            await to_thread(self._editor.put_candidate, rule_id, document, request)
+        )
         name = candidate_id(edited.revision.document, rule_id) or ""
         version = edited.version_of(name)
         content = {"rule_id": name, "version": version, "mode": "shadow", "candidate_of": rule_id}
@@ -140,10 +143,10 @@ class RuleCalls:
     async def adopted(self, call: Call) -> Reply:
         """POST /rules/{rule_id}/adopt: its candidate in its place."""
         call.query()
-        rule_id, wish = call.parts["rule_id"], call.wish()
+        rule_id, request = call.parts["rule_id"], call.edit_request()
         _check_empty(await call.document_if_any(), ())
         await call.begin(f"adopt the candidate of {rule_id}")
-        edited = call.edited(await self._editor.adopt(rule_id, wish))
+        edited = call.edited(await to_thread(self._editor.adopt, rule_id, request))
         version = edited.version_of(rule_id)
         return edited_reply(
             {"rule_id": rule_id, "version": version}, edited, etag(version), rule_id=rule_id
@@ -153,14 +156,14 @@ class RuleCalls:
         """POST /rules/{rule_id}/candidate:preview."""
         call.query()
         document = await call.document()
-        preview = await self._editor.preview_candidate(call.parts["rule_id"], document)
+        preview = await to_thread(self._editor.preview_candidate, call.parts["rule_id"], document)
         return await self._previews.reply(preview)
 
     async def adoption_previewed(self, call: Call) -> Reply:
         """POST /rules/{rule_id}/adopt:preview."""
         call.query()
         _check_empty(await call.document_if_any(), ())
-        preview = await self._editor.preview_adoption(call.parts["rule_id"])
+        preview = await to_thread(self._editor.preview_adoption, call.parts["rule_id"])
         return await self._previews.reply(preview)
 
     async def previewed(self, call: Call) -> Reply:
@@ -173,7 +176,7 @@ class RuleCalls:
             flaws = Flaws()
             flaws.add("rules", rules, "an object of rules by their ids, null to delete one")
             raise invalid(flaws)
-        return await self._previews.reply(await self._editor.preview_rules(rules))
+        return await self._previews.reply(await to_thread(self._editor.preview_rules, rules))
 
 
 def _is_rule(value: Any) -> bool:
@@ -210,7 +213,7 @@ class PolicyCalls:
     async def got(self, call: Call) -> Reply:
         """GET /policy."""
         call.query()
-        newest = await self._editor.head()
+        newest = await to_thread(self._editor.head)
         if call.has(newest.number):
             return Reply(304, [etag(newest.number)], b"")
         reply = json_reply(_portrait(newest))
@@ -219,21 +222,23 @@ class PolicyCalls:
     async def put(self, call: Call) -> Reply:
         """PUT /policy: all at once, or nothing."""
         call.query()
-        document, wish = await call.document(), call.wish()
+        document, request = await call.document(), call.edit_request()
         await call.begin("replace the policy")
-        return _revised(call.edited(await self._editor.replace(document, wish)))
+        return _revised(call.edited(await to_thread(self._editor.replace, document, request)))
 
     async def previewed(self, call: Call) -> Reply:
         """POST /policy:preview."""
         call.query()
-        return await self._previews.reply(await self._editor.preview(await call.document()))
+        return await self._previews.reply(
+            await to_thread(self._editor.preview, await call.document())
+        )
 
     async def history(self, call: Call) -> Reply:
         """GET /history: the newest first."""
         query = call.query("before", "limit")
         limit = max(1, call.number(query, "limit", _POLICIES_USUAL, POLICIES_MOST_LISTED))
         before = call.number(query, "before", _LARGEST, _LARGEST)
-        found = await self._editor.storage.history(before=before, most=limit)
+        found = await to_thread(self._editor.source.history, before=before, most=limit)
         content = {
             "revisions": [change_data(number, change) for number, change in found],
             "next_before": found[-1][0] if len(found) == limit else None,
@@ -244,10 +249,10 @@ class PolicyCalls:
         """GET /history/{number}: with what it changed, if the one before is still there."""
         call.query()
         number = int(call.parts["number"])
-        storage = self._editor.storage
-        revision = await storage.at(number)
+        source = self._editor.source
+        revision = await to_thread(source.at, number)
         try:
-            before = Revision(0) if number == 1 else await storage.at(number - 1)
+            before = Revision(0) if number == 1 else await to_thread(source.at, number - 1)
         except UnknownRevisionError:
             changes = None
         else:
@@ -268,9 +273,9 @@ class PolicyCalls:
             flaws.add("revision", number, "the number of a revision")
         if flaws or number is None:
             raise invalid(flaws)
-        wish = call.wish()
+        request = call.edit_request()
         await call.begin(f"roll back to revision {number}")
-        return _revised(call.edited(await self._editor.rollback(number, wish)))
+        return _revised(call.edited(await to_thread(self._editor.rollback, number, request)))
 
 
 def _portrait(revision: Revision) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
-from headgate.control.feed import FeedState
 from headgate.observability import MEASURES
 from headgate.observability.metrics import MetricSnapshot, text_of
 from headgate.policy.loader import policy_to_data
@@ -16,6 +15,7 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headgate.control.watcher import PolicyWatcher
     from headgate.observability import Measures
     from headgate.observability.metrics import Labels
     from headgate.policy.model import Policy
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from headgate.service.live.snapshot import Family, Snapshot
 
 
-_RULES: Final = "rules"
 _DIGEST_BYTES: Final = 6
 """So many that a float has all of them."""
 
@@ -32,19 +31,23 @@ _DIGEST_BYTES: Final = 6
 class ServiceMeasures:
     """The measures of a worker that began at *began_ns* and decides by *engine*.
 
-    They are told for as long as it lives. `changed` is for a feed's `on_change`.
+    *watcher* reads the rules, *envoy* the configuration of envoyproxy/ratelimit.
     """
 
     def __init__(
-        self, engine: AsyncRuleEngine, *, began_ns: int, measures: Measures = MEASURES
+        self,
+        engine: AsyncRuleEngine,
+        *,
+        began_ns: int,
+        watcher: PolicyWatcher | None = None,
+        envoy: PolicyWatcher | None = None,
+        measures: Measures = MEASURES,
     ) -> None:
         self._engine = engine
         self._began_ns = began_ns
-        self._state = FeedState()
+        self._watcher = watcher
+        self._watchers = [one for one in (watcher, envoy) if one is not None]
         self._digested: tuple[Policy, float] | None = None
-        self._errors = measures.counter(
-            "policy_load_errors", "Policies that could not be put in force.", what=_RULES
-        )
         for name, text, read in (
             ("policy_revision", "The revision in force; 0 if there is none.", self.revision),
             ("policy_digest", "Made of the policy in force: equal where that is.", self.digest),
@@ -57,16 +60,8 @@ class ServiceMeasures:
         text = "Always 1; the version is a label."
         measures.gauge("build_info", text, self.one, version=__version__)
 
-    def changed(self, state: FeedState) -> None:
-        """The policy's feed is in *state* now."""
-        before, self._state = self._state, state
-        if state.failures > before.failures:
-            self._errors.add(state.failures - before.failures)
-        elif state.problems not in (None, before.problems) and not state.refused:
-            self._errors.add()  # what is no policy at all has no revision to be refused
-
     def revision(self) -> float:
-        return self._state.revision or 0
+        return 0 if self._watcher is None else self._watcher.state.revision or 0
 
     def digest(self) -> float:
         """A number that is the same wherever the policy is. (A revision may be counted by each
@@ -82,10 +77,10 @@ class ServiceMeasures:
         return len(self._engine.in_force.policy.rules)
 
     def stale(self) -> float:
-        return float(self._state.is_stale)
+        return float(any(one.state.is_stale for one in self._watchers))
 
     def refused(self) -> float:
-        return float(self._state.problems is not None)
+        return float(any(one.state.problems is not None for one in self._watchers))
 
     def began(self) -> float:
         return self._began_ns / SECOND

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headgate.clock import Clock
-    from headgate.control.feed import PolicyFeed
+    from headgate.control.watcher import PolicyWatcher
     from headgate.observability import Journal, Measures
     from headgate.observability.metrics import Labels
     from headgate.policy.model import Policy
@@ -80,7 +80,7 @@ class Live:
     def __init__(
         self,
         core: Core,
-        feed: PolicyFeed | None = None,
+        watcher: PolicyWatcher | None = None,
         *,
         options: LiveOptions | None = None,
         boards: Boards | None = None,
@@ -97,7 +97,7 @@ class Live:
         self._recorder = Recorder(journal)
         self._standing = Standing(
             core=core,
-            feed=feed,
+            watcher=watcher,
             journal=journal,
             store=self.options.store,
             trouble=store_trouble or core.trouble,

@@ -14,7 +14,7 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headgate.control.feed import PolicyFeed
+    from headgate.control.watcher import PolicyWatcher
     from headgate.observability import Journal
     from headgate.observability.metrics import MetricSnapshot
     from headgate.observability.sketches import Heavy
@@ -42,7 +42,7 @@ class Standing:
     """What is looked at. *store* is its URL without a password, *trouble* what is wrong with it."""
 
     core: Core
-    feed: PolicyFeed | None
+    watcher: PolicyWatcher | None
     journal: Journal
     store: str
     trouble: Callable[[], tuple[str, ...]]
@@ -92,10 +92,10 @@ class Standing:
 
     def _policy(self) -> dict[str, Any]:
         rules = len(self.core.rules.in_force.policy.rules)
-        if self.feed is None:
+        if self.watcher is None:
             return {"revision": None, "rules": rules, "current": True, "stale": False,
                     "trouble": None, "problems": 0, "failures": 0}  # fmt: skip
-        state = self.feed.state
+        state = self.watcher.state
         return {
             "revision": state.revision,
             "rules": rules,

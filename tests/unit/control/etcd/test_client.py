@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.control.etcd.client import Client
+from headgate.control.etcd.client import AUTHENTICATE, RANGE, Client
 from headgate.control.etcd.errors import EtcdError, Kind
-from headgate.control.etcd.messages import AUTHENTICATE, RANGE
 from headgate.control.etcd.url import parse_etcd_url
 
 if TYPE_CHECKING:
-    from headgate.control.etcd.messages import Method
+    from collections.abc import Mapping
 
-ANSWER = object()
+ANSWER: dict[str, Any] = {"header": {}}
 
 
 class FakeEndpoint:
@@ -29,17 +27,14 @@ class FakeEndpoint:
         self.logins = 0
         self.login_faults: list[EtcdError] = []
 
-    async def ask(
-        self, method: Method, request: Any, *, within: float, metadata: tuple[tuple[str, str], ...]
-    ) -> Any:
-        assert ("hasleader", "true") in metadata
-        if method is AUTHENTICATE:
+    def ask(self, path: str, body: Any, *, within: float, headers: Mapping[str, str]) -> Any:
+        if path == AUTHENTICATE:
             self.logins += 1
             if self.login_faults:
                 raise self.login_faults.pop(0)
-            return AUTHENTICATE.response(token=f"token-{self.logins}")
-        self.asked.append((method.path, within))
-        self.tokens.append(dict(metadata).get("token"))
+            return {"token": f"token-{self.logins}"}
+        self.asked.append((path, within))
+        self.tokens.append(headers.get("Authorization"))
         if self.faults:
             raise EtcdError(self.place, self.faults.pop(0))
         return ANSWER
@@ -53,7 +48,7 @@ def client(*endpoints: FakeEndpoint, options: str = "timeout=9", user: str = "")
 
 
 def ask(one: Client) -> Any:
-    return asyncio.run(one.ask(RANGE, RANGE.request()))
+    return one.ask(RANGE, {})
 
 
 class TestTurns:
@@ -84,8 +79,7 @@ class TestTurns:
     ) -> None:
         monkeypatch.setattr("headgate.control.etcd.client._PAUSE", 0.0)
         one = FakeEndpoint("one", "unreachable", "timeout", "unreachable")
-        asking = client(one).ask(RANGE, RANGE.request(), insists=True)
-        assert asyncio.run(asking) is ANSWER
+        assert client(one).ask(RANGE, {}, insists=True) is ANSWER
         assert len(one.asked) == 4
 
     def test_without_a_leader_they_are_asked_until_there_is_one(

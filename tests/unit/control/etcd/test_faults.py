@@ -1,13 +1,12 @@
-"""Every error of gRPC and etcd becomes one of ours that says what is the matter."""
+"""Every error of etcd becomes one of ours that says what is the matter."""
 
 from __future__ import annotations
 
 import grpc
 import pytest
-from grpc.aio import AioRpcError, Metadata
 
 from headgate.control.etcd.errors import EtcdError, error_of, kind_of
-from headgate.control.revision import StorageError
+from headgate.control.revision import SourceError
 
 CODE = grpc.StatusCode
 SAID = {
@@ -42,7 +41,7 @@ SAID = {
 
 
 def said(code: grpc.StatusCode, detail: str) -> EtcdError:
-    return error_of("host:2379", AioRpcError(code, Metadata(), Metadata(), detail))
+    return error_of("host:2379", code.value[0], detail)
 
 
 @pytest.mark.parametrize(("words", "kind"), SAID.items())
@@ -56,8 +55,8 @@ def test_what_etcd_says_is_understood(words: tuple[grpc.StatusCode, str], kind: 
 @pytest.mark.parametrize("code", [code for code in CODE if code is not CODE.OK])
 def test_every_code_becomes_a_storage_error(code: grpc.StatusCode) -> None:
     error = said(code, "")
-    assert isinstance(error, StorageError)
-    assert code.name in str(error)
+    assert isinstance(error, SourceError)
+    assert str(code.value[0]) in str(error)
 
 
 def test_only_what_etcd_itself_has_turned_down_has_certainly_not_been_done() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import zlib
+from base64 import b64decode
 
 import pytest
 
-from headgate.control.etcd.storage import Layout, decode, encode
-from headgate.control.revision import Change, Revision, StorageError
+from headgate.control.etcd.source import Layout, decode, encode
+from headgate.control.revision import Change, Revision, SourceError
 
 
 def revision(rules: int) -> Revision:
@@ -18,12 +19,12 @@ def revision(rules: int) -> Revision:
 
 def test_keys_are_in_the_order_of_the_numbers_and_between_the_ends() -> None:
     layout = Layout("/teams/a/")
-    keys = [layout.at(number) for number in (1, 2, 9, 10, 99, 100, 10**12)]
+    keys = [b64decode(layout.at(number)) for number in (0, 1, 2, 9, 10, 99, 100, 10**12)]
+    head, end = b64decode(layout.head), b64decode(layout.end)
     assert keys == sorted(keys)
-    assert layout.oldest < keys[0]
-    assert keys[-1] < layout.end
-    assert layout.head == b"/teams/a/policy"
-    assert not layout.oldest <= layout.head < layout.end
+    assert keys[-1] < end
+    assert head == b"/teams/a/policy"
+    assert not keys[0] <= head < end
 
 
 @pytest.mark.parametrize("rules", [0, 1, 5_000])
@@ -55,12 +56,12 @@ def test_two_writers_of_the_same_write_different_values() -> None:
     ],
 )
 def test_what_is_no_revision_is_an_error(value: bytes) -> None:
-    with pytest.raises(StorageError):
+    with pytest.raises(SourceError):
         decode(value)
 
 
 def test_a_value_that_explodes_is_refused() -> None:
     bomb = zlib.compress(b"[" + b" " * (70 * 2**20))
     assert len(bomb) < 100_000
-    with pytest.raises(StorageError, match="longer than"):
+    with pytest.raises(SourceError, match="longer than"):
         decode(bomb)

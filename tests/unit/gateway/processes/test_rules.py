@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.control import FileStorage
+from headgate.control import FileSource
 from headgate.gateway.envoy.values import Decided
 from headgate.gateway.processes.configuration import RulesInForce, Ways
 from headgate.policy.problems import PolicyError
@@ -29,8 +29,8 @@ def _heard(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     logger.propagate = before
 
 
-def _storage(path: Path) -> FileStorage:
-    return FileStorage(path, read_only=True, interval=0.001, pause=lambda _: None)
+def _storage(path: Path) -> FileSource:
+    return FileSource(path, read_only=True, interval=0.001, pause=lambda _: None)
 
 
 def test_rules_are_followed_and_wrong_ones_change_nothing(

@@ -146,7 +146,7 @@ def test_previews_are_for_readers_and_say_what_would_change() -> None:
         ]
         assert (await desk.refusal("POST /rules/login/adopt"))[0] == 403
         assert (await desk.refusal("POST /rules/login/candidate", TRIED))[0] == 403
-        assert (await desk.storage.head()).number == 2
+        assert (desk.storage.head()).number == 2
 
     attended(body)
 

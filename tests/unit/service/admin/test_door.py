@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.control.storage import MemoryStorage
+from headgate.control.source import MemorySource
 from headgate.errors import OptionError
 from headgate.service.admin import Certificate, Token
 from tests.support.admin_api import READER, WRITER, Desk, FailingAudit, attended
@@ -242,11 +242,11 @@ class TestAudit:
         attended(main)
 
     def test_an_attempt_has_an_end_whatever_goes_wrong(self) -> None:
-        class Broken(MemoryStorage):
-            async def commit(self, revision: Revision) -> None:
+        class Broken(MemorySource):
+            def commit(self, revision: Revision) -> None:
                 if revision.number > 1:
                     raise ZeroDivisionError
-                await super().commit(revision)
+                super().commit(revision)
 
         async def main(desk: Desk) -> None:
             with pytest.raises(ZeroDivisionError):
@@ -279,7 +279,7 @@ class TestAudit:
             assert content["key"].startswith("api_key=~")
             await desk.call(f"GET /keys?rule={secret}", authorization=f"Bearer {secret}")
             noted = "".join(event.to_line() for event in desk.audit.events)
-            kept = json.dumps(dict((await desk.storage.head()).document))
+            kept = json.dumps(dict((desk.storage.head()).document))
             for text in (noted, kept):
                 assert secret not in text
                 assert WRITER not in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from headgate.control.editor import Wish
+from headgate.control.editor import EditRequest
 from headgate.observability import JOURNAL
 from headgate.policy.identity.parts import hashed_key
 from headgate.service.admin.reports import EXPLAINING_MOST_LISTED
@@ -30,10 +30,10 @@ def explaining(
 
     async def main(desk: Desk) -> None:
         if rules:
-            await desk.editor.replace(
-                {"version": 1, "rules": list(rules), **policy}, Wish(author="eve")
+            desk.editor.replace(
+                {"version": 1, "rules": list(rules), **policy}, EditRequest(author="eve")
             )
-            await desk.feed.learn(await desk.storage.head())
+            desk.watcher.learn(desk.storage.head())
         await body(desk)
 
     attended(main)

@@ -288,7 +288,7 @@ class TestShape:
                 answer = await desk.call(f"POST /keys:{verb}", {**raw, **more})
                 assert (answer.status_code, "sk_live" in answer.text) == (400, False)
             await desk.call("DELETE /overrides?rule=secret&key=sk_live_1234")
-            assert "sk_live" not in str((await desk.storage.head()).document)
+            assert "sk_live" not in str((desk.storage.head()).document)
             assert "sk_live" not in str(desk.audit.events)
 
         attended(body)

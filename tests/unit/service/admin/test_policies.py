@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from headgate.control.file_source import FileStorage
-from headgate.control.revision import ReadOnlyError, Revision, StorageError
-from headgate.control.storage import MemoryStorage
+from headgate.control.file_source import FileSource
+from headgate.control.revision import ReadOnlyError, Revision, SourceError
+from headgate.control.source import MemorySource
 from tests.support.admin_api import RULES, Desk, attended
+from tests.support.shaky_source import ShakySource
 
 ONE: dict[str, Any] = {"version": 1, "rules": [{"id": "one", "key_by": "ip", "limit": "1/m"}]}
 
@@ -107,7 +108,7 @@ class TestHistory:
             await desk.ask("PUT /policy", ONE)
             assert (await desk.ask("GET /history/2"))["changes"] is None
 
-        attended(body, Desk(storage=MemoryStorage(most=1)))
+        attended(body, Desk(storage=MemorySource(most=1)))
 
 
 class TestRollback:
@@ -151,15 +152,15 @@ class TestRollback:
         attended(body)
 
 
-class Troubled(MemoryStorage):
+class Troubled(MemorySource):
     """A storage that makes trouble once something is in it."""
 
     trouble: Exception | None = None
 
-    async def commit(self, revision: Revision) -> None:
+    def commit(self, revision: Revision) -> None:
         if self.trouble is not None:
             raise self.trouble
-        await super().commit(revision)
+        super().commit(revision)
 
 
 class TestTrouble:
@@ -175,13 +176,36 @@ class TestTrouble:
     def test_a_storage_that_is_down_is_503_and_says_that_nobody_knows(self) -> None:
         async def body(desk: Desk) -> None:
             assert isinstance(desk.storage, Troubled)
-            desk.storage.trouble = StorageError("no answer")
+            desk.storage.trouble = SourceError("no answer")
             answer = await desk.call("PUT /policy", ONE)
             assert answer.status_code == 503
             assert "not known" in answer.json()["detail"]
             assert answer.headers["retry-after"] == "1"
 
         attended(body, Desk(storage=Troubled()))
+
+    def test_a_source_that_was_wiped_is_reported_until_a_policy_is_written(self) -> None:
+        async def body(desk: Desk) -> None:
+            assert isinstance(desk.storage, ShakySource)
+            desk.storage.restore(Revision(0))
+            for line, sent in (
+                ("GET /rules", None),
+                ("GET /policy", None),
+                ("PUT /rules/login", ONE["rules"][0]),
+                ("DELETE /rules/login", None),
+                ("POST /policy:preview", ONE),
+            ):
+                status, told = await desk.refusal(line, sent)
+                assert (status, "revision 1 is still enforced" in told) == (409, True), line
+            desk.watcher.check_now()
+            content = await desk.ask("GET /status")
+            assert (content["current"], content["refused_revision"]) == (False, 0)
+            assert "the source is empty" in content["problems"][0]["message"]
+            assert (await desk.ask("PUT /policy", ONE))["revision"] == 1
+            assert (await desk.ask("GET /status"))["current"]
+            assert [one["rule_id"] for one in (await desk.ask("GET /rules"))["rules"]] == ["one"]
+
+        attended(body, Desk(storage=ShakySource()))
 
     def test_a_bad_file_is_told_to_those_who_ask(self, tmp_path: Any) -> None:
         file = tmp_path / "policy.yaml"
@@ -193,7 +217,7 @@ class TestTrouble:
             status, told = await desk.refusal("PUT /policy", ONE)
             assert (status, "limitt" in told, "nothing was changed" in told) == (409, True, True)
 
-        storage = FileStorage(file, may_be_missing=True, interval=60, pause=lambda _: None)
+        storage = FileSource(file, may_be_missing=True, interval=60, pause=lambda _: None)
         attended(body, Desk(storage=storage))
 
 

@@ -7,22 +7,22 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from headgate import __version__
-from headgate.control.editor import PolicyEditor, Wish
-from headgate.control.feed import FeedState, PolicyFeed
-from headgate.control.storage import MemoryStorage
+from headgate.control.editor import EditRequest, PolicyEditor
+from headgate.control.source import MemorySource
+from headgate.control.watcher import PolicyWatcher
 from headgate.observability import Measures
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Policy
-from headgate.policy.problems import Problem
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.live import ServiceMeasures
 from headgate.units import SECOND
+from tests.support.shaky_source import ShakySource, made
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-BAD = (Problem("error", "a file", "it is no policy"),)
 
 
 @asynccontextmanager
@@ -38,51 +38,47 @@ def told(measures: Measures, *names: str) -> list[float]:
     return [measures.value(name) for name in names]
 
 
-def errors(measures: Measures) -> float:
-    return measures.value("policy_load_errors", what="rules")
-
-
 def test_a_policy_that_is_in_force_is_told() -> None:
     async def run() -> None:
         measures = Measures()
         async with closing_engine() as engine:
-            own = ServiceMeasures(engine, began_ns=7 * SECOND, measures=measures)
-            storage = MemoryStorage()
+            source = MemorySource()
+            watcher = PolicyWatcher(source, engine.replace, measures=measures)
+            own = ServiceMeasures(engine, began_ns=7 * SECOND, watcher=watcher, measures=measures)
             rules = [{"id": "a", "key_by": "ip", "limit": "5/s"}]
-            await PolicyEditor(storage).replace({"version": 1, "rules": rules}, Wish(author="eve"))
+            PolicyEditor(source).replace({"version": 1, "rules": rules}, EditRequest(author="eve"))
             assert told(measures, "policy_revision", "policy_rules") == [0, 0]
-            async with PolicyFeed(storage, engine.replace, on_change=own.changed):
-                assert told(measures, "policy_revision", "policy_rules") == [1, 1]
+            watcher.check_now()
+            assert told(measures, "policy_revision", "policy_rules") == [1, 1]
             assert told(measures, "policy_stale", "policy_refused") == [0, 0]
             assert measures.value("build_info", version=__version__) == 1
-            assert measures.value("start_time_seconds") == 7
+            assert measures.value("start_time_seconds") == own.began() == 7
 
     asyncio.run(run())
 
 
-def test_what_cannot_be_put_in_force_is_counted_once_each() -> None:
+@pytest.mark.parametrize("what", ["rules", "envoy"])
+def test_every_source_that_is_refused_or_stale_is_told(what: str) -> None:
     async def run() -> None:
         measures = Measures()
         async with closing_engine() as engine:
-            own = ServiceMeasures(engine, began_ns=0, measures=measures)
-            good = FeedState(revision=3)
-            own.changed(good)
-            assert errors(measures) == 0
-            refused = replace(good, problems=BAD, refused=4, failures=1)
-            own.changed(refused)
-            own.changed(replace(refused, is_stale=True, trouble="no answer"))
-            assert errors(measures) == 1
+            source = ShakySource(made(1))
+            watcher = PolicyWatcher(source, lambda policy: policy.revision, measures=measures)
+            watchers = {"watcher" if what == "rules" else "envoy": watcher}
+            own = ServiceMeasures(engine, began_ns=0, measures=measures, **watchers)
+            watcher.check_now()
+            assert told(measures, "policy_stale", "policy_refused") == [0, 0]
+            source.commit(made(2, limitt="1/s"))
+            watcher.check_now()
+            source.fail()
+            watcher.check_now()
             assert told(measures, "policy_stale", "policy_refused") == [1, 1]
-            own.changed(good)
-            own.changed(replace(good, problems=BAD, is_stale=True, trouble="a file: no policy"))
-            assert errors(measures) == 2
-            own.changed(replace(good, is_stale=True, trouble="no answer"))
-            assert errors(measures) == 2
-            assert told(measures, "policy_stale", "policy_refused") == [1, 0]
-            kept = replace(good, failures=1)
-            own.changed(kept)
-            own.changed(replace(kept, problems=BAD, refused=4))
-            assert errors(measures) == 3, "the one that was refused, once"
+            assert measures.value("policy_load_errors", what="rules") == 1
+            source.recover()
+            source.commit(made(3))
+            watcher.check_now()
+            assert told(measures, "policy_stale", "policy_refused") == [0, 0]
+            assert own.revision() == (3 if what == "rules" else 0)
 
     asyncio.run(run())
 

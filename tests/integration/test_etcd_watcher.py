@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.control.etcd import EtcdStorage
-from headgate.control.feed import PolicyFeed
+from headgate.control.etcd import EtcdSource
+from headgate.control.watcher import PolicyWatcher
 from headgate.engine.request import Request
 from headgate.policy.model import Policy
 from headgate.rule_engine import AsyncRuleEngine
 from tests.support.etcd_watch import committed
-from tests.support.policy_storage_contract import revision
+from tests.support.policy_source_contract import revision
 from tests.support.servers.etcd import EtcdServer, etcd_is_installed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from headgate.control.feed import FeedState
+    from headgate.control.watcher import State
 
 pytestmark = pytest.mark.skipif(not etcd_is_installed(), reason="run scripts/install-servers")
 
@@ -33,12 +33,13 @@ def server() -> Iterator[EtcdServer]:
 
 
 class Node:
-    """An engine that a feed keeps up to date."""
+    """An engine that a watcher keeps up to date."""
 
-    def __init__(self, storage: EtcdStorage, keep: Path | None) -> None:
+    def __init__(self, storage: EtcdSource, keep: Path | None) -> None:
         self.engine = AsyncRuleEngine(Policy())
+        self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
-        self.feed = PolicyFeed(
+        self.watcher = PolicyWatcher(
             storage,
             self.engine.replace,
             keep=keep,
@@ -46,8 +47,8 @@ class Node:
             on_change=self._hear,
         )
 
-    def _hear(self, state: FeedState) -> None:
-        self._news.set()
+    def _hear(self, state: State) -> None:
+        self._loop.call_soon_threadsafe(self._news.set)
 
     async def quotas(self) -> list[int]:
         """By what quotas a request is decided now."""
@@ -66,55 +67,55 @@ class Node:
                 await self._news.wait()
                 self._news.clear()
 
-    async def hears_of(self, condition: Callable[[FeedState], bool]) -> None:
-        """Wait until the state of the feed is as *condition* says."""
+    async def hears_of(self, condition: Callable[[State], bool]) -> None:
+        """Wait until the state of the watcher is as *condition* says."""
         async with asyncio.timeout(10):
-            while not condition(self.feed.state):
+            while not condition(self.watcher.state):
                 self._news.clear()
                 await self._news.wait()
 
 
 @asynccontextmanager
 async def following(server: EtcdServer, keep: Path | None = None) -> AsyncIterator[Node]:
-    storage = EtcdStorage.open(f"{server.url}?timeout=2&heartbeat=0.2")
+    storage = EtcdSource.open(f"{server.url}?timeout=2&heartbeat=0.2")
     node = Node(storage, keep)
     try:
-        async with node.feed:
+        async with node.watcher:
             yield node
     finally:
-        await storage.aclose()
+        storage.close()
 
 
 def test_three_nodes_come_to_enforce_every_change(server: EtcdServer) -> None:
     async def main() -> None:
-        storage = EtcdStorage.open(server.url)
+        storage = EtcdSource.open(server.url)
         async with following(server) as one, following(server) as two, following(server) as three:
             for number in range(1, 6):
-                await storage.commit(revision(number, "a", limit=f"{number}/minute"))
+                storage.commit(revision(number, "a", limit=f"{number}/minute"))
                 for node in (one, two, three):
                     await node.enforces(number)
-        await storage.aclose()
+        storage.close()
 
     asyncio.run(main())
 
 
 def test_every_node_says_the_revision_of_etcd(server: EtcdServer) -> None:
     async def main() -> None:
-        storage = EtcdStorage.open(server.url)
+        storage = EtcdSource.open(server.url)
         async with following(server) as early:
             assert await early.revision() == 0
-            await storage.commit(revision(1, "a", limit="1/minute"))
-            await storage.commit(revision(2, "a", limit="2/minute"))
+            storage.commit(revision(1, "a", limit="1/minute"))
+            storage.commit(revision(2, "a", limit="2/minute"))
             async with following(server) as late:
                 for node in (early, late):
                     await node.enforces(2)
-                    assert await node.revision() == node.feed.state.revision == 2
+                    assert await node.revision() == node.watcher.state.revision == 2
                 server.ctl("del", "--prefix", "/headgate/")
-                await storage.commit(revision(1, "a", limit="7/minute"))
+                storage.commit(revision(1, "a", limit="7/minute"))
                 for node in (early, late):
                     await node.enforces(7)
-                    assert await node.revision() == node.feed.state.revision == 1
-        await storage.aclose()
+                    assert await node.revision() == node.watcher.state.revision == 1
+        storage.close()
 
     asyncio.run(main())
 
@@ -124,36 +125,37 @@ def test_a_node_that_starts_while_etcd_is_down_runs_on_the_last_good_policy(
 ) -> None:
     async def main() -> None:
         keep = tmp_path / "kept.json"
-        storage = EtcdStorage.open(server.url)
-        await storage.commit(revision(1, "a", limit="5/minute"))
+        storage = EtcdSource.open(server.url)
+        storage.commit(revision(1, "a", limit="5/minute"))
         async with following(server, keep) as node:
             await node.enforces(5)
         server.stop()
         async with following(server, keep) as node:
             assert await node.quotas() == [5]
-            assert node.feed.state.is_stale
-            assert "cannot be reached" in str(node.feed.state.trouble)
+            assert node.watcher.state.is_stale
+            assert "cannot be reached" in str(node.watcher.state.trouble)
             server.start()
-            await committed(storage, revision(2, "a", limit="6/minute"))
+            committed(storage, revision(2, "a", limit="6/minute"))
             await node.enforces(6)
-            assert not node.feed.state.is_stale
-        await storage.aclose()
+            assert not node.watcher.state.is_stale
+        storage.close()
 
     asyncio.run(main())
 
 
 def test_a_prefix_that_was_deleted_lifts_no_limit(server: EtcdServer) -> None:
     async def main() -> None:
-        storage = EtcdStorage.open(server.url)
-        await storage.commit(revision(1, "a", limit="5/minute"))
-        await storage.commit(revision(2, "a", limit="6/minute"))
+        storage = EtcdSource.open(server.url)
+        storage.commit(revision(1, "a", limit="5/minute"))
+        storage.commit(revision(2, "a", limit="6/minute"))
         async with following(server) as node:
             await node.enforces(6)
             server.ctl("del", "--prefix", "/headgate/")
             await node.hears_of(lambda state: state.problems is not None)
+            assert "the source is empty; revision 2 stays in force" in str(node.watcher.state)
             assert await node.quotas() == [6]
-            await storage.commit(revision(1, "a", limit="7/minute"))
+            storage.commit(revision(1, "a", limit="7/minute"))
             await node.enforces(7)
-        await storage.aclose()
+        storage.close()
 
     asyncio.run(main())
