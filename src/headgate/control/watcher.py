@@ -172,6 +172,9 @@ class PolicyWatcher:
         self._errors = measures.counter(
             "policy_load_errors", "Policies that could not be put in force.", what=what
         )
+        self._loads = measures.counter(
+            "policy_loads", "Configurations that were put in force.", what=what
+        )
         self._lock = threading.RLock()
         self._in_force: Revision | None = None
         self._refused: Revision | None = None
@@ -372,9 +375,11 @@ class PolicyWatcher:
         if not is_kept:
             self._refused = None
         change = revision.change
-        made = f" ({change.what}, by {change.author})" if self._has_numbers else ""
+        is_told = self._has_numbers and change.author
+        made = f" ({change.what}, by {change.author})" if is_told else ""
         self._log.info("%s: revision %d is in force%s", self.place, number, made)
         self._warn(parsed.warnings)
+        self._loads.add()
         self._become(
             replace(
                 self.state,

@@ -180,6 +180,7 @@ def test_an_invalid_revision_changes_nothing_and_is_reported_once(
         assert watched.engine.revisions == [1, 3]
     assert caplog.text.count("revision 2 is invalid; revision 1 stays in force") == 1
     assert measures.value("policy_load_errors", what="rules") == 1
+    assert measures.value("policy_loads", what="rules") == 2
 
 
 def test_a_policy_that_the_engine_refuses_counts_as_invalid(source: ShakySource) -> None:
