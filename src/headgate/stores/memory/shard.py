@@ -38,6 +38,8 @@ SWEEP_PAUSE: Final = 100 * MICROSECOND
 _LONGEST_ROUND: Final = 10 * MINUTE
 """A sweep that is due later was planned before the clock stepped back."""
 
+_NEVER: Final = 1 << 63
+
 State = Any
 """The state of a counter, as its algorithm defines it."""
 NO_HOLDS: Final[Holds] = {}
@@ -369,22 +371,24 @@ class Shard:
 
 
 class Sweep:
-    """The rounds of sweeping a store, shard by shard."""
+    """The rounds of sweeping a store, shard by shard; unless *is_timed*, only urgent ones."""
 
-    __slots__ = ("_lock", "_next", "_shards", "_visited", "due")
+    __slots__ = ("_is_timed", "_lock", "_next", "_shards", "_visited", "due")
 
-    def __init__(self, shards: Sequence[Shard], now: int) -> None:
+    def __init__(self, shards: Sequence[Shard], now: int, *, is_timed: bool = True) -> None:
         self._lock = threading.Lock()
         self._shards = shards
         self._next = 0
         self._visited = 0
-        self.due = now + SECOND
+        self._is_timed = is_timed
+        self.due = now + SECOND if is_timed else _NEVER
         """When there is something to do."""
 
     def step(self, now: int, *, is_urgent: bool = False) -> None:
         """Examine some, if it is time or *is_urgent*. The caller holds no lock of a shard."""
         with self._lock:
-            if now < self.due <= now + _LONGEST_ROUND and not is_urgent:
+            is_due = self._is_timed and not now < self.due <= now + _LONGEST_ROUND
+            if not is_due and not is_urgent:
                 return
             left = SWEEP_STEPS
             while left > 0 and self._next < len(self._shards):
@@ -399,6 +403,8 @@ class Sweep:
                 pause = SECOND + self._visited * 10 * MICROSECOND
                 self.due = now + min(pause, _LONGEST_ROUND)
                 self._next = self._visited = 0
+            if not self._is_timed:
+                self.due = _NEVER
 
     def after_fork(self) -> None:
         """Replace the lock, which a thread of the parent may have held."""

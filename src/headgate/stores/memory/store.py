@@ -100,6 +100,7 @@ class MemoryStore(Store):
 
     Idle counters vanish; at most *max_keys* are kept. When that many are in use, further keys
     share a fixed number of counters until some are idle: no counter is dropped while it is in use.
+    Unless *sweeps_idle*, idle ones stay until the store is full: for clocks that run fast.
     """
 
     waits = False
@@ -107,7 +108,13 @@ class MemoryStore(Store):
     publishes_values = True
     counter: type[OpenCounter] = OpenCounter
 
-    def __init__(self, *, clock: Clock | None = None, max_keys: int = DEFAULT_MAX_KEYS) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        max_keys: int = DEFAULT_MAX_KEYS,
+        sweeps_idle: bool = True,
+    ) -> None:
         if type(max_keys) is not int or max_keys < 1:
             raise OptionError(f"max_keys is {max_keys!r}; expected an integer of at least 1")
         self.clock: Clock = MonotonicClock() if clock is None else checked_clock(clock)
@@ -115,7 +122,7 @@ class MemoryStore(Store):
         self._rooms = [self._room]
         self._shards = [Shard(self._room) for _ in range(SHARDS)]
         self._values = self.tables_beside(Values, max_keys)
-        self._sweep = Sweep(self._shards, self.clock())
+        self._sweep = Sweep(self._shards, self.clock(), is_timed=sweeps_idle)
         watch_forks(self)
 
     def tables_beside(self, make: Callable[[], V], most: int) -> list[ExpiringTable[V]]:
