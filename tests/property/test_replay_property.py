@@ -32,7 +32,7 @@ Refused = list[tuple[int, int | None]]
 class Listening(Traffic):
     """Arrivals, and which of them were refused: their place, and when to come back."""
 
-    hears = True
+    retries_denied = True
 
     def __init__(self, arrivals: list[Arrival]) -> None:
         self._given = Given(arrivals)
@@ -47,7 +47,7 @@ class Listening(Traffic):
                 place += 1
             yield batch
 
-    def refused(self, event: Event, retry_after_ns: int | None) -> None:
+    def deny(self, event: Event, retry_after_ns: int | None) -> None:
         self.heard.append((self._seen[id(event)], retry_after_ns))
 
 

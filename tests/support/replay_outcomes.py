@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.simulator.tallies import KeyResult, Outcome, RuleResult
+from headgate.simulator.results import KeyResult, Outcome, RuleResult
 
 SECOND = 1_000_000_000
 MIDNIGHT = 1_763_251_200 * SECOND

@@ -5,9 +5,9 @@ outcome = replay(policy, workload("bursts", policy, Options(rate=100)))
 """
 
 from headgate.simulator.replay import Progress, replay
-from headgate.simulator.tallies import KeyResult, Outcome, RuleResult
+from headgate.simulator.results import KeyResult, Outcome, RuleResult
 from headgate.simulator.traces import FORMATS, Trace, TraceError, open_trace
-from headgate.simulator.traffic import Arrival, Asked, Event, Traffic
+from headgate.simulator.traffic import Arrival, Event, SimulatedRequest, Traffic
 from headgate.simulator.workloads import RETRIES, WORKLOADS, Options, Workload, workload
 
 __all__ = [
@@ -15,13 +15,13 @@ __all__ = [
     "RETRIES",
     "WORKLOADS",
     "Arrival",
-    "Asked",
     "Event",
     "KeyResult",
     "Options",
     "Outcome",
     "Progress",
     "RuleResult",
+    "SimulatedRequest",
     "Trace",
     "TraceError",
     "Traffic",

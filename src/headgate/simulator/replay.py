@@ -1,7 +1,8 @@
-"""Traffic replayed on virtual time through the real engine, on a store in memory.
+"""Replay traffic on virtual time against a policy, through the engine, on a store in memory.
 
-Nobody sleeps: the clock is that of the traffic. Requests that look alike are planned once, unless
-something in the plan belongs to one request alone, or to a time: places, marks of retries, blocks.
+The clock is that of the traffic, so nothing sleeps. Requests that look alike share a plan of the
+policy, and the prepared takes of that plan. A plan that belongs to one request or one moment
+(slots, markers of repeated requests, blocks) is decided by the engine each time.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from headgate.engine.prepared import PreparedTakes
 from headgate.engine.use_cases import Engine
 from headgate.errors import OptionError
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.identity.parts import claim_of, hasher
 from headgate.policy.model import BUILT_IN_PARTS
+from headgate.policy.path import ANY, ONE, compiled, readings
 from headgate.runtime.drivers import drive
-from headgate.simulator.request_plans import Likeness, Ways, refusals_of, retry_after_ns
-from headgate.simulator.tallies import MOST_KEYS, Keys, Outcome, RuleTally, Steps
+from headgate.simulator.results import MAX_KEYS, KeyCounts, Outcome, RuleCounts, TimeSeries
 from headgate.simulator.traffic import Given, Traffic
 from headgate.stores.memory import MemoryStore
 from headgate.units import MILLISECOND
@@ -30,139 +32,35 @@ from headgate.units import MILLISECOND
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
+    from headgate import algorithms
     from headgate.decision import Decision
-    from headgate.engine.plan import Plan
+    from headgate.engine.plan import Plan, RulePlan
     from headgate.engine.verdict import Verdict
     from headgate.policy.identity import Found
     from headgate.policy.model import Policy
-    from headgate.simulator.request_plans import Way
-    from headgate.simulator.tallies import Count
-    from headgate.simulator.traffic import Arrival, Asked, Event
+    from headgate.simulator.results import Count
+    from headgate.simulator.traffic import Arrival, Event, SimulatedRequest
+    from headgate.stores.base import TakeNow
 
-
-# What a replay leaves out or takes for granted, in words for people.
-
-
-def notes_on(
-    policy: Policy, *, delayed: int, latency_ns: int | None, is_exact: bool
-) -> Iterator[str]:
-    """What to know about a replay under *policy*: *latency_ns* is how long requests were served
-    for that did not say, if that mattered; *is_exact*, whether all keys were told apart."""
-    fair = [rule.id for rule in policy.rules if rule.fair is not None and rule.mode != "off"]
-    if fair:
-        yield f"fair queues are not simulated: {', '.join(fair)}"
-    after = [rule.id for rule in policy.rules if rule.cost.after is not None]
-    if after:
-        yield f"what requests cost beyond their entry is not simulated: {', '.join(after)}"
-    if policy.pressure is not None:
-        yield "limits are not lowered under pressure"
-    if delayed:
-        yield f"{delayed:,} of the allowed requests were delayed to wait for their turn in a queue"
-    if latency_ns is not None:
-        yield (
-            f"requests whose time the trace does not tell were served for "
-            f"{latency_ns / MILLISECOND:g} ms"
-        )
-    if not is_exact:
-        yield (
-            f"more than {MOST_KEYS:,} keys under a rule: how many there are is estimated, to 2.5%; "
-            "figures of single keys are the least that they were"
-        )
-
-
-# Secrets in keys, in the clear: for operators who look at their own trace.
-
-
-_LONGEST_TOLD: Final = 80
-_HASHED: Final = re.compile(r"~[0-9a-f]{32}")
-
-
-class ClearKeys:
-    """What the secrets in the keys of *policy* are, as far as they were seen; so many at most."""
-
-    __slots__ = ("_claims", "_hash", "_seen")
-
-    def __init__(self, policy: Policy, salt: bytes) -> None:
-        names = {part for rule in policy.rules for part in rule.key_by} - {*BUILT_IN_PARTS}
-        claims = [claim_of(name, policy.identity) for name in sorted(names)]
-        self._claims = [claim for claim in claims if claim.secret]
-        self._hash = hasher(salt)
-        self._seen: dict[str, str] = {}
-
-    def see(self, found: Found) -> None:
-        """Remember the secrets of a request."""
-        for claim in self._claims:
-            value = claim.value(found)
-            if value is not None and len(self._seen) < MOST_KEYS:
-                self._seen[self._hash(value)] = ascii(value[:_LONGEST_TOLD])[1:-1]
-
-    def tell(self, key: str) -> str:
-        """*key* with its secrets in the clear."""
-        return _HASHED.sub(lambda digest: self._seen.get(digest[0], digest[0]), key)
-
-
-# Requests that are being served: the places they hold, and when they end.
-
-
-class Places:
-    """Gives back the places of requests when they are over, and renews them until then.
-
-    *set_clock* moves virtual time, as both happen at times of their own.
-    """
-
-    __slots__ = ("_engine", "_order", "_set_clock", "_waiting", "next_ns")
-
-    def __init__(self, engine: Engine, set_clock: Callable[[int], None]) -> None:
-        self._engine = engine
-        self._set_clock = set_clock
-        self._order = count()
-        self._waiting: list[tuple[int, int, int, Verdict]] = []
-        self.next_ns: int | None = None
-        """When there is something to do next."""
-
-    def take(self, verdict: Verdict, now_ns: int, took_ns: int) -> None:
-        """See to the places that *verdict* has from *now_ns* on, for *took_ns*."""
-        self._wait(now_ns, now_ns + took_ns, verdict)
-
-    def advance(self, now_ns: int) -> None:
-        """Do all that is to be done up to *now_ns*."""
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= now_ns:
-            due_ns, _, end_ns, verdict = heappop(waiting)
-            self._set_clock(due_ns)
-            if due_ns >= end_ns:
-                drive(self._engine.release(verdict))
-            else:
-                drive(self._engine.renew(verdict))
-                self._wait(due_ns, end_ns, verdict)
-        self.next_ns = waiting[0][0] if waiting else None
-
-    def _wait(self, now_ns: int, end_ns: int, verdict: Verdict) -> None:
-        lasts_ns = verdict.slots_last_ns
-        if lasts_ns is None:
-            return
-        due_ns = min(end_ns, now_ns + max(1, lasts_ns // 3))
-        heappush(self._waiting, (due_ns, next(self._order), end_ns, verdict))
-        self.next_ns = self._waiting[0][0]
-
-
-if TYPE_CHECKING:
-    Known = tuple[Way, Count]
+    Results = Sequence[algorithms.Outcome] | Sequence[Decision]
+    """The outcomes of limits, or the decisions of rules."""
 
 DEFAULT_LATENCY_NS: Final = 100 * MILLISECOND
-"""How long a request is served for, if the trace does not say."""
-MOST_KNOWN: Final = 100_000
-"""For how many requests that look alike it is remembered what is done about them."""
-_COLLECTED_AFTER: Final = 200_000
-_TOLD_AFTER: Final = 10_000
-"""After how many requests progress is told, however many come at once."""
-_CALLER: Final = ("api_key", "user_id", "tenant")
+"""The time that a request is served for, if the trace does not say."""
+MAX_PLANS: Final = 100_000
+"""The number of different requests whose plans are kept."""
+_GC_THRESHOLD: Final = 200_000
+_PROGRESS_INTERVAL: Final = 10_000
+"""The number of requests between two reports of progress."""
+_CALLER_PARTS: Final = ("api_key", "user_id", "tenant")
+_LONGEST_SECRET: Final = 80
+_HASHED: Final = re.compile(r"~[0-9a-f]{32}")
 
-KeysTold = Literal["hashed", "clear"]
-"""How secrets in keys are told."""
+KeyFormat = Literal["hashed", "clear"]
+"""The form of secrets in reported keys."""
 
 Progress = Callable[[int, "float | None"], None]
-"""Is told how many requests there were so far, and how much of the traffic that is, from 0 to 1."""
+"""A function that gets the number of requests so far, and their share of the traffic, 0 to 1."""
 
 
 def replay(
@@ -174,80 +72,102 @@ def replay(
     step_ns: int | None = None,
     latency_ns: int = DEFAULT_LATENCY_NS,
     salt: bytes = b"",
-    keys: KeysTold = "hashed",
+    keys: KeyFormat = "hashed",
 ) -> Outcome:
-    """What *policy*, called *name*, would have made of *arrivals*.
+    """Return the outcome of *arrivals* under *policy*, which the reports call *name*.
 
-    *step_ns* is what series are told in, *latency_ns* how long requests are served for that do not
-    say; *salt* is what secrets in keys are hashed with, and *keys* whether they are told so.
+    *step_ns* is the step of the time series, *latency_ns* the time that requests without one are
+    served for. *salt* hashes the secrets in keys; *keys* says if reports show these hashes.
 
-    Arrivals come in the order of their time; one that is earlier than those before it is taken at
-    their time. Raises `OptionError` if there are none.
+    Arrivals are in the order of time; one that is earlier than those before it counts at their
+    time. Raises `OptionError` if there are none.
     """
     traffic = arrivals if isinstance(arrivals, Traffic) else Given(arrivals)
     began_s = perf_counter()
-    under: _Replay | None = None
-    with _few_collections():
+    run: _Replay | None = None
+    with _rare_collections():
         for batch in traffic.batches():
-            if under is None:
-                steps = Steps(batch[0][0], step_ns)
-                under = _Replay(policy, steps, latency_ns=latency_ns, salt=salt, keys=keys)
-            come = under.requests + len(batch)
-            for start in range(0, len(batch), _TOLD_AFTER):
-                under.follow(batch[start : start + _TOLD_AFTER], traffic)
+            if run is None:
+                series = TimeSeries(batch[0][0], step_ns)
+                run = _Replay(policy, series, latency_ns=latency_ns, salt=salt, keys=keys)
+            end = run.requests + len(batch)
+            for start in range(0, len(batch), _PROGRESS_INTERVAL):
+                run.follow(batch[start : start + _PROGRESS_INTERVAL], traffic)
                 if progress is not None:
-                    share = traffic.share  # of what has come, not of what was done about it
-                    done = None if share is None else share * under.requests / come
-                    progress(under.requests, done)
-    if under is None:
+                    share = traffic.share  # of what was read, which is ahead of what is decided
+                    done = None if share is None else share * run.requests / end
+                    progress(run.requests, done)
+    if run is None:
         raise OptionError("there is nothing to replay: the traffic has no requests")
-    return under.outcome(name, traffic, perf_counter() - began_s)
+    return run.outcome(name, traffic, perf_counter() - began_s)
 
 
 @contextmanager
-def _few_collections() -> Iterator[None]:
-    """Have garbage looked for more rarely: requests come and go by the million, none in cycles."""
+def _rare_collections() -> Iterator[None]:
+    """Collect garbage more rarely: millions of requests come and go, none of them in cycles."""
     usual = gc.get_threshold()
-    gc.set_threshold(max(usual[0], _COLLECTED_AFTER), *usual[1:])
+    gc.set_threshold(max(usual[0], _GC_THRESHOLD), *usual[1:])
     try:
         yield
     finally:
         gc.set_threshold(*usual)
 
 
+class _Take(NamedTuple):
+    """A prepared take of a plan, and the counts of its rules with the place of their results."""
+
+    decide: Callable[[str, int], Decision] | None
+    """For one rule: it has one key and one cost. The result is a decision."""
+    take: TakeNow
+    """For several rules. The results are outcomes, one for each limit."""
+    keys: tuple[str, ...]
+    costs: tuple[int, ...]
+    rules: list[tuple[int, int, RuleCounts, Count]]
+    is_deciding: bool
+    has_queue: bool
+
+
+class _Planned(NamedTuple):
+    """The takes of requests that look alike, and the count of their caller."""
+
+    takes: list[_Take]
+    caller: Count
+
+
 class _Replay:
-    """One policy, and the traffic so far."""
+    """The traffic so far under one policy."""
 
     def __init__(
-        self, policy: Policy, steps: Steps, *, latency_ns: int, salt: bytes, keys: KeysTold
+        self, policy: Policy, series: TimeSeries, *, latency_ns: int, salt: bytes, keys: KeyFormat
     ) -> None:
-        self._now_ns = steps.began_ns
+        self._now_ns = series.began_ns
         self._policy = policy
         self._latency_ns = latency_ns
         self._compiled = CompiledPolicy(policy, salt=salt, clock=self._clock)
-        store = MemoryStore(clock=self._clock)
+        store = MemoryStore(clock=self._clock, sweeps_idle=False)
         self._engine = Engine(store)
-        self._steps = steps
-        self._cell = steps.cell()
-        self._clear = ClearKeys(policy, salt) if keys == "clear" else None
-        self._known: dict[Asked, Known] = {}
-        self._likeness = Likeness(policy)
-        self._alike: dict[Hashable, Known] = {}
-        self._callers = Keys(self._forget)
-        self._tallies = {
-            rule.id: RuleTally(rule, steps, Keys(self._forget)) for rule in policy.rules
+        self._prepared = PreparedTakes(store)
+        self._series = series
+        self._cell = series.cell()
+        self._secrets = Secrets(policy, salt) if keys == "clear" else None
+        self._plans: dict[SimulatedRequest, _Planned] = {}
+        self._class_of = RequestClasses(policy).class_of
+        self._plans_by_class: dict[Hashable, _Planned] = {}
+        self._callers = KeyCounts(self._forget)
+        self._rules = {
+            rule.id: RuleCounts(rule, series, KeyCounts(self._forget)) for rule in policy.rules
         }
-        self._ways = Ways(store, self._engine, self._clock, self._tallies)
-        self._places = Places(self._engine, self._set_clock)
+        self._slots = SlotHolders(self._engine, self._set_clock)
         self._overridden = {(one.rule, one.key) for one in policy.overrides}
         self._leases = 0
+        self._delayed = 0
         self.requests = 0
-        """How many there were so far."""
+        """The number of requests so far."""
 
     def _forget(self) -> None:
-        """Ask for all counts again."""
-        self._known.clear()
-        self._alike.clear()
+        """Drop all plans: their counts must be fetched again."""
+        self._plans.clear()
+        self._plans_by_class.clear()
 
     def _clock(self) -> int:
         return self._now_ns
@@ -256,30 +176,29 @@ class _Replay:
         self._now_ns = now_ns
 
     def follow(self, batch: list[Event], traffic: Traffic) -> None:
-        """Go on with *batch*."""
-        known, steps = self._known, self._steps
-        now_ns, next_ns = self._now_ns, steps.next_ns
+        """Decide the requests of *batch*."""
+        plans, series, decide = self._plans, self._series, self._decide
+        now_ns, next_ns = self._now_ns, series.next_ns
         denied = before = 0
         for place, event in enumerate(batch):
-            at_ns, asked, took_ns = event
+            at_ns, request, took_ns = event
             if at_ns > now_ns:
                 self._now_ns = now_ns = at_ns
                 if at_ns >= next_ns:
                     self._count(place - before, denied)
                     before, denied = place, 0
-                    steps.turn(at_ns)
-                    next_ns = steps.next_ns
-            found = known.get(asked)
-            if found is None:
-                refusals, caller = self._first(asked, took_ns)
+                    series.advance(at_ns)
+                    next_ns = series.next_ns
+            planned = plans.get(request)
+            if planned is None:
+                denials, caller = self._first(request, took_ns)
             else:
-                way, caller = found
-                refusals = way()
-            if refusals is not None:
+                denials, caller = decide(planned.takes), planned.caller
+            if denials is not None:
                 denied += 1
                 caller[1] += 1
-                if traffic.hears:
-                    traffic.refused(event, retry_after_ns(refusals))
+                if traffic.retries_denied:
+                    traffic.deny(event, retry_after_ns(denials))
         self._count(len(batch) - before, denied)
         self.requests += len(batch)
 
@@ -287,17 +206,122 @@ class _Replay:
         self._cell[0] += requests - denied
         self._cell[1] += denied
 
+    def _decide(self, takes: list[_Take]) -> Results | None:
+        """Decide a request by the takes of its plan; None if it is allowed."""
+        denials: Results | None = None
+        for decide, take, keys, costs, rules, is_deciding, has_queue in takes:
+            results: Results
+            results = take(keys, costs) if decide is None else (decide(keys[0], costs[0]),)
+            for start, end, counts, by_key in rules:
+                is_allowed = results[start].allowed
+                if end - start > 1:
+                    is_allowed = all(one.allowed for one in results[start:end])
+                if is_allowed:
+                    counts.cell[0] += 1
+                    by_key[0] += 1
+                    continue
+                counts.cell[1] += 1
+                by_key[1] += 1
+                if counts.first_denied_ns is None:
+                    counts.first_denied_ns = self._now_ns
+                if is_deciding:
+                    denials = results
+            if has_queue and denials is None and any(one.delay_ns for one in results):
+                self._delayed += 1
+        return denials
+
+    def _first(
+        self, simulated: SimulatedRequest, took_ns: int | None
+    ) -> tuple[Results | None, Count]:
+        """Decide a request that has no plan yet, or whose plan is for it alone."""
+        class_ = self._class_of(simulated)
+        planned = None if class_ is None else self._plans_by_class.get(class_)
+        if planned is not None:
+            if len(self._plans) >= MAX_PLANS:
+                self._plans.clear()
+            self._plans[simulated] = planned
+            return self._decide(planned.takes), planned.caller
+        request = simulated.request()
+        lease = str(self._leases) if self._compiled.has_slots else None
+        plan = self._compiled.plan(request, cost=simulated.cost, lease=lease)
+        found = self._compiled.identifier.find(request)
+        caller = self._callers.count_of(_caller_of(found))
+        if self._secrets is not None:
+            self._secrets.add(found)
+        if plan.is_reusable and not self._is_overridden(plan):
+            planned = _Planned([self._take(plan, rules) for rules in plan.takes], caller)
+            if max(len(self._plans), len(self._plans_by_class)) >= MAX_PLANS:
+                self._forget()
+            self._plans[simulated] = planned
+            if class_ is not None:
+                self._plans_by_class[class_] = planned
+            return self._decide(planned.takes), caller
+        verdict = self._decide_alone(plan, took_ns)
+        if verdict.allowed:
+            return None, caller
+        return [one.decision for one in verdict.enforced if not one.decision.allowed], caller
+
+    def _take(self, plan: Plan, rules: Sequence[RulePlan]) -> _Take:
+        """Prepare one of the takes of *plan*."""
+        checks = [check for one in rules for check in one.checks]
+        prepared = self._prepared.of(checks)
+        decide = prepared.decide if len(rules) == 1 else None
+        counted: list[tuple[int, int, RuleCounts, Count]] = []
+        start = 0
+        for one in rules:
+            counts = self._rules[one.rule.id]
+            end = start + (len(one.checks) if decide is None else 1)
+            counted.append((start, end, counts, counts.keys.count_of(one.key)))
+            start = end
+        is_deciding = rules is plan.deciding
+        return _Take(
+            decide,
+            prepared.take,
+            tuple([check.key for check in checks]),
+            tuple([check.cost for check in checks]),
+            counted,
+            is_deciding,
+            is_deciding and plan.has_turns,
+        )
+
+    def _decide_alone(self, plan: Plan, took_ns: int | None) -> Verdict:
+        """Decide by a plan that is for one request, and hold the slots that it takes."""
+        now_ns = self._now_ns
+        if plan.lease is not None:
+            self._slots.advance(now_ns)
+            self._now_ns = now_ns
+            self._leases += 1
+        verdict = drive(self._engine.decide(plan, is_recorded=False))
+        for one in verdict.rules:
+            self._rules[one.rule.id].count(one.key, now_ns, is_denied=not one.decision.allowed)
+        if verdict.delay_ns:
+            self._delayed += 1
+        if plan.lease is not None:
+            self._slots.hold(verdict, now_ns, self._latency_ns if took_ns is None else took_ns)
+        return verdict
+
+    def _is_overridden(self, plan: Plan) -> bool:
+        overridden = self._overridden
+        return bool(overridden) and any((one.rule.id, one.key) in overridden for one in plan.rules)
+
     def outcome(self, name: str, traffic: Traffic, took_s: float) -> Outcome:
-        """What came of it all."""
-        allowed, denied = self._steps.lines(self._cell)
-        callers, callers_denied = self._callers.how_many()
-        keys = [self._callers, *[one.keys for one in self._tallies.values()]]
+        """Return the outcome of all requests so far."""
+        allowed, denied = self._series.lines(self._cell)
+        callers, callers_denied = self._callers.totals()
+        keys = [self._callers, *[one.keys for one in self._rules.values()]]
+        shown = (lambda key: key) if self._secrets is None else self._secrets.reveal
+        notes = notes_on(
+            self._policy,
+            delayed=self._delayed,
+            latency_ns=self._latency_ns if self._leases else None,
+            is_exact=all(one.is_exact for one in keys),
+        )
         return Outcome(
             policy_name=name,
             revision=self._policy.revision,
-            began_ns=self._steps.began_ns,
+            began_ns=self._series.began_ns,
             ended_ns=self._now_ns,
-            step_ns=self._steps.step_ns,
+            step_ns=self._series.step_ns,
             requests=self.requests,
             allowed=sum(allowed),
             denied=sum(denied),
@@ -305,71 +329,150 @@ class _Replay:
             callers_denied=callers_denied,
             allowed_series=allowed,
             denied_series=denied,
-            rules=tuple(one.result(self._told) for one in self._tallies.values()),
+            rules=tuple([one.result(shown) for one in self._rules.values()]),
             retries=traffic.retries,
             skipped=traffic.skipped,
             took_s=took_s,
-            delayed=self._ways.delayed,
-            notes=(
-                *traffic.notes,
-                *notes_on(
-                    self._policy,
-                    delayed=self._ways.delayed,
-                    latency_ns=self._latency_ns if self._leases else None,
-                    is_exact=all(one.is_exact for one in keys),
-                ),
-            ),
+            delayed=self._delayed,
+            notes=(*traffic.notes, *notes),
         )
 
-    def _told(self, key: str) -> str:
-        return key if self._clear is None else self._clear.tell(key)
 
-    def _first(self, asked: Asked, took_ns: int | None) -> tuple[Sequence[Decision] | None, Count]:
-        """Decide on a request that nothing is known of, or that is like no other."""
-        alike = self._likeness.of(asked)
-        known = None if alike is None else self._alike.get(alike)
-        if known is not None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[asked] = known
-            return known[0](), known[1]
-        request = asked.request()
-        lease = str(self._leases) if self._compiled.has_slots else None
-        plan = self._compiled.plan(request, cost=asked.cost, lease=lease)
-        found = self._compiled.identifier.find(request)
-        caller = self._callers.count_of(_caller_of(found))
-        if self._clear is not None:
-            self._clear.see(found)
-        if self._is_good_for_all(plan):
-            way = self._ways.of(plan)
-            if max(len(self._known), len(self._alike)) >= MOST_KNOWN:
-                self._forget()
-            self._known[asked] = way, caller
-            if alike is not None:
-                self._alike[alike] = way, caller
-            return way(), caller
-        if plan.lease is None:
-            return refusals_of(self._ways.decide(plan)), caller
-        now_ns = self._now_ns
-        self._places.advance(now_ns)
-        self._now_ns = now_ns
-        self._leases += 1
-        verdict = self._ways.decide(plan)
-        self._places.take(verdict, now_ns, self._latency_ns if took_ns is None else took_ns)
-        return refusals_of(verdict), caller
-
-    def _is_good_for_all(self, plan: Plan) -> bool:
-        overridden = self._overridden
-        return plan.is_plain and not (
-            overridden and any((one.rule.id, one.key) in overridden for one in plan.rules)
-        )
+def retry_after_ns(denials: Results) -> int | None:
+    """Return the time after which a denied request would be allowed; None if never."""
+    waits = [one.retry_after_ns for one in denials if not one.allowed]
+    return None if None in waits else max([wait or 0 for wait in waits])
 
 
 def _caller_of(found: Found) -> str:
-    """Who asks, as far as the request says: the first of an API key, a user, a tenant; else the
-    address."""
-    for name in _CALLER:
+    """Return the first of API key, user and tenant that the request has; else its address."""
+    for name in _CALLER_PARTS:
         value = found.get(name)
         if value is not None:
             return f"{name}={value}"
     return f"ip={found.ip}"
+
+
+def notes_on(
+    policy: Policy, *, delayed: int, latency_ns: int | None, is_exact: bool
+) -> Iterator[str]:
+    """Yield what a replay under *policy* leaves out or assumes, for people.
+
+    *latency_ns* is the assumed time of requests, if that mattered. If not *is_exact*, some figures
+    are estimates.
+    """
+    fair = [rule.id for rule in policy.rules if rule.fair is not None and rule.mode != "off"]
+    if fair:
+        yield f"fair queues are not simulated: {', '.join(fair)}"
+    after = [rule.id for rule in policy.rules if rule.cost.after is not None]
+    if after:
+        yield f"costs that are charged after the response are not simulated: {', '.join(after)}"
+    if policy.pressure is not None:
+        yield "limits are not lowered under pressure"
+    if delayed:
+        yield f"{delayed:,} of the allowed requests were delayed in a queue"
+    if latency_ns is not None:
+        yield (
+            "requests without a duration in the trace were served for "
+            f"{latency_ns / MILLISECOND:g} ms"
+        )
+    if not is_exact:
+        yield (
+            f"more than {MAX_KEYS:,} keys under a rule: the number of keys is an estimate, within "
+            "2.5%; figures of single keys are lower bounds"
+        )
+
+
+class Secrets:
+    """The secrets in the keys of *policy* by their hashes, for operators who own the trace."""
+
+    __slots__ = ("_claims", "_hash", "_values")
+
+    def __init__(self, policy: Policy, salt: bytes) -> None:
+        names = {part for rule in policy.rules for part in rule.key_by} - {*BUILT_IN_PARTS}
+        claims = [claim_of(name, policy.identity) for name in sorted(names)]
+        self._claims = [claim for claim in claims if claim.secret]
+        self._hash = hasher(salt)
+        self._values: dict[str, str] = {}
+
+    def add(self, found: Found) -> None:
+        """Keep the secrets of a request, if there is room."""
+        for claim in self._claims:
+            value = claim.value(found)
+            if value is not None and len(self._values) < MAX_KEYS:
+                self._values[self._hash(value)] = ascii(value[:_LONGEST_SECRET])[1:-1]
+
+    def reveal(self, key: str) -> str:
+        """Return *key* with its secrets in the clear, as far as they are known."""
+        return _HASHED.sub(lambda digest: self._values.get(digest[0], digest[0]), key)
+
+
+class RequestClasses:
+    """Classes of requests that *policy* plans alike though their paths differ, as `/users/7` and
+    `/users/8`.
+
+    A pattern of paths is made of words, `*` and `**`. A segment that is no word of any pattern can
+    only match an asterisk, so all such segments are equal, if no rule counts by path. Paths that
+    servers read in different ways have no class.
+    """
+
+    __slots__ = ("_has_endpoint_keys", "_words")
+
+    def __init__(self, policy: Policy) -> None:
+        rules = [rule for rule in policy.rules if rule.mode != "off"]
+        self._has_endpoint_keys = any("endpoint" in rule.key_by for rule in rules)
+        patterns = [
+            *[one for rule in policy.rules for one in rule.match.endpoints or ()],
+            *[cost.endpoint for rule in policy.rules for cost in rule.cost.endpoints],
+            *[one for priority in policy.priorities for one in priority.match.endpoints or ()],
+        ]
+        segments = {one for pattern in patterns for one in compiled(pattern).segments}
+        self._words = {one: one for one in segments - {ONE, ANY}}
+
+    def class_of(self, simulated: SimulatedRequest) -> Hashable | None:
+        """Return the class of a request; None if it has none."""
+        if self._has_endpoint_keys:
+            return None
+        found = readings(simulated.path)
+        if len(found) != 1:
+            return None
+        word = self._words.get
+        path = tuple([word(segment, "") for segment in found[0]])  # no segment is empty
+        return simulated.method, path, simulated.headers, simulated.ip, simulated.cost
+
+
+class SlotHolders:
+    """The requests that hold slots: their slots are renewed, and released at their end.
+
+    *set_clock* moves virtual time, as both happen at times of their own.
+    """
+
+    __slots__ = ("_engine", "_order", "_queue", "_set_clock")
+
+    def __init__(self, engine: Engine, set_clock: Callable[[int], None]) -> None:
+        self._engine = engine
+        self._set_clock = set_clock
+        self._order = count()
+        self._queue: list[tuple[int, int, int, Verdict]] = []
+
+    def hold(self, verdict: Verdict, now_ns: int, took_ns: int) -> None:
+        """Hold the slots of *verdict* from *now_ns* on, for *took_ns*."""
+        self._schedule(now_ns, now_ns + took_ns, verdict)
+
+    def advance(self, now_ns: int) -> None:
+        """Renew and release all that is due up to *now_ns*."""
+        queue = self._queue
+        while queue and queue[0][0] <= now_ns:
+            due_ns, _, end_ns, verdict = heappop(queue)
+            self._set_clock(due_ns)
+            if due_ns >= end_ns:
+                drive(self._engine.release(verdict))
+            else:
+                drive(self._engine.renew(verdict))
+                self._schedule(due_ns, end_ns, verdict)
+
+    def _schedule(self, now_ns: int, end_ns: int, verdict: Verdict) -> None:
+        lasts_ns = verdict.slots_last_ns
+        if lasts_ns is not None:
+            due_ns = min(end_ns, now_ns + max(1, lasts_ns // 3))
+            heappush(self._queue, (due_ns, next(self._order), end_ns, verdict))

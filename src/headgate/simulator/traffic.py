@@ -1,8 +1,7 @@
-"""Traffic on virtual time: what is asked, by whom and when.
+"""Traffic on virtual time: requests and their times.
 
-Many requests ask for the same. So what is asked is a value of its own, `Asked`, which a source
-makes once for all requests that look alike: whoever follows the traffic may remember by it what it
-makes of such a request, without looking at it again.
+Many requests are the same but for their time. A source makes one `SimulatedRequest` for all of
+them, so a replay can keep what it knows of such a request by that object.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ if TYPE_CHECKING:
 Headers = tuple[tuple[str, str], ...]
 
 _BATCH: Final = 4096
-_MOST_KNOWN: Final = 100_000
+_MAX_KNOWN: Final = 100_000
 _HOST: Final = "host"
 
 
 class Arrival(NamedTuple):
     """A request that arrives at *at_ns*, in nanoseconds since the epoch.
 
-    *cost* takes the place of what the rules say. *took_ns* is how long it was served for, if that
-    is known: it matters to limits on how many are served at the same time.
+    *cost* overrides that of the rules. *took_ns* is the time that it was served for, if known:
+    concurrency limits depend on it.
     """
 
     at_ns: int
@@ -39,8 +38,8 @@ class Arrival(NamedTuple):
     took_ns: int | None = None
 
 
-class Asked:
-    """What a request asks; two are the same only if they are one object."""
+class SimulatedRequest:
+    """A request without its time. Equal only to itself."""
 
     __slots__ = ("cost", "headers", "ip", "method", "path")
 
@@ -59,50 +58,47 @@ class Asked:
         self.cost = cost
 
     def __repr__(self) -> str:
-        return f"Asked({self.method} {self.path} from {self.ip or 'nowhere'})"
+        return f"SimulatedRequest({self.method} {self.path} from {self.ip or 'nowhere'})"
 
     def request(self) -> Request:
-        """The same, as rules see it."""
+        """Return the request as rules see it."""
         host = next((value for name, value in self.headers if name.lower() == _HOST), "")
         return Request(self.method, self.path, host, self.headers, self.ip)
 
 
-Event = tuple[int, Asked, "int | None"]
-"""When something is asked, what, and how long it is served for, if that is known."""
+Event = tuple[int, SimulatedRequest, "int | None"]
+"""The time of a request, the request, and the time that it is served for, if known."""
 
 
 class Traffic(ABC):
-    """Where requests come from. To be gone through once.
+    """A source of requests, read once."""
 
-    A source that *hears* is told of every refusal before its next batch is asked for, so its
-    batches are short.
-    """
-
-    hears: bool = False
+    retries_denied: bool = False
+    """True if `deny` reports each denial before the next batch is read; batches are short then."""
     retries: int = 0
-    """How many requests were made because others had been refused."""
+    """The number of requests that repeat denied ones."""
     skipped: int = 0
-    """How much of the source was not understood."""
+    """The number of invalid lines."""
     late: int = 0
-    """How many requests came so much too late that their place in the order was lost."""
+    """The number of requests that came too late to be put in order."""
 
     @abstractmethod
     def batches(self) -> Iterator[list[Event]]:
-        """All requests in the order of their time, some at a time, none of it empty."""
+        """Yield all requests in the order of time, in batches that are not empty."""
 
     @property
     def share(self) -> float | None:
-        """How much of it has gone by, from 0 to 1; None if nobody knows."""
+        """The share that was read, from 0 to 1; None if unknown."""
         return None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What there is to know about the source, for people."""
+        """Remarks on the source, for people."""
         return ()
 
-    def refused(self, event: Event, retry_after_ns: int | None) -> None:
-        """That *event* was refused, and when it would be allowed: None is never."""
-        raise NotImplementedError  # nobody tells a source that does not hear
+    def deny(self, event: Event, retry_after_ns: int | None) -> None:
+        """Report that *event* was denied, and when it would be allowed: None is never."""
+        raise NotImplementedError
 
     def __iter__(self) -> Iterator[Arrival]:
         for batch in self.batches():
@@ -111,22 +107,22 @@ class Traffic(ABC):
 
 
 class Given(Traffic):
-    """Requests that somebody has at hand, in the order of their time."""
+    """Requests that the caller has, in the order of time."""
 
     def __init__(self, arrivals: Iterable[Arrival]) -> None:
         self._arrivals = arrivals
 
     def batches(self) -> Iterator[list[Event]]:
-        known: dict[tuple[object, ...], Asked] = {}
+        known: dict[tuple[object, ...], SimulatedRequest] = {}
         left = iter(self._arrivals)
         while some := list(islice(left, _BATCH)):
             batch: list[Event] = []
             for one in some:
-                alike = one[1:6]
-                asked = known.get(alike)
-                if asked is None:
-                    if len(known) >= _MOST_KNOWN:
+                fields = one[1:6]
+                request = known.get(fields)
+                if request is None:
+                    if len(known) >= _MAX_KNOWN:
                         known.clear()
-                    asked = known[alike] = Asked(*alike)
-                batch.append((one.at_ns, asked, one.took_ns))
+                    request = known[fields] = SimulatedRequest(*fields)
+                batch.append((one.at_ns, request, one.took_ns))
             yield batch

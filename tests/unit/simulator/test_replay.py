@@ -143,7 +143,7 @@ def test_rules_and_requests_by_host_find_it_among_the_headers() -> None:
     assert replay(policy(rule), arrivals).rules[0].requests == 2
 
 
-def test_the_journal_of_the_process_hears_nothing_of_it() -> None:
+def test_a_replay_is_not_recorded_in_the_journal() -> None:
     before = [count[0] for count in JOURNAL.requests]
     shadow = {**PER_KEY, "id": "shadow", "mode": "shadow", "limit": "1/s; 2/minute"}
     replay(policy(PER_KEY, shadow), [at(1), at(2), at(3)])
@@ -194,7 +194,7 @@ def test_twice_the_quota_passes_a_boundary_of_fixed_windows_only(
     assert outcome.allowed == admitted
 
 
-def test_several_rules_beside_shadows_are_asked_in_the_quick_way(
+def test_several_rules_beside_shadows_are_decided_by_prepared_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Plan] = []

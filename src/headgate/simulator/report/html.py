@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.simulator.report.scales import Bars
-    from headgate.simulator.tallies import KeyResult, Outcome, RuleResult
+    from headgate.simulator.results import KeyResult, Outcome, RuleResult
 
 
 # What a plot shows, in words, for whoever does not see it.

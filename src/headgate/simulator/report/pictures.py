@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from headgate.simulator.tallies import Outcome, RuleResult
+    from headgate.simulator.results import Outcome, RuleResult
 
 
 # The package that draws is an extra: asked for when something is drawn, not before.

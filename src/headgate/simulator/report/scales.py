@@ -12,7 +12,7 @@ from headgate.units import DAY, HOUR, MICROSECOND, MILLISECOND, MINUTE, SECOND
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.simulator.tallies import Outcome
+    from headgate.simulator.results import Outcome
 
 _PER: Final = ((SECOND, "a second"), (MINUTE, "a minute"), (HOUR, "an hour"), (DAY, "a day"))
 _SECONDS: Final = (1, 2, 5, 10, 15, 30)

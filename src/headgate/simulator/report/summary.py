@@ -11,7 +11,7 @@ from headgate.simulator.report.wording import clipped, count, counted, share
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headgate.simulator.tallies import KeyResult, Outcome, RuleResult
+    from headgate.simulator.results import KeyResult, Outcome, RuleResult
 
 
 def in_backticks(name: str) -> str:

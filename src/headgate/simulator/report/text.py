@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.simulator.report.summary import RuleDifference
-    from headgate.simulator.tallies import KeyResult, Outcome, RuleResult
+    from headgate.simulator.results import KeyResult, Outcome, RuleResult
 
 _GAP: Final = "  "
 _RULES_WITH_KEYS: Final = 10

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.simulator.traces.formats import BrokenLineError, Format
 from headgate.simulator.traces.rows import address_of, path_of, request_line
 from headgate.simulator.traces.times import iso8601, of_access_logs, took_ns
-from headgate.simulator.traffic import Asked
+from headgate.simulator.traffic import SimulatedRequest
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class NginxLog(Format):
         )
         return self._when(time), alike, took_ns(took, SECOND) if took else None
 
-    def asked(self, alike: Any) -> Asked:
+    def asked(self, alike: Any) -> SimulatedRequest:
         address, request, *others = alike
         named = zip(("referer", "user-agent"), others, strict=False)
         return _asked(request, address, tuple((name, value) for name, value in named if value))
@@ -94,7 +94,7 @@ class EnvoyLog(Format):
         )
         return self._when(time), alike, took_ns(took, MILLISECOND)
 
-    def asked(self, alike: Any) -> Asked:
+    def asked(self, alike: Any) -> SimulatedRequest:
         request, forwarded, agent, request_id, host = alike
         before = forwarded.rpartition(b",")[0]
         named = (
@@ -116,10 +116,10 @@ def is_envoy(line: bytes) -> bool:
     return _ENVOY.match(line) is not None
 
 
-def _asked(request: bytes, address: bytes, named: Named) -> Asked:
+def _asked(request: bytes, address: bytes, named: Named) -> SimulatedRequest:
     method, target = request_line(_text(request))
     headers = tuple((name, _text(value)) for name, value in named if value != _NOTHING)
-    return Asked(method.upper(), path_of(target), headers, address_of(_text(address)))
+    return SimulatedRequest(method.upper(), path_of(target), headers, address_of(_text(address)))
 
 
 def _text(value: bytes) -> str:

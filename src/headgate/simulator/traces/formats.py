@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headgate.policy.model import Policy
-    from headgate.simulator.traffic import Asked, Event
+    from headgate.simulator.traffic import Event, SimulatedRequest
 
 
 # What is wrong with a trace: all of it, or single lines.
@@ -48,14 +48,14 @@ class Format(ABC):
         self.skipped = 0
         self.told: list[str] = []
         self._lines = 0
-        self._known: dict[Any, Asked] = {}
+        self._known: dict[Any, SimulatedRequest] = {}
 
     @abstractmethod
     def take(self, line: bytes) -> Taken:
         """What is in *line*; `ValueError` or `OverflowError` if it is not understood."""
 
     @abstractmethod
-    def asked(self, alike: Any) -> Asked:
+    def asked(self, alike: Any) -> SimulatedRequest:
         """The request of the lines of which `take` gave *alike*."""
 
     def events(self, lines: list[bytes]) -> list[Event]:
@@ -75,7 +75,7 @@ class Format(ABC):
         self._lines += len(lines)
         return found
 
-    def _new(self, alike: Any) -> Asked:
+    def _new(self, alike: Any) -> SimulatedRequest:
         asked = self.asked(alike)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from headgate.simulator.traces.formats import BrokenLineError, Format, header_of, role_of, unit_of
 from headgate.simulator.traces.times import all_seconds, epoch, reader_of, seconds, took_ns
-from headgate.simulator.traffic import Asked
+from headgate.simulator.traffic import SimulatedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ class Layout:
         self._headers = [(at, name) for at, place in enumerate(used) if (name := headers[place])]
         self._nested = wanted
 
-    def asked(self, alike: tuple[Any, ...]) -> Asked:
+    def asked(self, alike: tuple[Any, ...]) -> SimulatedRequest:
         """The request of a row that *alike* is of."""
         method, target, request, ip, cost = [
             None if at is None else _text(alike[at]) for at in self._texts
@@ -76,7 +76,7 @@ class Layout:
         headers = [(name, text) for at, name in self._headers if (text := _text(alike[at]))]
         if "headers" in self._places:
             headers += alike[self._places["headers"]] or ()
-        return Asked(
+        return SimulatedRequest(
             (method or "GET").upper(),
             path_of(target or "/"),
             tuple(headers),
@@ -188,9 +188,9 @@ class JsonLines(Format):
             raise BrokenLineError("it has lists or objects where texts were expected") from error
         return self._at(row[layout.time]), alike, took
 
-    def asked(self, alike: Any) -> Asked:
+    def asked(self, alike: Any) -> SimulatedRequest:
         layout, values = alike
-        found: Asked = layout.asked(values)
+        found: SimulatedRequest = layout.asked(values)
         return found
 
     def _new_layout(self, names: tuple[str, ...]) -> Layout:
@@ -258,7 +258,7 @@ class Table(Format):
                 if one is None:
                     rest = rests[place]
                     known[place] = self._known.get(rest) or new(rest)
-        return list(zip(times, cast("list[Asked]", known), repeat(None)))
+        return list(zip(times, cast("list[SimulatedRequest]", known), repeat(None)))
 
     def take(self, line: bytes) -> Taken:
         if self._is_lean and line.startswith(_QUOTE):  # such a time is no time as it stands
@@ -273,7 +273,7 @@ class Table(Format):
         took = None if layout.took is None else took_ns(row[layout.took], layout.unit_ns)
         return when(text), layout.alike(row), took
 
-    def asked(self, alike: Any) -> Asked:
+    def asked(self, alike: Any) -> SimulatedRequest:
         if self._is_lean:
             alike = self._layout.alike(self._row(self._delimiter + alike))
         return self._layout.asked(alike)

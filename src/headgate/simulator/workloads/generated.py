@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 
 from headgate.errors import OptionError
 from headgate.policy.compiled import CompiledPolicy
-from headgate.simulator.traffic import Asked, Traffic
+from headgate.simulator.traffic import SimulatedRequest, Traffic
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Callers:
     def __init__(self, policy: Policy, options: Options, *, count: int) -> None:
         self.count = count
         self._policy = policy
-        self._made: dict[tuple[int, int], Asked] = {}
+        self._made: dict[tuple[int, int], SimulatedRequest] = {}
         self.kinds = _kinds(policy, options)
         engine = CompiledPolicy(policy, clock=time.time_ns)
         self.kinds = [
@@ -58,7 +58,7 @@ class Callers:
                 "and headers that a rule is for"
             )
 
-    def ask(self, caller: int, kind: int) -> Asked:
+    def ask(self, caller: int, kind: int) -> SimulatedRequest:
         """What the caller with the number *caller* asks; the *kind* of requests goes round."""
         place = caller, kind % len(self.kinds)
         asked = self._made.get(place)
@@ -67,7 +67,7 @@ class Callers:
         return asked
 
 
-def _made(kind: Kind, caller: int, policy: Policy) -> Asked:
+def _made(kind: Kind, caller: int, policy: Policy) -> SimulatedRequest:
     method, path, fixed = kind
     said = {name for name, _ in fixed}
     own = [
@@ -75,7 +75,7 @@ def _made(kind: Kind, caller: int, policy: Policy) -> Asked:
         for name, source in policy.identity.sources.items()
         if name in _WHO and source.header is not None and source.header not in said
     ]
-    return Asked(method, path, (*fixed, *own), address_of(caller))
+    return SimulatedRequest(method, path, (*fixed, *own), address_of(caller))
 
 
 def address_of(caller: int) -> str:
@@ -197,7 +197,7 @@ class Workload(Traffic):
 
     def batches(self) -> Iterator[list[Event]]:
         events = self.events(random.Random(self.options.seed))  # noqa: S311 (no secret)
-        while batch := list(islice(events, 1 if self.hears else _BATCH)):
+        while batch := list(islice(events, 1 if self.retries_denied else _BATCH)):
             self._now_ns = batch[-1][0]
             yield batch
 

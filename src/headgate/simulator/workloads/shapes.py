@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headgate.limits import Limit
     from headgate.policy.model import Policy
-    from headgate.simulator.traffic import Asked, Event
+    from headgate.simulator.traffic import Event, SimulatedRequest
     from headgate.simulator.workloads.generated import Options
 
 
@@ -114,7 +114,7 @@ def _boundary_ns(window_ns: int, number: int) -> int:
     return -(-BEGAN_NS // window_ns) * window_ns + number * window_ns
 
 
-def _limit_of(policy: Policy, asked: Asked) -> Limit:
+def _limit_of(policy: Policy, asked: SimulatedRequest) -> Limit:
     for rule in CompiledPolicy(policy, clock=time.time_ns).plan(asked.request(), lease="one").rules:
         for limit in rule.limits:
             if not isinstance(limit, Concurrency):
@@ -135,13 +135,13 @@ class RetryStorm(Steady):
     """Steady traffic whose refused requests come back, as `Options.retry` says."""
 
     name = "retry_storm"
-    hears = True
+    retries_denied = True
 
     def __init__(self, policy: Policy, options: Options) -> None:
         super().__init__(policy, options)
         self._waits = random.Random(options.seed + 1)  # noqa: S311 (no secret)
         self._order = count()
-        self._coming: list[tuple[int, int, int, Asked]] = []
+        self._coming: list[tuple[int, int, int, SimulatedRequest]] = []
         self._attempt = 0
 
     def events(self, chance: random.Random) -> Iterator[Event]:
@@ -154,7 +154,7 @@ class RetryStorm(Steady):
         while coming:
             yield self._again()
 
-    def refused(self, event: Event, retry_after_ns: int | None) -> None:
+    def deny(self, event: Event, retry_after_ns: int | None) -> None:
         at_ns, asked, _ = event
         attempt = self._attempt + 1
         if attempt > self.options.attempts:

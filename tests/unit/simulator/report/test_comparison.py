@@ -1,7 +1,7 @@
 """What the second policy changes, and how sure one can be."""
 
 from headgate.simulator.report.summary import differences
-from headgate.simulator.tallies import RuleResult
+from headgate.simulator.results import RuleResult
 from tests.support.replay_outcomes import outcome, rule
 
 ACME = ("acme", 9, 3)

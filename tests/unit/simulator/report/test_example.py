@@ -8,7 +8,7 @@ from pathlib import Path
 from headgate.policy.loader import read_policy
 from headgate.simulator.replay import replay
 from headgate.simulator.report import text_report
-from headgate.simulator.tallies import Outcome
+from headgate.simulator.results import Outcome
 from headgate.simulator.traces import open_trace
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "traces"

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.errors import MissingPackageError
 from headgate.simulator.report import html_report, write_pngs
-from headgate.simulator.tallies import Outcome
+from headgate.simulator.results import Outcome
 from tests.support.replay_outcomes import HOSTILE, outcome, rule
 
 VOID = {"meta", "br", "img", "link", "input"}
