@@ -51,7 +51,7 @@ def test_it_asks_nobody_for_anything_and_has_nothing_to_complain_of(
 ) -> None:
     with browser.page() as page:
         page.open(report)
-        assert "88 more of 424 requests would have been refused" in page.text().replace("\xa0", " ")
+        assert "88 more of 424 requests would have been denied" in page.text().replace("\xa0", " ")
         assert [url for url in page.requests if url != "about:blank"] == [report]
         assert not page.complaints
 

@@ -1,7 +1,7 @@
-"""The report as a page: one file that needs no script, no network and no explanation.
+"""The report as an HTML page: one file without scripts or network access.
 
-What is said comes first: the conclusion, the key figures. Then over time, then rule by rule, then
-what the words mean. Plots are SVG inside the page and carry their content in words too.
+The page begins with the conclusion and the key figures; the course over time, the rules and a
+glossary follow. Plots are inline SVG with a description in words.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from headgate.simulator.report.pictures import needing_plots
-from headgate.simulator.report.scales import bars
+from headgate.simulator.report import plots
+from headgate.simulator.report.plots import bars, inline_svg
 from headgate.simulator.report.summary import (
     RuleDifference,
     checked,
@@ -20,7 +20,7 @@ from headgate.simulator.report.summary import (
     enforced,
     notes_of,
     ordered,
-    refused_by,
+    verb_of,
 )
 from headgate.simulator.report.wording import (
     change,
@@ -28,53 +28,103 @@ from headgate.simulator.report.wording import (
     count,
     counted,
     moment,
-    named,
     period,
     printable,
-    section,
     share,
     span,
-    table,
-    tile,
-    told,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from headgate.simulator.report.scales import Bars
+    from headgate.simulator.report.plots import Bars
     from headgate.simulator.results import KeyResult, Outcome, RuleResult
 
 
-# What a plot shows, in words, for whoever does not see it.
+# Parts of the page. Text of a trace or a policy is escaped here.
 
 
-_COARSE: Final = 24
-"""In how many parts a time is looked at to say when something was at its worst."""
+_LONGEST: Final = 120
 
 
-def course_in_words(outcome: Outcome) -> str:
-    """The plot of all requests."""
-    coarse = bars(outcome, outcome.allowed_series, outcome.denied_series, most=_COARSE)
+def text_of(text: str, most: int = _LONGEST) -> str:
+    """Return *text* escaped, at most *most* characters of it."""
+    return escape(clipped(text, most))
+
+
+def named(text: str) -> str:
+    """Return the name of a rule, a key or a limit as code."""
+    return f"<code>{text_of(text)}</code>"
+
+
+def table(
+    caption: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numbers: Collection[int] = (),
+) -> str:
+    """Return a table of cells, which are markup already; the first of each row is its heading.
+
+    *numbers* are the columns that are aligned right. A wide table scrolls by itself.
+    """
+
+    def kind(place: int) -> str:
+        return ' class="number"' if place in numbers else ""
+
+    heads = "".join(f'<th scope="col"{kind(at)}>{cell}</th>' for at, cell in enumerate(header))
+    lines = []
+    for first, *rest in rows:
+        cells = "".join(f"<td{kind(at)}>{cell}</td>" for at, cell in enumerate(rest, 1))
+        lines.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
     return (
-        f"Requests over time with {clipped(outcome.policy_name)}, "
-        f"{period(outcome.began_ns, outcome.ended_ns)}: {count(outcome.allowed)} admitted, "
-        f"{count(outcome.denied)} refused. {_worst(coarse, outcome)}"
+        f'<div class="wide" tabindex="0" role="region" aria-label="{caption}">'
+        f"<table><caption>{caption}</caption>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 
-def refusals_in_words(outcome: Outcome, rule: RuleResult) -> str:
-    """The plot of what a rule refused."""
+def tile(title: str, figure: str, remark: str = "") -> str:
+    """Return a key figure."""
+    more = f"<small>{remark}</small>" if remark else ""
+    return f"<div><dt>{title}</dt><dd><b>{figure}</b>{more}</dd></div>"
+
+
+def section(title: str, *parts: str) -> str:
+    """Return a part of the page under a heading; nothing without content."""
+    inside = "\n".join(part for part in parts if part)
+    return f"<section>\n<h2>{title}</h2>\n{inside}\n</section>" if inside else ""
+
+
+# Plots in words, for readers who do not see them.
+
+
+_COARSE: Final = 24
+"""The parts of the time among which the worst is found."""
+
+
+def course_in_words(outcome: Outcome) -> str:
+    """Describe the plot of all requests."""
+    coarse = bars(outcome, outcome.allowed_series, outcome.denied_series, most=_COARSE)
+    return (
+        f"Requests over time with {clipped(outcome.policy_name)}, "
+        f"{period(outcome.began_ns, outcome.ended_ns)}: {count(outcome.allowed)} allowed, "
+        f"{count(outcome.denied)} denied. {_worst(coarse, outcome)}"
+    )
+
+
+def denials_in_words(outcome: Outcome, rule: RuleResult) -> str:
+    """Describe the plot of the denials of a rule."""
     coarse = bars(outcome, rule.allowed_series, rule.denied_series, most=_COARSE)
     return (
-        f"Refused over time by {clipped(rule.rule_id)} with {clipped(outcome.policy_name)}: "
+        f"Denied over time by {clipped(rule.rule_id)} with {clipped(outcome.policy_name)}: "
         f"{count(rule.denied)} of {count(rule.requests)}. {_worst(coarse, outcome)}"
     )
 
 
 def _worst(coarse: Bars, outcome: Outcome) -> str:
     if not any(coarse.denied):
-        return "None was refused at any time."
+        return "None was denied at any time."
     place = max(range(len(coarse.denied)), key=lambda at: coarse.denied[at])
     asked = coarse.allowed[place] + coarse.denied[place]
     began = moment(coarse.began_ns + place * coarse.step_ns, outcome.began_ns)
@@ -84,11 +134,11 @@ def _worst(coarse: Bars, outcome: Outcome) -> str:
     )
 
 
-# The part of the page that goes rule by rule: what it refused, when, and to whom.
+# The section on rules.
 
 
 _MOST_CARDS: Final = 30
-"""How many rules have a plot; the others are in the table alone."""
+"""The rules with a plot; others are in the table only."""
 _BARS: Final = 120
 _SIZE: Final = (440, 150)
 _KEYS_SHOWN: Final = 6
@@ -96,7 +146,7 @@ _NOTHING: Final = "\N{EN DASH}"
 
 
 def rules_section(outcomes: Sequence[Outcome]) -> str:
-    """A table of all rules, and a card with a plot for each that refused something."""
+    """Return a table of all rules, and a card with a plot for each that denied something."""
     if len(outcomes) > 1:
         told_of = differences(*outcomes)
         overview = _difference_table(told_of)
@@ -104,20 +154,20 @@ def rules_section(outcomes: Sequence[Outcome]) -> str:
         rules = ordered(outcomes[0])
         told_of = tuple(RuleDifference(rule.rule_id, None, rule) for rule in rules)
         overview = _rule_table(rules, outcomes[0])
-    refusing = [one for one in told_of if any(one.denied)]
-    cards = [_card(one, outcomes) for one in refusing[:_MOST_CARDS]]
-    left = len(refusing) - len(cards)
-    rest = f"<p>{counted(left, 'rule')} more refused something: see the table.</p>" if left else ""
+    denying = [one for one in told_of if any(one.denied)]
+    cards = [_card(one, outcomes) for one in denying[:_MOST_CARDS]]
+    left = len(denying) - len(cards)
+    rest = f"<p>{counted(left, 'rule')} more denied something: see the table.</p>" if left else ""
     return section("Rule by rule", overview, *cards, rest)
 
 
 def _rule_table(rules: Sequence[RuleResult], outcome: Outcome) -> str:
     header = (
         "rule",
-        "refused",
+        "denied",
         "share",
         "of requests",
-        "keys refused",
+        "keys denied",
         "of keys",
         "first",
         "limit",
@@ -143,7 +193,7 @@ def _rule_table(rules: Sequence[RuleResult], outcome: Outcome) -> str:
 def _difference_table(told_of: Sequence[RuleDifference]) -> str:
     header = (
         "rule",
-        "refused before",
+        "denied before",
         "after",
         "change",
         "keys newly limited",
@@ -173,7 +223,7 @@ def _rule_name(rule: RuleResult) -> str:
 
 
 def _badge(rule: RuleResult) -> str:
-    return "" if rule.mode == "enforce" else f'<span class="badge">{told(rule.mode)}</span>'
+    return "" if rule.mode == "enforce" else f'<span class="badge">{text_of(rule.mode)}</span>'
 
 
 def _limits(one: RuleDifference) -> str:
@@ -199,12 +249,12 @@ def _card(one: RuleDifference, outcomes: Sequence[Outcome]) -> str:
 
 
 def _side(sides: Sequence[RuleResult | None], outcomes: Sequence[Outcome]) -> list[str]:
-    """What the rule refused over time, and to whom: side by side, for each policy below each
-    other if there are two."""
+    """Return the denials of a rule over time and its keys: side by side, or below each other if
+    there are two policies."""
     drawn = _plots(sides, outcomes)
     if len(sides) == 1:
         (rule,), (plot,) = sides, drawn
-        return [] if rule is None else [_figure(refused_by(rule), rule, plot), _key_table(rule)]
+        return [] if rule is None else [_figure(verb_of(rule), rule, plot), _key_table(rule)]
     columns = []
     for title, rule, plot in zip(("before", "after"), sides, drawn, strict=True):
         if rule is None:
@@ -224,9 +274,6 @@ def _figure(title: str, rule: RuleResult, plot: str) -> str:
 
 
 def _plots(sides: Sequence[RuleResult | None], outcomes: Sequence[Outcome]) -> list[str]:
-    from headgate.simulator.report import plots
-    from headgate.simulator.report.plots import inline_svg
-
     each = [
         bars(outcome, rule.allowed_series, rule.denied_series, most=_BARS) if rule else None
         for rule, outcome in zip(sides, outcomes, strict=True)
@@ -236,8 +283,8 @@ def _plots(sides: Sequence[RuleResult | None], outcomes: Sequence[Outcome]) -> l
     )
     return [
         inline_svg(
-            plots.refusals(one, frame, refused_by(rule)),
-            alternative=refusals_in_words(outcome, rule),
+            plots.denials(one, frame, verb_of(rule)),
+            alternative=denials_in_words(outcome, rule),
         )
         if one and rule
         else ""
@@ -247,14 +294,15 @@ def _plots(sides: Sequence[RuleResult | None], outcomes: Sequence[Outcome]) -> l
 
 def _key_table(rule: RuleResult) -> str:
     if not rule.top_denied:
-        return "<p>Nobody was refused anything.</p>"
+        return "<p>No key was denied.</p>"
     first, more = rule.top_denied[:_KEYS_SHOWN], rule.top_denied[_KEYS_SHOWN:]
-    shown = _keys(f"{refused_by(rule).capitalize()} most", first)
+    shown = _keys(f"{verb_of(rule).capitalize()} most", first)
     if more:
-        whole = _keys("Refused less than those", more)
+        whole = _keys("Denied less often", more)
         shown += f"<details><summary>{count(len(more))} more</summary>{whole}</details>"
     left = rule.keys_denied - len(rule.top_denied)
-    rest = f"<p class='faint'>{counted(left, 'key')} more had less refused.</p>" if left > 0 else ""
+    note = f"<p class='faint'>{counted(left, 'key')} more were denied less often.</p>"
+    rest = note if left > 0 else ""
     return f"<div>{shown}{rest}</div>"
 
 
@@ -268,7 +316,7 @@ def _keys(caption: str, keys: Sequence[KeyResult]) -> str:
         )
         for one in keys
     ]
-    return table(caption, ("key", "refused", "share", "of"), rows, numbers=range(1, 4))
+    return table(caption, ("key", "denied", "share", "of"), rows, numbers=range(1, 4))
 
 
 def _shifts(one: RuleDifference) -> list[str]:
@@ -280,12 +328,12 @@ def _shifts(one: RuleDifference) -> list[str]:
     return lines
 
 
-# The part of the page that shows the whole traffic over time, a plot for each policy.
+# The section on the course over time.
 
 
 _LEGEND: Final = (
-    '<ul class="legend"><li style="--colour: var(--admitted)">admitted</li>'
-    '<li style="--colour: var(--refused)">refused</li></ul>'
+    '<ul class="legend"><li style="--colour: var(--allowed)">allowed</li>'
+    '<li style="--colour: var(--denied)">denied</li></ul>'
 )
 
 _SMALL: Final = (440, 300)
@@ -295,7 +343,7 @@ _ROWS: Final = 24
 
 
 def time_section(outcomes: Sequence[Outcome]) -> str:
-    """A plot for each outcome, side by side and to the same scale, and its figures as a table."""
+    """Return a plot for each outcome, to the same scale, and a table of its figures."""
     titles = ("before", "after") if len(outcomes) > 1 else ("",)
     drawn = _html_time_plots(outcomes, _BARS, _SMALL, "small")
     if len(outcomes) == 1:  # alone it has room for more, except on a phone
@@ -317,9 +365,6 @@ def _caption(title: str, outcome: Outcome) -> str:
 def _html_time_plots(
     outcomes: Sequence[Outcome], most: int, size: tuple[int, int], kind: str
 ) -> list[str]:
-    from headgate.simulator.report import plots
-    from headgate.simulator.report.plots import inline_svg
-
     each = [bars(one, one.allowed_series, one.denied_series, most=most) for one in outcomes]
     frame = plots.frame_for(each, width=size[0], height=size[1], palette=plots.ON_A_PAGE)
     drawn = [
@@ -334,7 +379,7 @@ def _figures(outcomes: Sequence[Outcome]) -> str:
     longest = max(each, key=lambda one: len(one.allowed))
     header = ["from"]
     for word in (" before", " after") if len(outcomes) > 1 else ("",):
-        header += [f"admitted{word}", f"refused{word}"]
+        header += [f"allowed{word}", f"denied{word}"]
     rows = []
     for place in range(len(longest.allowed)):
         began = moment(longest.began_ns + place * longest.step_ns, outcomes[0].began_ns)
@@ -353,43 +398,45 @@ def _cells(one: Bars, place: int) -> tuple[str, str]:
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _NOTE: Final = 300
 _ARROW: Final = "\N{RIGHTWARDS ARROW}"
-_REFUSED: Final = (
-    "The policy would have said no, with status 429 and when to come back. Nobody was really "
-    "refused: this is a simulation."
+_DENIED: Final = (
+    "The policy would have answered with status 429 and a time to retry. This is a simulation: no "
+    "real request was denied."
 )
 _SHADOW: Final = (
-    "A rule that only watches. What it would refuse is counted here, but it refuses nobody, and it "
-    "is not part of the figures on top."
+    "A rule that only reports. What it would deny is counted here; it denies nothing, and is not "
+    "part of the figures on top."
 )
 _WORDS: Final = (
     ("request", "One line of the trace, or one request of a workload."),
-    ("refused", _REFUSED),
+    ("denied", _DENIED),
     (
         "caller",
-        "Who asks, by API key, user or tenant where a request says one, else by address.",
+        "The sender, by API key, user or tenant where a request has one, else by address.",
     ),
-    ("rule", "Which requests are counted, by whom, and how many are admitted in which time."),
+    (
+        "rule",
+        "The requests that are counted, their key, and how many are allowed in which time.",
+    ),
     ("key", "The counter that a rule keeps for a caller."),
     ("shadow", _SHADOW),
-    ("newly limited", "A key that has something refused after the change, and had nothing before."),
-    ("relieved", "A key that had something refused before the change, and has nothing after."),
+    ("newly limited", "A key with denied requests after the change and none before."),
+    ("relieved", "A key with denied requests before the change and none after."),
 )
 _FOOTER: Final = (
     "<footer>Made by <code>headgate simulate</code>: the traffic was replayed through the rules on "
     "virtual time.</footer>"
 )
 _OF_TWO: Final = 2
-"""How many of the words are needed for two policies only; they come last."""
+"""The words for two policies only; they come last."""
 
 
 def html_report(outcomes: Sequence[Outcome], *, title: str) -> str:
-    """One policy, or a change from the first to the second, as a page of HTML.
+    """Return the report on one policy, or on a change from the first to the second, as HTML.
 
     The same outcomes give the same page, byte for byte. Raises `OptionError` unless there are one
     or two, and `MissingPackageError` without matplotlib.
     """
     given = checked(outcomes)
-    needing_plots()
     style = (files(__package__) / "page.css").read_text(encoding="utf-8")
     shown = escape(printable(title))
     body = "\n".join(
@@ -417,7 +464,7 @@ def html_report(outcomes: Sequence[Outcome], *, title: str) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """*text* in which no line ends before a percent sign."""
+    """Return *text* without line breaks before percent signs."""
     return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
@@ -431,8 +478,8 @@ def _about(outcomes: Sequence[Outcome]) -> str:
     traffic = period(first.began_ns, first.ended_ns)
     lines = [f'<p class="faint">Policy: {policies}. Traffic: {traffic}.</p>']
     if notes := notes_of(outcomes):
-        items = "".join(f"<li>{told(note, _NOTE)}</li>" for note in notes)
-        lines.append(f'<div class="note">To know about these figures:<ul>{items}</ul></div>')
+        items = "".join(f"<li>{text_of(note, _NOTE)}</li>" for note in notes)
+        lines.append(f'<div class="note">Notes on these figures:<ul>{items}</ul></div>')
     return "\n".join(lines)
 
 
@@ -449,26 +496,26 @@ def _tiles(outcomes: Sequence[Outcome]) -> list[str]:
             return said
         return f"{said}; {change(one - before) if one != before else 'as before'}"
 
-    refusing = [sum(bool(rule.denied) for rule in enforced(one)) for one in both]
+    denying = [sum(bool(rule.denied) for rule in enforced(one)) for one in both]
     rules = f"of {counted(len(enforced(last)), 'rule')} that enforce"
     asked = [one.requests for one in both]
     return [
         tile("Requests", figures(*asked)),
         tile(
-            "Refused",
+            "Denied",
             figures(*[one.denied for one in both]),
             remark(last.denied, last.requests, first.denied),
         ),
         tile(
-            "Callers refused something",
+            "Callers with denials",
             figures(*[one.callers_denied for one in both]),
             remark(last.callers_denied, last.callers, first.callers_denied),
         ),
-        tile("Rules that refused", figures(*refusing), rules),
+        tile("Rules that denied", figures(*denying), rules),
     ]
 
 
 def _words(outcomes: Sequence[Outcome]) -> str:
     used = _WORDS if len(outcomes) > 1 else _WORDS[:-_OF_TWO]
     items = "".join(f"<dt>{word}</dt><dd>{meaning}</dd>" for word, meaning in used)
-    return section("What the words mean", f'<dl class="words">{items}</dl>')
+    return section("Glossary", f'<dl class="words">{items}</dl>')

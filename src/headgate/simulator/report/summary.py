@@ -1,4 +1,4 @@
-"""The sentence on top of a report: what it all comes to."""
+"""The conclusion of a report, and the comparison of two outcomes of the same traffic."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def in_backticks(name: str) -> str:
-    """A name as it stands in a plain text."""
+    """Return a name as in plain text."""
     return f"`{clipped(name)}`"
 
 
 def conclusion(outcomes: Sequence[Outcome], *, named: Callable[[str], str] = in_backticks) -> str:
-    """What one policy, or a change from the first to the second, would have done, in a sentence.
+    """Return the effect of one policy, or of a change from the first to the second, in a sentence.
 
-    *named* makes the names in it harmless where it is shown; all other words are plain ASCII.
+    *named* makes names in it safe; all other words are plain ASCII.
     """
     if len(outcomes) == 1:
         return _of_one(outcomes[0], named)
@@ -31,70 +31,69 @@ def conclusion(outcomes: Sequence[Outcome], *, named: Callable[[str], str] = in_
 
 
 def enforced(outcome: Outcome) -> list[RuleResult]:
-    """The rules that refuse, those that refused most first; without those in shadow."""
+    """Return the rules that decide, those that denied most first."""
     return [rule for rule in ordered(outcome) if rule.mode == "enforce"]
 
 
-def refused_by(rule: RuleResult) -> str:
-    """The word for what *rule* did: one in shadow only would have."""
-    return "refused" if rule.mode == "enforce" else "would be refused"
+def verb_of(rule: RuleResult) -> str:
+    """Return the verb for the denials of *rule*: a shadow rule only would have denied."""
+    return "denied" if rule.mode == "enforce" else "would be denied"
 
 
 def ordered(outcome: Outcome) -> list[RuleResult]:
-    """All rules: those that refuse before those in shadow, then those that refused most first."""
+    """Return all rules: shadow rules last, then those that denied most first."""
     return sorted(outcome.rules, key=lambda rule: (rule.mode != "enforce", -rule.denied))
 
 
 def _of_one(outcome: Outcome, named: Callable[[str], str]) -> str:
     if not outcome.requests:
-        return "There was no request to decide on."
+        return "There were no requests."
     asked = f"Of {counted(outcome.requests, 'request')} of {counted(outcome.callers, 'caller')}, "
     if not outcome.denied:
-        return f"{asked}none would have been refused."
-    return f"{asked}{_refused(outcome)} would have been refused{_blame(outcome, named)}."
+        return f"{asked}none would have been denied."
+    return f"{asked}{_denied(outcome)} would have been denied{_blame(outcome, named)}."
 
 
-def _refused(outcome: Outcome) -> str:
+def _denied(outcome: Outcome) -> str:
     part = share(outcome.denied, outcome.requests)
     return f"{count(outcome.denied)} ({part}) of {counted(outcome.callers_denied, 'caller')}"
 
 
 def _blame(outcome: Outcome, named: Callable[[str], str]) -> str:
-    refusing = [rule for rule in enforced(outcome) if rule.denied]
-    if not refusing:
+    denying = [rule for rule in enforced(outcome) if rule.denied]
+    if not denying:
         return ""
-    return f"; {'most' if len(refusing) > 1 else 'all'} by {named(refusing[0].rule_id)}"
+    return f"; {'most' if len(denying) > 1 else 'all'} by {named(denying[0].rule_id)}"
 
 
 def _of_two(before: Outcome, after: Outcome, named: Callable[[str], str]) -> str:
     if not before.requests and not after.requests:
-        return "There was no request to decide on."
+        return "There were no requests."
     old, new = named(before.policy_name), named(after.policy_name)
     more = after.denied - before.denied
     if not more:
-        same = "none" if not after.denied else f"as many, {_refused(after)},"
+        same = "none" if not after.denied else f"as many, {_denied(after)},"
         return (
             f"Of {counted(after.requests, 'request')} of {counted(after.callers, 'caller')}, "
-            f"{same} would have been refused with {new} and with {old}."
+            f"{same} would have been denied with {new} and with {old}."
         )
     word = "more" if more > 0 else "fewer"
     return (
         f"With {new} instead of {old}, {count(abs(more))} {word} of "
-        f"{counted(after.requests, 'request')} would have been refused: "
-        f"{_refused(after)}, not {_refused(before)}."
+        f"{counted(after.requests, 'request')} would have been denied: "
+        f"{_denied(after)}, not {_denied(before)}."
     )
 
 
-# Two outcomes of the same traffic, rule by rule: what the second policy changes.
+# Two outcomes of the same traffic, rule by rule.
 #
-# A rule tells of the keys that it denied most, not of all. Where it told of all of them, who is
-# newly limited and who is relieved is known exactly; where it did not, there are at least as many
-# as can be seen, and `Shift.is_exact` says so.
+# A rule reports the keys that it denied most. If these are all, the keys that are newly limited and
+# relieved are known exactly; else their number is a lower bound, and `Shift.is_exact` is false.
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Keys that one policy limits and the other does not: how many, and those that are known."""
+    """The keys that one policy limits and the other does not: their number, and those known."""
 
     number: int
     is_exact: bool
@@ -116,12 +115,12 @@ class RuleDifference:
 
     @property
     def is_shadow(self) -> bool:
-        """Whether it refuses nobody, under either policy."""
+        """True if it denies nothing under either policy."""
         return all(one is None or one.mode != "enforce" for one in (self.before, self.after))
 
     @property
     def denied(self) -> tuple[int, int]:
-        """How many requests were denied before and after."""
+        """The number of denied requests before and after."""
         return (
             self.before.denied if self.before else 0,
             self.after.denied if self.after else 0,
@@ -129,24 +128,23 @@ class RuleDifference:
 
     @property
     def change(self) -> int:
-        """How many more are denied after."""
+        """The number of denied requests after, less that before."""
         before, after = self.denied
         return after - before
 
     @property
     def newly(self) -> Shift:
-        """Keys that are denied something after, and were denied nothing before."""
+        """The keys with denials after, and none before."""
         return _shift(self.after, self.before)
 
     @property
     def relieved(self) -> Shift:
-        """Keys that were denied something before, and are denied nothing after."""
+        """The keys with denials before, and none after."""
         return _shift(self.before, self.after)
 
 
 def differences(before: Outcome, after: Outcome) -> tuple[RuleDifference, ...]:
-    """Every rule of either policy: those that refuse before those in shadow, then those that change
-    most first."""
+    """Return every rule of either policy: shadow rules last, then the largest changes first."""
     old = {rule.rule_id: rule for rule in before.rules}
     new = {rule.rule_id: rule for rule in after.rules}
     both = [RuleDifference(one, old.get(one), new.get(one)) for one in {**old, **new}]
@@ -154,13 +152,13 @@ def differences(before: Outcome, after: Outcome) -> tuple[RuleDifference, ...]:
 
 
 def _shift(here: RuleResult | None, there: RuleResult | None) -> Shift:
-    """Keys denied something *here* and nothing *there*."""
+    """Return the keys with denials *here*, and none *there*."""
     if here is None or not here.keys_denied:
         return Shift(0, is_exact=True, keys=())
     if there is None or not there.keys_denied:
         return Shift(here.keys_denied, is_exact=True, keys=here.top_denied)
     known = {one.key for one in there.top_denied}
-    if not _is_whole(there):  # a key that is not told of may have been denied there all the same
+    if not _is_whole(there):  # a key that is not reported may have been denied there too
         return Shift(max(here.keys_denied - there.keys_denied, 0), is_exact=False, keys=())
     alone = tuple(one for one in here.top_denied if one.key not in known)
     fewest = max(len(alone), here.keys_denied - there.keys_denied)
@@ -171,27 +169,24 @@ def _is_whole(rule: RuleResult) -> bool:
     return len(rule.top_denied) >= rule.keys_denied
 
 
-# What a report is about: one outcome, or two of the same traffic.
-
-
 _MOST: Final = 2
-_SKIPPED: Final = "were not understood"
+_SKIPPED: Final = "are invalid"
 
 
 def notes_of(outcomes: Sequence[Outcome]) -> list[str]:
-    """What is to be known about the figures of *outcomes*, each thing once."""
+    """Return the notes on *outcomes*, each once."""
     notes = [note for outcome in outcomes for note in outcome.notes]
     skipped = max(outcome.skipped for outcome in outcomes)
     if skipped and not any(_SKIPPED in note for note in notes):
         notes.append(f"{counted(skipped, 'line')} of the trace {_SKIPPED}")
     if any(outcome.retries for outcome in outcomes):
         retries = " and ".join(count(outcome.retries) for outcome in outcomes)
-        notes.append(f"{retries} of the requests were made because others had been refused")
+        notes.append(f"{retries} of the requests repeat denied ones")
     return list(dict.fromkeys(notes))
 
 
 def checked(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
-    """*outcomes* themselves, one or two of them. Raises `OptionError` for any other number."""
+    """Return *outcomes*. Raises `OptionError` unless there are one or two."""
     given = tuple(outcomes)
     if not 1 <= len(given) <= _MOST:
         raise OptionError(f"a report is of one outcome or of two, not of {len(given)}")

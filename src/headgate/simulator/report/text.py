@@ -1,4 +1,4 @@
-"""The report for a terminal: the conclusion, then rule by rule, then who it would have hit."""
+"""The report for a terminal: the conclusion, the rules, and the keys that were denied most."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.simulator.report.summary import (
     differences,
     notes_of,
     ordered,
-    refused_by,
+    verb_of,
 )
 from headgate.simulator.report.wording import (
     change,
@@ -35,7 +35,7 @@ _NAME: Final = 40
 
 
 def text_report(outcomes: Sequence[Outcome]) -> str:
-    """What one policy would have done, or how the second of two differs, for a terminal.
+    """Return the report on one policy, or on the change from the first to the second, as text.
 
     Raises `OptionError` unless there are one or two.
     """
@@ -61,12 +61,12 @@ def _about(outcomes: Sequence[Outcome]) -> str:
 
 def _alone(outcome: Outcome) -> list[str]:
     rules = ordered(outcome)
-    header = ("rule", "refused", "share", "of", "keys refused", "of", "first", "limit")
+    header = ("rule", "denied", "share", "of", "keys denied", "of", "first", "limit")
     rows = [_rule_row(rule, outcome) for rule in rules]
-    refusing = [rule for rule in rules if rule.denied]
+    denying = [rule for rule in rules if rule.denied]
     keys = [
-        _keys(f"{refused_by(rule)} most by {clipped(rule.rule_id)}{_shadow(rule)}", rule.top_denied)
-        for rule in refusing[:_RULES_WITH_KEYS]
+        _keys(f"{verb_of(rule)} most by {clipped(rule.rule_id)}{_shadow(rule)}", rule.top_denied)
+        for rule in denying[:_RULES_WITH_KEYS]
     ]
     return [_table(header, rows, numbers=range(1, 6)), *keys]
 
@@ -102,7 +102,7 @@ def _beside(before: Outcome, after: Outcome) -> list[str]:
         "",
     )
     rows = [_difference_row(one) for one in told]
-    sections = ["refused requests, and keys that are limited by one policy only"]
+    sections = ["denied requests, and keys that are limited by one policy only"]
     sections[0] += "\n" + _table(header, [*rows, total], numbers=range(1, 6))
     for one in told[:_RULES_WITH_KEYS]:
         name = clipped(one.rule_id)
@@ -136,7 +136,7 @@ def _limits(one: RuleDifference) -> str:
 def _keys(title: str, keys: Sequence[KeyResult]) -> str:
     if not keys:
         return ""
-    header = ("key", "refused", "share", "of")
+    header = ("key", "denied", "share", "of")
     rows = [
         (clipped(one.key), count(one.denied), share(one.denied, one.requests), count(one.requests))
         for one in keys[:_KEYS_SHOWN]
@@ -148,7 +148,7 @@ def _keys(title: str, keys: Sequence[KeyResult]) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int]) -> str:
-    """*rows* in columns under *header*; the columns that *numbers* names end at the same place."""
+    """Return *rows* in columns under *header*; the columns *numbers* are aligned right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:

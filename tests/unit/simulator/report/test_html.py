@@ -68,8 +68,8 @@ def _page(*outcomes: Outcome) -> Page:
 
 def test_the_conclusion_and_the_figures_are_said_in_words() -> None:
     page = _page(BEFORE)
-    assert "6 (13 %) of 2 callers would have been refused; all by per-tenant." in page.text
-    assert "2 lines of the trace were not understood" in page.text
+    assert "6 (13 %) of 2 callers would have been denied; all by per-tenant." in page.text
+    assert "2 lines of the trace are invalid" in page.text
     assert "<h1>" in _text(BEFORE)
 
 
@@ -123,7 +123,7 @@ def test_no_two_elements_share_an_id_and_no_plot_styles_the_page() -> None:
 
 def test_plots_have_the_colours_of_the_page() -> None:
     drawn = "".join(re.findall(r"<svg.*?</svg>", _text(BEFORE), re.DOTALL))
-    assert "var(--refused)" in drawn
+    assert "var(--denied)" in drawn
     assert "#" not in drawn
 
 
@@ -150,7 +150,7 @@ def test_only_so_many_rules_have_a_plot_but_all_are_in_the_table(
     monkeypatch.setattr("headgate.simulator.report.html._MOST_CARDS", 2)
     page = _page(outcome(*[rule(f"rule-{n}", denied=(0, 0, n)) for n in range(1, 6)]))
     assert len(page.named("article")) == 2
-    assert "3 rules more refused something" in page.text
+    assert "3 rules more denied something" in page.text
     assert all(f"rule-{n}" in page.text for n in range(1, 6))
 
 

@@ -11,7 +11,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 QUIET = rule("quiet", denied=(0, 0, 0), top=())
 
 
-def test_each_rule_that_refused_has_a_picture(tmp_path: Path) -> None:
+def test_each_rule_that_denied_has_a_picture(tmp_path: Path) -> None:
     written = write_pngs([outcome(rule(), QUIET)], tmp_path / "new")
     assert [path.name for path in written] == ["requests.png", "rule-1-per-tenant.png"]
     assert all(path.read_bytes().startswith(PNG) for path in written)

@@ -19,12 +19,12 @@ def _row(text: str, name: str) -> list[str]:
 def test_the_conclusion_stands_on_top() -> None:
     told = text_report([outcome(rule(), rule("other", denied=(0, 1, 0)))])
     assert _first_line(told) == (
-        "Of 46 requests of 4 callers, 6 (13 %) of 2 callers would have been refused; "
+        "Of 46 requests of 4 callers, 6 (13 %) of 2 callers would have been denied; "
         "most by `per-tenant`."
     )
 
 
-def test_a_single_rule_that_refuses_is_blamed_for_all() -> None:
+def test_a_single_rule_that_denies_is_blamed_for_all() -> None:
     told = text_report([outcome(rule(), rule("quiet", denied=(0, 0, 0), top=()))])
     assert _first_line(told).endswith("; all by `per-tenant`.")
 
@@ -33,21 +33,21 @@ def test_a_rule_in_shadow_is_not_blamed_but_told() -> None:
     watching = rule("watching", mode="shadow", denied=(9, 9, 9))
     told = text_report([outcome(rule(), watching)])
     assert _first_line(told).endswith("all by `per-tenant`.")
-    assert "would be refused most by watching (shadow)" in told
+    assert "would be denied most by watching (shadow)" in told
     assert told.index("\nper-tenant ") < told.index("\nwatching (shadow)")
 
 
-def test_nobody_refused_is_said_in_words() -> None:
+def test_nobody_denied_is_said_in_words() -> None:
     calm = outcome(rule(denied=(0, 0, 0), top=()), denied=(0, 0, 0), callers_denied=0)
     assert _first_line(text_report([calm])) == (
-        "Of 40 requests of 4 callers, none would have been refused."
+        "Of 40 requests of 4 callers, none would have been denied."
     )
 
 
 def test_no_traffic_is_no_error() -> None:
     nothing = outcome(allowed=(), denied=(), callers=0, callers_denied=0)
-    assert _first_line(text_report([nothing])) == "There was no request to decide on."
-    assert _first_line(text_report([nothing, nothing])) == "There was no request to decide on."
+    assert _first_line(text_report([nothing])) == "There were no requests."
+    assert _first_line(text_report([nothing, nothing])) == "There were no requests."
 
 
 def test_every_rule_has_its_figures() -> None:
@@ -68,7 +68,7 @@ def test_two_policies_stand_side_by_side_with_the_difference() -> None:
     )
     told = text_report([before, after])
     assert _first_line(told) == (
-        "With `new.yaml` instead of `old.yaml`, 4 more of 50 requests would have been refused: "
+        "With `new.yaml` instead of `old.yaml`, 4 more of 50 requests would have been denied: "
         "10 (20 %) of 2 callers, not 6 (13 %) of 2 callers."
     )
     assert _row(told, "per-tenant")[1:6] == ["6", "10", "+4", "1", "1"]
@@ -87,15 +87,15 @@ def test_a_rule_of_one_policy_only_is_told_as_new_or_gone() -> None:
     assert "new: 100/s" in told
 
 
-def test_as_many_refused_is_said_so() -> None:
+def test_as_many_denied_is_said_so() -> None:
     told = text_report([outcome(rule()), outcome(rule(), name="new.yaml")])
-    assert "as many, 6 (13 %) of 2 callers, would have been refused" in _first_line(told)
+    assert "as many, 6 (13 %) of 2 callers, would have been denied" in _first_line(told)
 
 
 def test_what_was_skipped_and_repeated_is_told() -> None:
     told = text_report([outcome(rule(), retries=1_200, skipped=3)])
-    assert "1,200 of the requests were made because others had been refused" in told
-    assert "3 lines of the trace were not understood" in told
+    assert "1,200 of the requests repeat denied ones" in told
+    assert "3 lines of the trace are invalid" in told
 
 
 def test_hostile_names_cannot_speak_to_the_terminal() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.simulator.report.scales import bars, time_marks, unit_of
+from headgate.simulator.report.plots import bars, time_marks, unit_of
 from headgate.simulator.report.wording import change, clipped, counted, moment, period, share, span
 from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from tests.support.replay_outcomes import MIDNIGHT, outcome

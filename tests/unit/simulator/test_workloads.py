@@ -10,7 +10,7 @@ from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy_data
 from headgate.policy.model import Policy
 from headgate.simulator import RETRIES, WORKLOADS, Arrival, Options, replay, workload
-from headgate.simulator.workloads.generated import address_of
+from headgate.simulator.workloads import address_of
 from headgate.units import MINUTE, SECOND
 
 
