@@ -40,7 +40,7 @@ def test_a_note_is_told_once_whatever_is_in_it(capsys: pytest.CaptureFixture[str
         f'{when} "GET /a HTTP/1.1" 200 1 "-" "-"\n{when} "\\x16\\x03\\x01" 400 1 "-" "-"\n'
     )
     assert main(["simulate", "rules.yaml", "access.log"]) == 0
-    assert capsys.readouterr().out.count("were not understood") == 1
+    assert capsys.readouterr().out.count("are invalid") == 1
 
 
 def test_programs_are_told_all_figures_of_both_policies(

@@ -1,6 +1,6 @@
 """Traces of real traffic: tables, JSON lines and access logs.
 
-trace (files, detection, order) -> rows, access_logs (lines to requests) -> formats
+Read `trace` first: files, detection, order. `rows` and `access_logs` turn lines into requests.
 """
 
 from headgate.simulator.traces.formats import TraceError

@@ -1,4 +1,4 @@
-"""How the lines of a trace are written: what a format must be able to do."""
+"""The base of all formats of traces, and the names of columns."""
 
 from __future__ import annotations
 
@@ -17,91 +17,88 @@ if TYPE_CHECKING:
     from headgate.simulator.traffic import Event, SimulatedRequest
 
 
-# What is wrong with a trace: all of it, or single lines.
-
-
 class TraceError(HeadgateError, ValueError):
-    """A trace that cannot be read, or in which nothing is understood."""
+    """A trace that cannot be read, or has no valid line."""
 
 
-class BrokenLineError(HeadgateError, ValueError):
-    """A line that is not understood; the rest of the trace may well be."""
+class InvalidLineError(HeadgateError, ValueError):
+    """An invalid line of a trace; others may be valid."""
 
 
-_MOST_KNOWN: Final = 100_000
-_MOST_TOLD: Final = 3
-_LONGEST_TOLD: Final = 200
+_MAX_KNOWN: Final = 100_000
+_MAX_ERRORS: Final = 3
+_LONGEST_ERROR: Final = 200
 
-Taken = tuple[int, Any, "int | None"]
-"""When, what tells requests apart, and how long it took."""
+Parsed = tuple[int, Any, "int | None"]
+"""The time, the signature that distinguishes requests, and the duration."""
 
 
 class Format(ABC):
-    """Reads the lines of a trace in their order. What is not understood is counted, and the first
-    few of it are told."""
+    """A reader of the lines of a trace in their order. It counts invalid lines, and keeps the
+    errors of the first few."""
 
     name: str
     has_whole_seconds = False
-    """Whether times are whole seconds, so that requests seem to come all at once."""
+    """True if times are whole seconds, so that requests seem to come all at once."""
 
     def __init__(self) -> None:
         self.skipped = 0
-        self.told: list[str] = []
+        self.errors: list[str] = []
         self._lines = 0
         self._known: dict[Any, SimulatedRequest] = {}
 
     @abstractmethod
-    def take(self, line: bytes) -> Taken:
-        """What is in *line*; `ValueError` or `OverflowError` if it is not understood."""
+    def parse(self, line: bytes) -> Parsed:
+        """Parse *line*. Raises `ValueError` or `OverflowError` if it is invalid."""
 
     @abstractmethod
-    def asked(self, alike: Any) -> SimulatedRequest:
-        """The request of the lines of which `take` gave *alike*."""
+    def request(self, signature: Any) -> SimulatedRequest:
+        """Return the request of all lines with *signature*."""
 
     def events(self, lines: list[bytes]) -> list[Event]:
-        """The requests in *lines*."""
-        known, take = self._known, self.take
+        """Return the requests in *lines*."""
+        known, parse = self._known, self.parse
         found: list[Event] = []
         for place, line in enumerate(lines, start=self._lines + 1):
             try:
-                at_ns, alike, took_ns = take(line)
-                asked = known.get(alike)
+                at_ns, signature, took_ns = parse(line)
+                asked = known.get(signature)
                 if asked is None:
-                    asked = self._new(alike)
-            except (ValueError, OverflowError) as error:  # the latter for numbers without end
+                    asked = self._new(signature)
+            except (ValueError, OverflowError) as error:  # the latter for infinite numbers
                 self._skip(line, place, error)
                 continue
             found.append((at_ns, asked, took_ns))
         self._lines += len(lines)
         return found
 
-    def _new(self, alike: Any) -> SimulatedRequest:
-        asked = self.asked(alike)
-        if len(self._known) >= _MOST_KNOWN:
+    def _new(self, signature: Any) -> SimulatedRequest:
+        asked = self.request(signature)
+        if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
-        self._known[alike] = asked
+        self._known[signature] = asked
         return asked
 
     def _skip(self, line: bytes, number: int, error: Exception) -> None:
         if not line.strip():
             return
         self.skipped += 1
-        if len(self.told) < _MOST_TOLD:
-            why = str(error) if isinstance(error, BrokenLineError) else "it is not understood"
-            self.told.append(f"line {number}: {why}"[:_LONGEST_TOLD])
+        if len(self.errors) < _MAX_ERRORS:
+            why = str(error) if isinstance(error, InvalidLineError) else "invalid"
+            self.errors.append(f"line {number}: {why}"[:_LONGEST_ERROR])
 
 
-# What the columns of a table or the fields of a log mean, by their names.
+# The meaning of columns and fields by their names.
 #
-# Names are compared without case, `_` being `-`. Whatever is none of the things below is a header
-# of the request; those that the policies do not look at are left out, so that requests look alike.
+# Names are compared in lower case, with `-` for `_`. Any other name is a header of the request;
+# headers that the policies do not read are left out, so that more requests have one signature.
 
 
 Role = Literal["time", "method", "path", "request", "ip", "cost", "took", "headers", "nothing"]
-"""What a column is: `request` is a whole line, `GET /path HTTP/1.1`; `headers` has them nested."""
+"""The meaning of a column: `request` is a whole line, `GET /path HTTP/1.1`; `headers` an object."""
 
 Wanted = Mapping[str, str]
-"""Which headers matter: their names, by what a column with them may be called."""
+"""The headers that matter: their names by the possible names of their columns."""
 
 _ROLES: Final[dict[Role, str]] = {
     "time": "time timestamp @timestamp ts at date datetime start-time time-local time-iso8601 msec",
@@ -121,7 +118,7 @@ _UNITS: Final = {
     "request-time": SECOND,
     "response-time": SECOND,
     "latency": SECOND,
-    "duration": MILLISECOND,  # as Envoy says it
+    "duration": MILLISECOND,  # in Envoy
     "took-ms": MILLISECOND,
     "latency-ms": MILLISECOND,
     "duration-ms": MILLISECOND,
@@ -130,28 +127,28 @@ _UNITS: Final = {
     "duration-us": MICROSECOND,
 }
 _HOSTS: Final = ("host", "authority", ":authority", "http-host", "server-name")
-_VARIABLE: Final = "http-"  # what nginx puts before the names of headers
+_VARIABLE: Final = "http-"  # the prefix of headers in nginx
 
 
 def plain(name: str) -> str:
-    """*name* as names are compared."""
+    """Return *name* in the form in which names are compared."""
     return name.strip().lower().replace("_", "-")
 
 
 def role_of(name: str) -> Role | None:
-    """What the column *name* is; None for a header."""
+    """Return the meaning of the column *name*; None for a header."""
     known = plain(name)
     return "took" if known in _UNITS else _BY_NAME.get(known)
 
 
 def unit_of(name: str) -> int:
-    """The nanoseconds in one of what the column *name*, a duration, counts."""
+    """Return the nanoseconds in one unit of the column *name*, a duration."""
     return _UNITS[plain(name)]
 
 
 def header_of(name: str, wanted: Wanted | None) -> str | None:
-    """Which header is in the column *name*; None if nobody looks at it. All are wanted if none are
-    named."""
+    """Return the header in the column *name*; None if no policy reads it. Without *wanted* all are
+    returned."""
     known = plain(name)
     if wanted is None:
         return "host" if known in _HOSTS else known.removeprefix(_VARIABLE)
@@ -159,8 +156,8 @@ def header_of(name: str, wanted: Wanted | None) -> str | None:
 
 
 def wanted_by(policies: Iterable[Policy], columns: Mapping[str, str] | None = None) -> Wanted:
-    """The headers that *policies* look at, and where they are: in columns named like them, or like
-    what the identity calls them; *columns* are those that are called otherwise, by header."""
+    """Return the headers that *policies* read by the names of their columns: the header's name, or
+    that of the identity; *columns* are those with other names, by header."""
     wanted = dict.fromkeys(_HOSTS, "host")
     for policy in policies:
         wanted |= {plain(name): name for name in headers_of_interest(policy)}
@@ -169,6 +166,6 @@ def wanted_by(policies: Iterable[Policy], columns: Mapping[str, str] | None = No
                 wanted.setdefault(plain(name), source.header)
     for header, column in (columns or {}).items():
         if not header or not column:
-            raise TraceError(f"{header!r}={column!r} is no header and the column that it is in")
+            raise TraceError(f"{header!r}={column!r} is not a header and its column")
         wanted[plain(column)] = header.lower()
     return wanted

@@ -1,4 +1,4 @@
-"""Rows of named values, as tables and JSON have them, and the requests that they mean."""
+"""Tables and JSON lines: rows of named values."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from headgate.simulator.traces.formats import BrokenLineError, Format, header_of, role_of, unit_of
+from headgate.simulator.traces.formats import Format, InvalidLineError, header_of, role_of, unit_of
 from headgate.simulator.traces.times import all_seconds, epoch, reader_of, seconds, took_ns
 from headgate.simulator.traffic import SimulatedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headgate.simulator.traces.formats import Role, Taken, Wanted
-    from headgate.simulator.traces.times import When
+    from headgate.simulator.traces.formats import Parsed, Role, Wanted
+    from headgate.simulator.traces.times import TimeReader
     from headgate.simulator.traffic import Event
 
 
-_MOST_DIGITS: Final = 15
+_MAX_DIGITS: Final = 15
 
 
 class Layout:
-    """Where in a row of *names* is what. `BrokenLineError` if there is no time among them.
+    """The places of values in a row of *names*. Raises `InvalidLineError` if there is no time.
 
-    `alike` gives what of a row tells requests apart, to be remembered by; `asked` makes the request
-    of that.
+    `signature` returns the values of a row that distinguish requests; `request` makes the request
+    from them.
     """
 
     __slots__ = (
@@ -35,8 +35,8 @@ class Layout:
         "_nested",
         "_places",
         "_texts",
-        "alike",
         "nested",
+        "signature",
         "time",
         "took",
         "unit_ns",
@@ -49,7 +49,7 @@ class Layout:
             for name, role in zip(names, roles, strict=True)
         ]
         if "time" not in roles:
-            raise BrokenLineError("there is no time: expected one of time, timestamp, ts, ...")
+            raise InvalidLineError("no time: expected a column time, timestamp, ts, ...")
         self.time = roles.index("time")
         self.took = roles.index("took") if "took" in roles else None
         self.unit_ns = 0 if self.took is None else unit_of(names[self.took])
@@ -57,7 +57,7 @@ class Layout:
         asked: tuple[Role, ...] = ("method", "path", "request", "ip", "cost", "headers")
         used = [place for place, role in enumerate(roles) if role in asked or headers[place]]
         used = [place for place in used if roles.index(roles[place]) == place or headers[place]]
-        self.alike: Callable[[Sequence[Any]], tuple[Any, ...]] = _getter(used)
+        self.signature: Callable[[Sequence[Any]], tuple[Any, ...]] = _getter(used)
         self._places: dict[Role | None, int] = {
             role: at for at, place in enumerate(used) if (role := roles[place]) is not None
         }
@@ -66,16 +66,16 @@ class Layout:
         self._headers = [(at, name) for at, place in enumerate(used) if (name := headers[place])]
         self._nested = wanted
 
-    def asked(self, alike: tuple[Any, ...]) -> SimulatedRequest:
-        """The request of a row that *alike* is of."""
+    def request(self, signature: tuple[Any, ...]) -> SimulatedRequest:
+        """Return the request of the rows with *signature*."""
         method, target, request, ip, cost = [
-            None if at is None else _text(alike[at]) for at in self._texts
+            None if at is None else _text(signature[at]) for at in self._texts
         ]
         if request is not None and not (method and target):
             method, target = request_line(request)
-        headers = [(name, text) for at, name in self._headers if (text := _text(alike[at]))]
+        headers = [(name, text) for at, name in self._headers if (text := _text(signature[at]))]
         if "headers" in self._places:
-            headers += alike[self._places["headers"]] or ()
+            headers += signature[self._places["headers"]] or ()
         return SimulatedRequest(
             (method or "GET").upper(),
             path_of(target or "/"),
@@ -85,7 +85,7 @@ class Layout:
         )
 
     def flat(self, headers: object) -> tuple[tuple[str, str], ...]:
-        """Nested headers as lines: those that are looked at."""
+        """Return those of the nested headers that the policies read."""
         if not isinstance(headers, dict):
             return ()
         found = [(header_of(name, self._nested), value) for name, value in headers.items()]
@@ -100,15 +100,15 @@ class Layout:
 
 
 def request_line(text: str) -> tuple[str, str]:
-    """Method and target of `GET /path HTTP/1.1`."""
+    """Return method and target of `GET /path HTTP/1.1`."""
     parts = text.split(" ")
     if len(parts) < 2 or not parts[0].isalpha() or not parts[1]:
-        raise BrokenLineError(f"the request {text[:60]!a} is none")
+        raise InvalidLineError(f"invalid request {text[:60]!a}")
     return parts[0], parts[1]
 
 
 def path_of(target: str) -> str:
-    """The path of a target: without query, scheme and host."""
+    """Return the path of a target, without query, scheme and host."""
     path = target.partition("?")[0].partition("#")[0]
     if not path.startswith("/"):
         _, is_url, rest = path.partition("://")
@@ -117,7 +117,7 @@ def path_of(target: str) -> str:
 
 
 def address_of(text: str) -> str:
-    """The address in *text*, of several the last, without a port."""
+    """Return the address in *text*, of several the last, without a port."""
     address = text.rpartition(",")[2].strip()
     if address in {"", "-"}:
         return ""
@@ -127,10 +127,10 @@ def address_of(text: str) -> str:
 
 
 def whole_number(text: str) -> int:
-    """*text* as a cost."""
-    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+    """Return *text* as a cost."""
+    if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS:
         return int(text)
-    raise BrokenLineError(f"the cost {text[:40]!a} is no whole number")
+    raise InvalidLineError(f"the cost {text[:40]!a} is not a whole number")
 
 
 def _text(value: object) -> str:
@@ -148,15 +148,12 @@ def _getter(places: list[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     return itemgetter(*places)
 
 
-# JSON lines: an object for each request, as programs and gateways write them.
-
-
-_MOST_SHAPES: Final = 256
+_MAX_LAYOUTS: Final = 256
 _decode: Final = json.JSONDecoder().decode
 
 
 class JsonLines(Format):
-    """Objects; not all need have the same names."""
+    """A JSON object for each request, with any set of names."""
 
     name = "jsonl"
 
@@ -164,15 +161,15 @@ class JsonLines(Format):
         super().__init__()
         self._wanted = wanted
         self._layouts: dict[tuple[str, ...], Layout] = {}
-        self._when: When | None = None
+        self._when: TimeReader | None = None
 
-    def take(self, line: bytes) -> Taken:
+    def parse(self, line: bytes) -> Parsed:
         try:
             found = _decode(line.decode("utf-8"))
         except (ValueError, RecursionError) as error:
-            raise BrokenLineError("it is no JSON") from error
+            raise InvalidLineError("not JSON") from error
         if type(found) is not dict:
-            raise BrokenLineError("it is no JSON object")
+            raise InvalidLineError("not a JSON object")
         names = tuple(found)
         layout = self._layouts.get(names) or self._new_layout(names)
         row = list(found.values())
@@ -182,19 +179,19 @@ class JsonLines(Format):
         if layout.took is not None:
             took = took_ns(_bytes(row[layout.took]), layout.unit_ns)
         try:
-            alike = layout, layout.alike(row)
-            hash(alike)
+            signature = layout, layout.signature(row)
+            hash(signature)
         except TypeError as error:
-            raise BrokenLineError("it has lists or objects where texts were expected") from error
-        return self._at(row[layout.time]), alike, took
+            raise InvalidLineError("a list or an object instead of text") from error
+        return self._at(row[layout.time]), signature, took
 
-    def asked(self, alike: Any) -> SimulatedRequest:
-        layout, values = alike
-        found: SimulatedRequest = layout.asked(values)
+    def request(self, signature: Any) -> SimulatedRequest:
+        layout, values = signature
+        found: SimulatedRequest = layout.request(values)
         return found
 
     def _new_layout(self, names: tuple[str, ...]) -> Layout:
-        if len(self._layouts) >= _MOST_SHAPES:
+        if len(self._layouts) >= _MAX_LAYOUTS:
             self._layouts.clear()
         layout = self._layouts[names] = Layout(names, self._wanted)
         return layout
@@ -212,15 +209,13 @@ def _bytes(value: object) -> bytes:
     return b"" if value is None else str(value).encode("utf-8", "replace")
 
 
-# Tables: CSV with a header row, also with semicolons or tabs.
-
-
 _DELIMITERS: Final = (b",", b"\t", b";")
 _QUOTE: Final = b'"'
 
 
 class Table(Format):
-    """A table whose header row is *header*; `BrokenLineError` if that does not name the time."""
+    """CSV with the header row *header*, also with semicolons or tabs. Raises `InvalidLineError` if
+    the row does not name the time."""
 
     name = "csv"
 
@@ -229,26 +224,26 @@ class Table(Format):
         self._delimiter = max(_DELIMITERS, key=header.count)
         self._names = [cell.decode("utf-8", "replace") for cell in self._cells(header)]
         self._layout = Layout(self._names, wanted)
-        self._when: When | None = None
+        self._when: TimeReader | None = None
         self._lines = 1
-        self._is_lean = self._has_time_first()
+        self._is_simple = self._has_time_first()
 
     def events(self, lines: list[bytes]) -> list[Event]:
-        """As ever; but if the time comes first, and all that follows tells requests apart, the rest
-        of a line is what they are known by, and few lines are taken apart."""
-        if self._is_lean and self._when is not None:
+        """Return the requests in *lines*. If the time comes first and all other columns distinguish
+        requests, the rest of a line is the signature, and few lines are split."""
+        if self._is_simple and self._when is not None:
             try:
                 found = self._all_events(lines, self._when)
-            except (ValueError, OverflowError):  # then line by line, to say which
+            except (ValueError, OverflowError):  # line by line, to find it
                 found = None
             if found is not None:
                 self._lines += len(lines)
                 return found
         return super().events(lines)
 
-    def _all_events(self, lines: list[bytes], when: When) -> list[Event]:
-        """All of *lines* at once, in loops that are not written in Python; `ValueError` if one is
-        not understood."""
+    def _all_events(self, lines: list[bytes], when: TimeReader) -> list[Event]:
+        """Return the requests in *lines*, in loops outside Python. Raises `ValueError` if one is
+        invalid."""
         delimiter, new = self._delimiter, self._new
         texts, _, rests = zip(*[line.partition(delimiter) for line in lines], strict=True)
         times = map(when, texts) if when is not seconds else all_seconds(texts)
@@ -260,10 +255,10 @@ class Table(Format):
                     known[place] = self._known.get(rest) or new(rest)
         return list(zip(times, cast("list[SimulatedRequest]", known), repeat(None)))
 
-    def take(self, line: bytes) -> Taken:
-        if self._is_lean and line.startswith(_QUOTE):  # such a time is no time as it stands
-            self._is_lean = False
-        if self._is_lean:
+    def parse(self, line: bytes) -> Parsed:
+        if self._is_simple and line.startswith(_QUOTE):  # a quoted time
+            self._is_simple = False
+        if self._is_simple:
             text, _, rest = line.partition(self._delimiter)
             return (self._when or self._begin(text))(text), rest, None
         row = self._row(line)
@@ -271,28 +266,28 @@ class Table(Format):
         text = row[layout.time].strip()
         when = self._when or self._begin(text)
         took = None if layout.took is None else took_ns(row[layout.took], layout.unit_ns)
-        return when(text), layout.alike(row), took
+        return when(text), layout.signature(row), took
 
-    def asked(self, alike: Any) -> SimulatedRequest:
-        if self._is_lean:
-            alike = self._layout.alike(self._row(self._delimiter + alike))
-        return self._layout.asked(alike)
+    def request(self, signature: Any) -> SimulatedRequest:
+        if self._is_simple:
+            signature = self._layout.signature(self._row(self._delimiter + signature))
+        return self._layout.request(signature)
 
     def _has_time_first(self) -> bool:
-        """Whether the time comes first, and all that follows tells requests apart."""
+        """Return True if the time comes first, and all other columns distinguish requests."""
         layout, places = self._layout, range(len(self._names))
         others = tuple(places)[1:]
-        return layout.time == 0 and bool(others) and layout.alike(places) == others
+        return layout.time == 0 and bool(others) and layout.signature(places) == others
 
-    def _begin(self, text: bytes) -> When:
+    def _begin(self, text: bytes) -> TimeReader:
         self._when = reader_of(text)
         return self._when
 
     def _row(self, line: bytes) -> Sequence[bytes]:
         cells = self._cells(line)
         if len(cells) != len(self._names):
-            raise BrokenLineError(
-                f"it has {len(cells)} columns, the header row names {len(self._names)}"
+            raise InvalidLineError(
+                f"{len(cells)} columns instead of the {len(self._names)} of the header row"
             )
         return cells
 
@@ -303,12 +298,12 @@ class Table(Format):
         try:
             (cells,) = csv.reader([text], delimiter=self._delimiter.decode(), strict=True)
         except csv.Error as error:
-            raise BrokenLineError(f"a quoted cell does not end in its line: {error}") from error
+            raise InvalidLineError(f"a quoted cell has no end: {error}") from error
         return [cell.encode("utf-8", "surrogateescape") for cell in cells]
 
 
 def is_header(line: bytes) -> bool:
-    """Whether *line* names columns, the time among them."""
+    """Return True if *line* names columns, the time among them."""
     delimiter = max(_DELIMITERS, key=line.count)
     cells = [cell.strip(b'" ').decode("utf-8", "replace") for cell in line.split(delimiter)]
     return any(role_of(cell) == "time" for cell in cells)

@@ -1,10 +1,10 @@
-"""Times as traces write them, in nanoseconds since the epoch.
+"""Times of traces, in nanoseconds since the epoch.
 
     1763320000, 1763320000.25      seconds; if it is larger, milli-, micro- or nanoseconds
     2026-11-16T19:06:40.25Z        ISO 8601; without a zone it is UTC
-    16/Nov/2026:19:06:40 +0000     as nginx and Apache do
+    16/Nov/2026:19:06:40 +0000     nginx and Apache
 
-Times follow one another, so what was worked out for the last second is remembered.
+Neighbouring times are similar, so parts of them are cached.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-from headgate.simulator.traces.formats import BrokenLineError
+from headgate.simulator.traces.formats import InvalidLineError
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
-When = Callable[[bytes], int]
-"""The nanoseconds since the epoch that a text means; raises `ValueError`."""
+TimeReader = Callable[[bytes], int]
+"""A function from a text to nanoseconds since the epoch; it raises `ValueError`."""
 
 _MONTHS: Final = {
     name: number
@@ -34,29 +34,30 @@ _UNITS: Final = (
     (100_000_000_000_000, 1_000),
     (100_000_000_000_000_000, 1),
 )
-"""Below which number a time is in seconds, milli- and microseconds: the microseconds in one."""
+"""The numbers below which a time is in seconds, milli- and microseconds; the microseconds in
+one."""
 _SECONDS: Final = 1_000_000
-_MOST_KNOWN: Final = 4096
+_MAX_KNOWN: Final = 4096
 
 
 def epoch(text: bytes | float) -> int:
-    """A number of seconds since the epoch, or of something smaller if it is large."""
+    """Read a number of seconds since the epoch, or of smaller units if it is large."""
     return _since(text, *_unit(float(text)))
 
 
 def seconds(text: bytes) -> int:
-    """A number of seconds since the epoch: `epoch`, for those who know that it is so."""
+    """Read a number of seconds since the epoch."""
     at_ns = round(float(text) * 1_000_000) * MICROSECOND
     if 0 <= at_ns < _LATEST:
         return at_ns
-    raise BrokenLineError(f"the time {text!r} is none")
+    raise InvalidLineError(f"invalid time {text!r}")
 
 
 def all_seconds(texts: Sequence[bytes]) -> list[int]:
-    """The same of many at once, which takes less time."""
+    """Read many numbers of seconds at once, which takes less time."""
     found = [round(number * 1_000_000) * MICROSECOND for number in map(float, texts)]
     if found and not 0 <= min(found) <= max(found) < _LATEST:
-        raise BrokenLineError("a time is none")
+        raise InvalidLineError("invalid time")
     return found
 
 
@@ -70,12 +71,12 @@ def _unit(number: float) -> tuple[int, int]:
 def _since(text: bytes | float, times: int, unit_ns: int) -> int:
     at_ns = int(text) if unit_ns == 1 else round(float(text) * times) * unit_ns
     if not 0 <= at_ns < _LATEST:
-        raise BrokenLineError(f"the time {text!r} is none")
+        raise InvalidLineError(f"invalid time {text!r}")
     return at_ns
 
 
-def iso8601() -> When:
-    """Reads ISO 8601."""
+def iso8601() -> TimeReader:
+    """Return a reader of ISO 8601."""
     starts: dict[bytes, int] = {}
     rests: dict[bytes, int] = {}
 
@@ -85,18 +86,18 @@ def iso8601() -> When:
         if second_ns is None:
             second_ns = _remember(starts, start, _iso_ns(start + b"+00:00", text))
         rest_ns = rests.get(rest)
-        if rest_ns is None:  # what the fraction and the zone add to 1970-01-01T00:00:00 in UTC
+        if rest_ns is None:  # fraction and zone, relative to UTC
             rest_ns = _remember(rests, rest, _iso_ns(b"1970-01-02T00:00:00" + rest, text) - _DAY)
         at_ns = second_ns + rest_ns
         if 0 <= at_ns < _LATEST:
             return at_ns
-        raise BrokenLineError(f"the time {_shown(text)} is none{_FAR}")
+        raise InvalidLineError(f"invalid time {_shown(text)}{_FAR}")
 
     return when
 
 
-def of_access_logs() -> When:
-    """Reads times like `16/Nov/2026:19:06:40 +0000`."""
+def of_access_logs() -> TimeReader:
+    """Return a reader of times like `16/Nov/2026:19:06:40 +0000`."""
     last, last_ns = b"", 0
 
     def when(text: bytes) -> int:
@@ -104,15 +105,15 @@ def of_access_logs() -> When:
         if text != last:
             at_ns = _logged_ns(text)
             if not 0 <= at_ns < _LATEST:
-                raise BrokenLineError(f"the time {_shown(text)} is none{_FAR}")
+                raise InvalidLineError(f"invalid time {_shown(text)}{_FAR}")
             last, last_ns = text, at_ns
         return last_ns
 
     return when
 
 
-def reader_of(text: bytes) -> When:
-    """What reads times like *text*; `BrokenLineError` if it is none."""
+def reader_of(text: bytes) -> TimeReader:
+    """Return a reader of times like *text*. Raises `InvalidLineError` if it is invalid."""
     try:
         unit = _unit(float(text))
     except ValueError:
@@ -125,14 +126,14 @@ def reader_of(text: bytes) -> When:
         except ValueError:
             continue
         return when
-    raise BrokenLineError(f"the time {_shown(text)} is none")
+    raise InvalidLineError(f"invalid time {_shown(text)}")
 
 
 _DAY: Final = 86_400 * SECOND
 
 
 def _remember(known: dict[bytes, int], text: bytes, value: int) -> int:
-    if len(known) >= _MOST_KNOWN:
+    if len(known) >= _MAX_KNOWN:
         known.clear()
     known[text] = value
     return value
@@ -144,7 +145,7 @@ def _iso_ns(text: bytes, whole: bytes) -> int:
     try:
         moment = datetime.fromisoformat(text.decode("ascii"))
     except ValueError as error:
-        raise BrokenLineError(f"the time {_shown(whole)} is none") from error
+        raise InvalidLineError(f"invalid time {_shown(whole)}") from error
     return _since_epoch(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
@@ -156,7 +157,7 @@ def _logged_ns(text: bytes) -> int:
         moment = datetime.fromisoformat(f"{year:04}-{month:02}-{day:02}T{clock}{zone}")
         return _since_epoch(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, KeyError) as error:
-        raise BrokenLineError(f"the time {_shown(text)} is none") from error
+        raise InvalidLineError(f"invalid time {_shown(text)}") from error
 
 
 def _since_epoch(moment: datetime) -> int:
@@ -169,7 +170,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @lru_cache(maxsize=4096)  # most are short, and so the same
 def took_ns(text: bytes, unit_ns: int) -> int | None:
-    """How long a request was served for; None if the log does not know, as with `-`."""
+    """Read the duration of a request; None if the log has none, as with `-`."""
     if not text or text == b"-":
         return None
     for suffix, its_ns in ((b"ms", MILLISECOND), (b"us", MICROSECOND), (b"s", SECOND)):
@@ -178,7 +179,7 @@ def took_ns(text: bytes, unit_ns: int) -> int | None:
             break
     found = round(float(text) * unit_ns)
     if not 0 <= found < _LATEST:
-        raise BrokenLineError(f"the duration {_shown(text)} is none")
+        raise InvalidLineError(f"invalid duration {_shown(text)}")
     return found
 
 

@@ -1,9 +1,8 @@
-"""A trace as traffic: read line by line, put in order, however large it is.
+"""A trace as traffic: read line by line and sorted by time, of any size.
 
-Logs are written when requests end, so they are not quite in the order in which requests came. They
-are put in order within a window; what is further out of place is taken at the time of those before
-it, counted, and told. Access logs with whole seconds do not tell when in its second a request came:
-those of a second are spread evenly over it.
+Servers log requests when they end, so lines are not quite in the order of their times. They are
+sorted within a window; a line further out of place counts at the time of those before it, and a
+note says so. The requests of logs with whole seconds are spread evenly over their second.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Final, cast
 
 from headgate.errors import OptionError
 from headgate.simulator.traces.access_logs import EnvoyLog, NginxLog, is_envoy, is_nginx
-from headgate.simulator.traces.formats import BrokenLineError, TraceError, wanted_by
+from headgate.simulator.traces.formats import InvalidLineError, TraceError, wanted_by
 from headgate.simulator.traces.rows import JsonLines, Table, is_header
 from headgate.simulator.traffic import Traffic
 from headgate.units import SECOND
@@ -37,41 +36,39 @@ if TYPE_CHECKING:
     from headgate.simulator.traffic import Event
 
 
-# Which format a trace is in: said, or found out from its first lines.
-
-
 FORMATS: Final = ("csv", "jsonl", "nginx", "envoy")
 EXPECTED: Final = (
     "expected CSV with a header row that names a time, JSON lines with a time, or an access log of "
     "nginx or Envoy"
 )
-_LOOKED_AT: Final = 50
+_DETECTION_LINES: Final = 50
 
 
 def format_of(
     lines: Sequence[bytes], wanted: Wanted | None, *, name: str, said: str | None = None
 ) -> tuple[Format, int]:
-    """What reads a trace that begins with *lines*, and how many of them it has no need of.
+    """Return the format of a trace that begins with *lines*, and the number of lines to skip.
 
-    *name* is what the trace is called in errors. Raises `TraceError` if it is in no format.
+    *said* is the name of the format, if known; *name* that of the trace, for errors. Raises
+    `TraceError` if the format is unknown.
     """
     first = next((place for place, line in enumerate(lines) if line.strip()), None)
     if first is None:
         raise TraceError(f"{name} is empty; {EXPECTED}")
-    kind = said or _found_out(lines[first:][:_LOOKED_AT])
+    kind = said or _detect(lines[first:][:_DETECTION_LINES])
     if kind == "csv":
         try:
             return Table(lines[first], wanted), first + 1
-        except BrokenLineError as error:
-            raise TraceError(f"{name} has no header row: {error}") from error
+        except InvalidLineError as error:
+            raise TraceError(f"{name} has no valid header row: {error}") from error
     if kind is None:
-        raise TraceError(f"nothing in {name} is understood; {EXPECTED}")
+        raise TraceError(f"the format of {name} is unknown; {EXPECTED}")
     if kind == "jsonl":
         return JsonLines(wanted), first
     return NginxLog(wanted) if kind == "nginx" else EnvoyLog(wanted), first
 
 
-def _found_out(lines: Sequence[bytes]) -> str | None:
+def _detect(lines: Sequence[bytes]) -> str | None:
     for line in lines:
         if line.lstrip().startswith(b"{"):
             return "jsonl"
@@ -82,15 +79,12 @@ def _found_out(lines: Sequence[bytes]) -> str | None:
     return "csv" if is_header(lines[0]) else None
 
 
-# The lines of a file, plain or compressed, some at a time; and how much of it was read.
-
-
 if TYPE_CHECKING:
     Opener = Callable[[IO[bytes]], IO[bytes]]
 
 STDIN: Final = "-"
 LONGEST_LINE: Final = 1 << 20
-"""Bytes above which a line is none."""
+"""The bytes of a line, at most."""
 
 _CHUNK: Final = 1 << 18
 _MAGIC: Final[tuple[tuple[bytes, Opener], ...]] = (
@@ -99,13 +93,13 @@ _MAGIC: Final[tuple[tuple[bytes, Opener], ...]] = (
     (b"BZh", lambda file: cast("IO[bytes]", bz2.BZ2File(file))),
 )
 _UNREADABLE: Final = (OSError, EOFError, lzma.LZMAError, zlib.error)
-_MARK: Final = b"\xef\xbb\xbf"  # that a text is UTF-8, as some programs say
+_MARK: Final = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
 
 
 class Lines:
-    """The lines at *path*, `-` for stdin, without their ends. Compression is found out by itself.
+    """The lines at *path*, `-` for stdin, plain or compressed, without their ends.
 
-    Raises `TraceError` for what cannot be read.
+    Raises `TraceError` if they cannot be read.
     """
 
     def __init__(self, path: str) -> None:
@@ -116,20 +110,20 @@ class Lines:
             self._size = _size(self._raw)
             start = self._raw.peek(8)
         except (OSError, AttributeError) as error:  # there may be no stdin at all
-            why = getattr(error, "strerror", None) or "it is closed"
+            why = getattr(error, "strerror", None) or "closed"
             raise TraceError(f"cannot read {self.name}: {why}") from error
         opener = next((one for magic, one in _MAGIC if start.startswith(magic)), None)
         self._file: IO[bytes] = self._raw if opener is None else opener(self._raw)
 
     @property
     def share(self) -> float | None:
-        """How much was read, from 0 to 1; None if nobody knows, as of a pipe."""
+        """The share that was read, from 0 to 1; None if unknown, as for a pipe."""
         if self._size is None:
             return None
         return 1.0 if self._raw.closed else min(1.0, self._raw.tell() / self._size)
 
     def chunks(self) -> Iterator[list[bytes]]:
-        """All lines, some at a time. One that is too long is cut into several."""
+        """Yield all lines in chunks. One that is too long is cut into several."""
         rest, is_first = b"", True
         try:
             while data := self._file.read(_CHUNK):
@@ -156,7 +150,7 @@ class Lines:
 
 
 def _size(file: BufferedReader) -> int | None:
-    """How many bytes are in *file*, if it has an end that is known."""
+    """Return the size of *file* in bytes, if known."""
     try:
         status = os.fstat(file.fileno())
     except OSError:
@@ -165,7 +159,7 @@ def _size(file: BufferedReader) -> int | None:
 
 
 WINDOW: Final = 50_000
-"""Within how many requests those are put in order that are not."""
+"""The number of requests among which lines are sorted."""
 
 _time_of: Final = itemgetter(0)
 
@@ -177,14 +171,14 @@ def open_trace(
     kind: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Trace:
-    """The trace at *path*, plain or compressed, `-` for stdin.
+    """Open the trace at *path*, plain or compressed, `-` for stdin.
 
-    It is in the format *kind*, one of `FORMATS`, or that is found out. With *policies*, only the
-    headers are read that these look at; *headers* says in which columns or fields they are, where
-    these are not named like them. Raises `TraceError` if it cannot be read.
+    *kind* is its format, one of `FORMATS`; it is detected if None. With *policies*, only the
+    headers are read that these use; *headers* names the columns of headers with other names. Raises
+    `TraceError` if it cannot be read.
     """
     if kind is not None and kind not in FORMATS:
-        raise OptionError(f"no format of traces: {kind!r}; expected {', '.join(FORMATS)}")
+        raise OptionError(f"unknown format {kind!r}; expected one of {', '.join(FORMATS)}")
     policies = tuple(policies)
     wanted = wanted_by(policies, headers) if policies or headers else None
     return Trace(Lines(path), wanted, kind)
@@ -206,19 +200,19 @@ class Trace(Traffic):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        told = []
+        notes = []
         if self.skipped and self._format is not None:
-            first = "; ".join(self._format.told)
-            more = "; ..." if self.skipped > len(self._format.told) else ""
-            told.append(f"{self.skipped:,} lines of the trace were not understood: {first}{more}")
+            first = "; ".join(self._format.errors)
+            more = "; ..." if self.skipped > len(self._format.errors) else ""
+            notes.append(f"{self.skipped:,} lines of the trace are invalid: {first}{more}")
         if self.late:
-            told.append(
+            notes.append(
                 f"{self.late:,} requests were out of order by more than {WINDOW:,} lines: they "
-                "were taken at the time of those before them"
+                "count at the time of those before them"
             )
         if self._has_whole_seconds:
-            told.append("the log has whole seconds: the requests of each were spread over it")
-        return tuple(told)
+            notes.append("the log has whole seconds: the requests of each were spread over it")
+        return tuple(notes)
 
     def batches(self) -> Iterator[list[Event]]:
         held: list[Event] = []
@@ -233,7 +227,7 @@ class Trace(Traffic):
         if batch:
             yield batch
         elif is_empty:
-            raise TraceError(self._why_nothing())
+            raise TraceError(self._no_requests())
 
     def _events(self, lines: list[bytes]) -> list[Event]:
         reader = self._format
@@ -245,7 +239,7 @@ class Trace(Traffic):
         return events
 
     def _ordered(self, held: list[Event], kept: int) -> tuple[list[Event], list[Event]]:
-        """What of *held* can go on its way, in order; and the rest, about *kept*."""
+        """Sort *held*, and split it: the requests to yield, and about *kept* to hold back."""
         held.sort(key=_time_of)
         cut = len(held) - kept
         if kept and self._has_whole_seconds:  # a second is spread as a whole
@@ -260,16 +254,16 @@ class Trace(Traffic):
     def _has_whole_seconds(self) -> bool:
         return self._format is not None and self._format.has_whole_seconds
 
-    def _why_nothing(self) -> str:
+    def _no_requests(self) -> str:
         name, reader = self._lines.name, self._format
         if reader is None:
             return f"{name} is empty; {EXPECTED}"
-        told = f", e.g. {reader.told[0]}" if reader.told else ""
-        return f"nothing in {name} is understood as {reader.name}{told}; {EXPECTED}"
+        example = f", e.g. {reader.errors[0]}" if reader.errors else ""
+        return f"no line of {name} is valid {reader.name}{example}; {EXPECTED}"
 
 
 def _spread(batch: list[Event]) -> list[Event]:
-    """The same with those of each second evenly spread over it."""
+    """Spread the requests of each second evenly over it."""
     spread: list[Event] = []
     for at_ns, group in groupby(batch, key=_time_of):
         those = list(group)

@@ -184,7 +184,7 @@ def test_broken_lines_are_counted_and_told_with_their_number(tmp_path: Path) -> 
     assert [one.path for one in trace] == ["/a", "/e"]
     assert trace.skipped == 3
     (note,) = trace.notes
-    for told in ("line 3: ", "line 5: it has 2 columns", "line 6: the cost '-1'"):
+    for told in ("line 3: ", "line 5: 2 columns", "line 6: the cost '-1'"):
         assert told in note
 
 
@@ -246,10 +246,10 @@ def test_what_is_further_out_of_place_is_counted(
     ("text", "said"),
     [
         ("", "is empty"),
-        ("hello\nworld\n", "nothing in"),
-        ("method,path\nGET,/\n", "nothing in"),
-        ("time,path\nyesterday,/a\n", "line 2: the time 'yesterday' is none"),
-        ("time,path\n", "understood as csv"),
+        ("hello\nworld\n", "is unknown; expected CSV"),
+        ("method,path\nGET,/\n", "is unknown; expected CSV"),
+        ("time,path\nyesterday,/a\n", "line 2: invalid time 'yesterday'"),
+        ("time,path\n", "is valid csv"),
         ("\x00\x01\x02", "expected CSV"),
     ],
 )
@@ -262,9 +262,9 @@ def test_a_trace_in_which_nothing_is_understood_says_what_was_expected(
 
 
 def test_a_format_that_is_said_is_not_found_out(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="no header row"):
+    with pytest.raises(TraceError, match="no valid header row"):
         read(tmp_path, '{"time": 1}\n', kind="csv")
-    with pytest.raises(OptionError, match="expected csv, jsonl"):
+    with pytest.raises(OptionError, match="expected one of csv, jsonl"):
         read(tmp_path, "time\n1\n", kind="xml")
 
 
