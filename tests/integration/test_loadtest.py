@@ -77,9 +77,9 @@ class TestAgainstTheService:
         assert found["holds"] is True
         assert found["verdict"].startswith("holds")
         assert (found["rule_id"], found["limit"]) == ("per-key", "40/m")
-        assert found["admitted"] + found["refused"] == found["sent"]
-        assert found["refused_elsewhere"] == found["failures"] == {}
-        assert found["latency"]["refused"]["count"] == found["refused"]
+        assert found["allowed"] + found["denied"] == found["sent"]
+        assert found["denied_elsewhere"] == found["failures"] == {}
+        assert found["latency"]["denied"]["count"] == found["denied"]
         assert not [note for note in found["notes"] if "Retry-After" in note]
 
     @pytest.mark.parametrize("rule", ["log", "window", "cells"])
@@ -109,7 +109,7 @@ class TestAgainstTheService:
         self, service: decision_service.Service, capsys: pytest.CaptureFixture[str]
     ) -> None:
         status, line = loadtest(capsys, f"{service.url}/nothing", "--rule", "9/s")
-        assert (status, line.partition(":")[0]) == (2, "cannot tell")
+        assert (status, line.partition(":")[0]) == (2, "unknown")
         assert "x status 404" in line
 
 
@@ -148,10 +148,10 @@ class TestAgainstAnApp:
             assert "not empty at the start" not in capsys.readouterr().out
             assert main(call) == 0
             told = capsys.readouterr().out
-        assert "the counter was not empty at the start: " in told
+        assert "the counter was in use at the start: " in told
         assert told.splitlines()[-1].startswith("holds: "), told
 
-    def test_a_limiter_that_admits_half_as_much_again_is_caught(
+    def test_a_limiter_that_allows_half_as_much_again_is_caught(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with serving(_limited("75/m"), lifespan="off") as url:
@@ -171,7 +171,7 @@ class TestAgainstAnApp:
         with serving(_answers, lifespan="off") as url:
             status, line = loadtest(capsys, f"{url}/x", "--rule", "20/m")
         assert status == 1, line
-        assert line.startswith("does NOT hold: 41 admitted in "), line
+        assert line.startswith("does NOT hold: 41 allowed in "), line
 
     def test_a_redirect_is_not_followed(self, capsys: pytest.CaptureFixture[str]) -> None:
         asked: list[str] = []
@@ -186,9 +186,9 @@ class TestAgainstAnApp:
             status, line = loadtest(capsys, f"{url}/x", "--rule", "5/s")
         assert (status, set(asked)) == (2, {"/x"})
         told = (
-            "14 of 14 requests failed (14 x status 302); if 302 means admitted here, give --ok 302"
+            "14 of 14 requests failed (14 x status 302); if 302 means allowed here, give --ok 302"
         )
-        assert line == f"cannot tell: {told}"
+        assert line == f"unknown: {told}"
 
     def test_a_limiter_of_somebody_else_is_tested_as_well(
         self, capsys: pytest.CaptureFixture[str]
@@ -203,7 +203,7 @@ class TestAgainstAnApp:
         with serving(app, lifespan="off") as url:
             assert main(["loadtest", f"{url}/x", "--rule", "30/m", *BRIEFLY]) == 0
         told = capsys.readouterr().out
-        assert "refusals: no Retry-After" in told
+        assert "denials: no Retry-After" in told
 
 
 def test_nothing_is_sent_when_the_time_is_over() -> None:
@@ -241,10 +241,10 @@ def test_ctrl_c_ends_it_with_the_figures_so_far() -> None:
             told, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     assert "note: stopped before the end" in told
-    assert told.splitlines()[-1].startswith("holds: 5 admitted in ")
+    assert told.splitlines()[-1].startswith("holds: 5 allowed in ")
 
 
 def test_nobody_there_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     status, line = loadtest(capsys, "http://127.0.0.1:1/", "--rule", "5/s")
     assert status == 2
-    assert line == "cannot tell: 14 of 14 requests failed (14 x connection refused)"
+    assert line == "unknown: 14 of 14 requests failed (14 x connection refused)"

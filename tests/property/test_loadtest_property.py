@@ -43,7 +43,7 @@ class History(NamedTuple):
     limits: tuple[Limit, ...]
     cost: int
     times: list[int]
-    admitted: list[bool]
+    allowed: list[bool]
 
 
 def _gaps(most: int) -> st.SearchStrategy[int]:
@@ -79,7 +79,7 @@ def _history(case: Case) -> History:
 @given(CASES)
 def test_what_a_limiter_admitted_is_never_too_much_however_late_it_is_heard_of(case: Case) -> None:
     history = _history(case)
-    rows = list(zip(history.times, history.admitted, case[3], strict=True))
+    rows = list(zip(history.times, history.allowed, case[3], strict=True))
     sent = [time - one.sent_before for time, admitted, one in rows if admitted]
     answered = [time + one.answered_after for time, admitted, one in rows if admitted]
     assert excess(history.limits, history.cost, sent, answered) is None
@@ -89,18 +89,18 @@ def test_what_a_limiter_admitted_is_never_too_much_however_late_it_is_heard_of(c
 @given(CASES, st.data())
 def test_one_more_than_a_limiter_admitted_is_too_much(case: Case, data: st.DataObject) -> None:
     history = _history(case)
-    refused = [place for place, admitted in enumerate(history.admitted) if not admitted]
+    refused = [place for place, admitted in enumerate(history.allowed) if not admitted]
     if not refused:
         return
     extra = data.draw(st.sampled_from(refused))
     times = [
         time
-        for place, (time, admitted) in enumerate(zip(history.times, history.admitted, strict=True))
+        for place, (time, admitted) in enumerate(zip(history.times, history.allowed, strict=True))
         if admitted or place == extra
     ]
     found = excess(history.limits, history.cost, times, times)
     assert found is not None
-    assert found.at_most < found.admitted <= len(times)
+    assert found.at_most < found.allowed <= len(times)
 
 
 @examples(200)
@@ -109,7 +109,7 @@ def test_one_more_than_a_limiter_admitted_is_too_much(case: Case, data: st.DataO
 def test_what_is_due_is_what_a_limiter_admits(case: Case) -> None:
     history = _history(case)
     due = due_of(history.limits, history.cost, history.times)
-    assert due == sum(history.admitted)
+    assert due == sum(history.allowed)
 
 
 SPANS = st.lists(st.tuples(_gaps(SECOND), _gaps(SECOND)), min_size=1, max_size=20)

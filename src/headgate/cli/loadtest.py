@@ -102,7 +102,9 @@ def _add_request(parser: ArgumentParser) -> None:
 
 
 def _add_load(parser: ArgumentParser) -> None:
-    parser.add_argument("--duration", metavar="TIME", type=_time, default="10s", help="10s")
+    parser.add_argument(
+        "--duration", metavar="TIME", type=_time, help="twice the refill time, from 10s to 60s"
+    )
     parser.add_argument(
         "--rate", metavar="N/s", type=_rate, help="in all; twice what the limit admits if not said"
     )
@@ -169,7 +171,7 @@ def _trial(arguments: Namespace) -> Trial:
         addresses,
         aim,
         load,
-        admitted=frozenset(arguments.ok),
+        allowed=frozenset(arguments.ok),
         baseline=arguments.baseline,
         clock_error_ns=arguments.clock_error or (CLOCK_ERROR_NS if is_here else FAR_CLOCK_ERROR_NS),
         is_verified=not arguments.insecure,

@@ -1,10 +1,10 @@
-"""What a response says of the limit: admitted, refused by it or by something else, or nothing.
+"""Read responses: allowed, denied by the tested limit or by something else, or failed.
 
-A refusal of Headgate names the rule (`limit` in the body, of JSON and of problem details alike),
-and `RateLimit-Policy` says what its limits are. If the rule is known by its id, the name decides.
-If only the limit is known, in words, a refusal by a rule whose policy is another one is somebody
-else's. Where nothing is told, as by other limiters, every 429 is taken to be of the limit that is
-tested. A request with a debug token has who refused it in `Headgate-Decision`, even without a body.
+A denial of Headgate names the rule (`limit` in the body, of JSON and of problem details alike), and
+`RateLimit-Policy` names its limits. If the id of the rule is known, the name decides. If only the
+limit is known, a denial by a rule with another policy does not count. Without either, as from other
+limiters, every 429 is a denial of the tested limit. A request with a debug token has the rule in
+`Headgate-Decision`, even without a body.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LARGEST_CONTENT: Final = 65_536
 _GZIP: Final = (b"\x1f\x8b", 31)
-"""How what is compressed with gzip begins, and what zlib calls that."""
+"""The first bytes of gzip, and its code in zlib."""
 
 _LONGEST_NAME: Final = 200
 _MOST_KEPT: Final = 100
@@ -34,7 +34,7 @@ _CAUSES: Final = {BUSY: "a shortage of capacity", BLOCKED: "a block"}
 _OTHERS: Final = {
     text: cause for (kind, _, title), cause in _CAUSES.items() for text in (kind, title)
 }
-"""By the `error` of a refusal, or the title of problem details: what refused that is no limit."""
+"""Causes of denials that are not limits, by `error` or by the title of problem details."""
 
 _REMAINING: Final = re.compile(r'"((?:[^"\\]|\\.)*)";r=([0-9]{1,15})')
 _ITEM: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
@@ -53,43 +53,43 @@ class Reply(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What a response says. *by* is who else refused, or why it says nothing."""
+    """The result of a request. *by* is what else denied it, or why it failed."""
 
     fate: Fate
     by: str = ""
 
 
 class Traced(NamedTuple):
-    """What `Headgate-Decision` says of one limit of *rule*; *revision* is of the policy."""
+    """An item of `Headgate-Decision`, on one limit of *rule*; *revision* is that of the policy."""
 
     rule: str
-    refuses: bool
+    denies: bool
     source: str
     revision: str
 
 
 class AnswerReader:
-    """Reads responses to requests that are to be limited as *aim* says.
+    """A reader of responses to requests that *aim* limits.
 
-    *admitted* are statuses besides those from 200 to 299 that only an admitted request can get.
+    *allowed* are statuses besides 200 to 299 of allowed requests.
     """
 
-    def __init__(self, aim: Aim, *, admitted: frozenset[int] = frozenset()) -> None:
+    def __init__(self, aim: Aim, *, allowed: frozenset[int] = frozenset()) -> None:
         self._aim = aim
-        self._admitted = admitted
+        self._allowed = allowed
         self._quota = min(limit.quota for limit in aim.limits)
         self._judged: dict[tuple[str, str], bool] = {}
 
     def read(self, reply: Reply) -> Read:
-        """Whether the request was admitted, and if not, by whom it was refused."""
+        """Return the result of a request by its response."""
         status = reply.status
-        if 200 <= status < 300 or status in self._admitted:
-            return Read(Fate.ADMITTED)
+        if 200 <= status < 300 or status in self._allowed:
+            return Read(Fate.ALLOWED)
         if status in (429, 503):
-            return self._refused(reply)
+            return self._denied(reply)
         return Read(Fate.FAILED, f"status {status}")
 
-    def _refused(self, reply: Reply) -> Read:
+    def _denied(self, reply: Reply) -> Read:
         content = _content(reply.body)
         kind, name = str(content.get("error") or content.get("title")), content.get("limit")
         if kind in (OUTAGE[0], OUTAGE[2]):
@@ -97,20 +97,20 @@ class AnswerReader:
         cause = _OTHERS.get(kind)
         if cause is not None:
             return Read(Fate.ELSEWHERE, f"{cause} ({shown(name)})" if name else cause)
-        if reply.status == 503:  # of the app itself: who knows why
+        if reply.status == 503:  # of the app itself
             return Read(Fate.FAILED, "status 503")
         if not isinstance(name, str):
-            return self._refused_by(traced_in(reply.headers))
+            return self._denied_by(traced_in(reply.headers))
         if self._is_ours(name, reply.headers):
-            return Read(Fate.REFUSED)
-        told = "; ".join(sorted(_policies(name, reply.headers)))
-        return Read(Fate.ELSEWHERE, f"the rule {shown(told or name)}")
+            return Read(Fate.DENIED)
+        policies = "; ".join(sorted(_policies(name, reply.headers)))
+        return Read(Fate.ELSEWHERE, f"the rule {shown(policies or name)}")
 
-    def _refused_by(self, traced: Iterable[Traced]) -> Read:
-        """Who refused, by what is told to those with a debug token: ours, if nothing is."""
-        names = {one.rule for one in traced if one.refuses}
+    def _denied_by(self, traced: Iterable[Traced]) -> Read:
+        """Return the result by `Headgate-Decision`: a denial of the tested limit without it."""
+        names = {one.rule for one in traced if one.denies}
         if self._aim.rule_id is None or not names or self._aim.rule_id in names:
-            return Read(Fate.REFUSED)
+            return Read(Fate.DENIED)
         return Read(Fate.ELSEWHERE, f"the rule {shown(', '.join(sorted(names)))}")
 
     def _is_ours(self, name: str, headers: Mapping[str, str]) -> bool:
@@ -125,31 +125,31 @@ class AnswerReader:
         return is_ours
 
     def _is_the_same(self, name: str, headers: Mapping[str, str]) -> bool:
-        """Whether the rule *name* has the limits in words, as far as *headers* tell."""
-        told = _policies(name, headers)
-        if not told:
+        """Return True if the rule *name* has the tested limits, as far as *headers* say."""
+        policies = _policies(name, headers)
+        if not policies:
             return True
         limits = enumerate(self._aim.limits, 1)
         names = ((name if place == 1 else f"{name}/{place}", limit) for place, limit in limits)
-        return told == {policy_item(named, limit) for named, limit in names}
+        return policies == {policy_item(named, limit) for named, limit in names}
 
     def traced(self, headers: Mapping[str, str]) -> Iterator[Traced]:
-        """What is told of the rule that is tested: of all of them, if its id is not known."""
+        """Return the items on the tested rule; all of them, if its id is unknown."""
         rule_id = self._aim.rule_id
         return (one for one in traced_in(headers) if rule_id in (None, one.rule))
 
     @property
     def cost(self) -> int:
-        """What a request costs."""
+        """The cost of a request."""
         return self._aim.cost
 
     def used(self, headers: Mapping[str, str]) -> int:
-        """How much of the limit is in use, as a response with *headers* tells; 0 if it does not."""
+        """Return the used part of the limit by *headers*; 0 if unknown."""
         left = self._remaining(headers)
         return 0 if left is None else max(0, self._quota - left)
 
     def _remaining(self, headers: Mapping[str, str]) -> int | None:
-        """What is left of the limit; None if there are several, or it is not told."""
+        """Return what remains of the limit; None if there are several, or it is unknown."""
         if len(self._aim.limits) > 1:
             return None
         if self._aim.rule_id is not None:
@@ -163,21 +163,21 @@ class AnswerReader:
 
 
 def shown(name: object) -> str:
-    """What a server said, with nothing in it that a terminal would obey."""
+    """Return text of a server without control characters."""
     text = str(name)[:_LONGEST_NAME]
     return text if text.isprintable() else ascii(text)
 
 
 def _policies(name: str, headers: Mapping[str, str]) -> set[str]:
-    """What `RateLimit-Policy` says of the rule *name*: a text for each of its limits."""
+    """Return the items of `RateLimit-Policy` on the rule *name*, one for each limit."""
     items = {item.strip() for item in _ITEM.findall(headers.get("RateLimit-Policy", ""))}
     return {item for item in items if item.startswith((f'"{name}";', f'"{name}/'))}
 
 
 def retry_after_fault(headers: Mapping[str, str]) -> str | None:
-    """What is wrong with `Retry-After` of a refusal: missing, bad (0, or no number); else None.
+    """Return the fault of the `Retry-After` of a denial: missing, bad (0, or no number); else None.
 
-    A date is as good as a number.
+    A date is valid too.
     """
     value = headers.get("Retry-After", "").strip()
     if not value:
@@ -188,21 +188,21 @@ def retry_after_fault(headers: Mapping[str, str]) -> str | None:
 
 
 def traced_in(headers: Mapping[str, str]) -> list[Traced]:
-    """What `Headgate-Decision` says, item by item; nothing without it, or if it is unreadable."""
+    """Return the items of `Headgate-Decision`; none without it, or if it is invalid."""
     found = []
     for item in _ITEM.findall(headers.get(DECISION, "")):
         name = _TEXT.match(item.strip())
         if name is None:
             continue
-        told = dict(_PARAMETER.findall(_TEXT.sub("", item)))
-        refuses = told.get("allowed") == "?0" and told.get("mode") == "enforce"
+        fields = dict(_PARAMETER.findall(_TEXT.sub("", item)))
+        denies = fields.get("allowed") == "?0" and fields.get("mode") == "enforce"
         rule = _PLACE.sub("", name[1])
-        found.append(Traced(rule, refuses, told.get("source", ""), told.get("revision", "")))
+        found.append(Traced(rule, denies, fields.get("source", ""), fields.get("revision", "")))
     return found
 
 
 def _content(body: bytes) -> dict[str, object]:
-    """The object that *body* is in JSON; an empty one if it is none."""
+    """Return the JSON object in *body*; an empty one if there is none."""
     begin, kind = _GZIP
     try:
         if body.startswith(begin):

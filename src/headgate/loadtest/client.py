@@ -1,9 +1,9 @@
-"""Sends the load, evenly and whatever comes back, and records what becomes of each request.
+"""Send the load at an even rate, and record the result of each request.
 
-The schedule is open: a request is due at its time however long the ones before it take, so that a
-server that stalls is not spared the requests that real callers would have sent meanwhile. A request
-that cannot go out in time, because all connections are in use, is sent late, and both its time and
-the time it was due at are on record. Some seconds after the end of the time nothing more is sent.
+The schedule is open: a request is due at its time however long others take, so a server that stalls
+still gets the requests that real callers would send. A request that cannot go out in time, because
+all connections are in use, is sent late; both times are recorded. Some seconds after the end
+nothing more is sent.
 """
 
 from __future__ import annotations
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from headgate.loadtest.options import Load, Target
 
 
-# Connections to the server under test, and to nothing else; and what is read from them.
-#
-# Each lane of a load test has a connection of its own. One pool for all would use few of them, if
-# answers come fast, and all requests would reach the same worker of a server: workers that count
-# apart, the classical mistake, would go unnoticed.
+# Each lane of a load test has its own connection. A common pool would use few connections if
+# responses come fast, and all requests would reach the same worker of a server: workers that count
+# separately, a common mistake, would go unnoticed.
 
 
 try:
@@ -47,34 +45,34 @@ except ModuleNotFoundError as error:
 
 
 LONGEST_ANSWER_S: Final = 10.0
-"""A request without an answer for so long has failed."""
+"""A request without a response for so long has failed."""
 
 LARGEST_BODY: Final = 65_536
-"""Bytes of a refusal that are read."""
+"""The bytes of a denial that are read."""
 
 FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError)
-"""What is raised when a request is not answered."""
+"""The errors of requests without a response."""
 
 _LARGEST_IGNORED: Final = 1_048_576
-"""Bytes of an answer that are passed over for the sake of the connection."""
+"""The bytes of a response that are skipped to keep the connection."""
 
 _LONGEST_BODY_S: Final = 1.0
-"""How long the rest of an answer may take before nobody waits for it any longer."""
+"""The time that the rest of a response may take."""
 
 _IDLE_S: Final = 1.5
-"""For how long a connection is kept that nobody uses; many servers close theirs after 2 or 5."""
+"""The time that an idle connection is kept; many servers close theirs after 2 or 5."""
 
-_TOLD: Final = (
-    (aiohttp.ServerDisconnectedError, "connection closed without an answer"),
-    (aiohttp.ClientResponseError, "an answer that is not HTTP, or with too long a head"),
-    (aiohttp.ClientConnectorCertificateError, "a certificate that is not trusted (--insecure)"),
-    (aiohttp.ClientConnectorSSLError, "no TLS there"),
+_REASONS: Final = (
+    (aiohttp.ServerDisconnectedError, "connection closed without a response"),
+    (aiohttp.ClientResponseError, "the response is not HTTP, or its head is too long"),
+    (aiohttp.ClientConnectorCertificateError, "the certificate is not trusted (--insecure)"),
+    (aiohttp.ClientConnectorSSLError, "no TLS"),
 )
 _JSON: Final = ("{", "[")
 
 
 class Call:
-    """Requests to *target*, put together once."""
+    """A prepared request to *target*."""
 
     __slots__ = ("data", "headers", "method", "url")
 
@@ -84,7 +82,7 @@ class Call:
         self.data = None if target.data is None else target.data.encode()
         self.headers = CIMultiDict(target.headers)
         self.headers.setdefault("User-Agent", "headgate-loadtest")
-        self.headers.setdefault("Accept-Encoding", "identity")  # refusals have to be read
+        self.headers.setdefault("Accept-Encoding", "identity")  # denials have to be read
         if target.data is not None:
             is_json = target.data.lstrip().startswith(_JSON)
             kind = "application/json" if is_json else "application/octet-stream"
@@ -92,10 +90,10 @@ class Call:
 
 
 def session_to(addresses: Sequence[str], *, is_verified: bool) -> aiohttp.ClientSession:
-    """What keeps one connection, to one of *addresses*, whatever the name of the host.
+    """Return a session with one connection, to one of *addresses*.
 
-    Redirects are not for it to follow; cookies are not kept, variables such as HTTP_PROXY not
-    obeyed. *is_verified*: certificates have to be good.
+    It keeps no cookies and ignores variables such as HTTP_PROXY. If *is_verified*, certificates
+    must be valid.
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
@@ -111,18 +109,18 @@ def session_to(addresses: Sequence[str], *, is_verified: bool) -> aiohttp.Client
 
 
 async def body_of(response: aiohttp.ClientResponse, *, is_read: bool) -> bytes:
-    """The body of *response*, or its beginning, if that is all that comes in time.
+    """Return the body of *response*, or its beginning, if no more comes in time.
 
-    If it is not to be read (*is_read*), it is passed over. Closes the connection if there is more.
+    Unless *is_read*, it is skipped. Closes the connection if there is more.
     """
     content = response.content
     try:
         body = content.read_nowait()
-        if content.at_eof():  # it came with the head, as nearly always
+        if content.at_eof():  # it came with the head
             return body
         async with asyncio.timeout(_LONGEST_BODY_S):
             return await _rest(response, body, is_read=is_read)
-    except FAILURES:  # the head has said what matters
+    except FAILURES:  # the head is enough
         response.close()
         return b""
 
@@ -136,12 +134,12 @@ async def _rest(response: aiohttp.ClientResponse, begin: bytes, *, is_read: bool
         if is_read:
             kept.append(chunk)
     if not content.at_eof():
-        response.close()  # nobody reads on
+        response.close()
     return b"".join(kept)[:LARGEST_BODY]
 
 
 class _Known(AbstractResolver):
-    """Knows the addresses of the one host that is asked: those that were looked at before."""
+    """A resolver with the known *addresses* of the one host."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses
@@ -162,16 +160,16 @@ class _Known(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 def failure_of(error: BaseException) -> str:
-    """In a few words, why there was no answer."""
+    """Return the reason why there was no response."""
     if isinstance(error, TimeoutError):
-        return f"no answer within {LONGEST_ANSWER_S:g} s"
-    for kind, told in _TOLD:
+        return f"no response within {LONGEST_ANSWER_S:g} s"
+    for kind, reason in _REASONS:
         if isinstance(error, kind):
-            return told
+            return reason
     cause = getattr(error, "os_error", None) or error
     if isinstance(cause, OSError) and cause.errno:
         return os.strerror(cause.errno).lower()
@@ -179,17 +177,17 @@ def failure_of(error: BaseException) -> str:
 
 
 GRACE_NS: Final = 5 * SECOND
-"""For how long requests that are late are sent when the time is over."""
+"""The time after the end in which late requests are sent."""
 
-_REFUSALS: Final = (429, 503)
-"""Of these statuses the body says more."""
+_DENIALS: Final = (429, 503)
+"""Statuses whose body is read."""
 
 
 class Sender:
-    """Sends *load* to *addresses*, which are those of *targets*, one for each caller.
+    """A sender of *load* to *addresses*, which are those of *targets*, one for each caller.
 
-    What is late is sent until *grace_ns* after the end. What comes of it is in `record` at any
-    time, also if sending is cancelled.
+    Late requests are sent until *grace_ns* after the end. `record` has the results at any time,
+    also if sending is cancelled.
     """
 
     def __init__(
@@ -214,18 +212,19 @@ class Sender:
         self._began_ns = 0
 
     def progress(self, what: str) -> str:
-        """How far it is, in one line; *what* it is sending, if that is not the test itself."""
+        """Return the progress in one line; *what* names it, if it is not the test itself."""
         record, load = self.record, self._load
         passed = (time.monotonic_ns() - self._began_ns) / SECOND if self._began_ns else 0.0
-        told = f"{what}: " if what else ""
+        title = f"{what}: " if what else ""
+        duration = load.duration_ns / SECOND
         return (
-            f"{told}{min(passed, load.duration_ns / SECOND):.1f} of {load.duration_ns / SECOND:g} s"
-            f", {len(record):,} of {load.requests:,} answered, "
-            f"{record.count(Fate.ADMITTED):,} admitted"
+            f"{title}{min(passed, duration):.1f} of {duration:g} s"
+            f", {len(record):,} of {load.requests:,} responses, "
+            f"{record.count(Fate.ALLOWED):,} allowed"
         )
 
     async def run(self) -> None:
-        """Send all that can be sent in time, and wait for the answers."""
+        """Send all that can be sent in time, and wait for the responses."""
         self._began_ns, busy_ns = time.monotonic_ns(), time.process_time_ns()
         try:
             async with asyncio.TaskGroup() as group:
@@ -237,9 +236,9 @@ class Sender:
             self.record.busy = (time.process_time_ns() - busy_ns) / passed_ns
 
     async def _lane(self) -> None:
-        """One request after the other on one connection, each not before it is due.
+        """Send one request after the other on one connection, none before it is due.
 
-        Lanes take turns, so that all connections are used alike.
+        Lanes alternate, so that all connections are used equally.
         """
         load, calls, requests = self._load, self._calls, self._load.requests
         ends_ns = self._began_ns + load.duration_ns + self._grace_ns
@@ -268,7 +267,7 @@ class Sender:
             ) as response:
                 answered_ns = time.monotonic_ns()
                 status = response.status
-                body = await body_of(response, is_read=status in _REFUSALS)
+                body = await body_of(response, is_read=status in _DENIALS)
                 reply = Reply(status, response.headers, body)
         except FAILURES as error:
             record.add(caller, (due_ns, sent_ns, time.monotonic_ns()), Fate.FAILED)
@@ -277,12 +276,12 @@ class Sender:
         read = self._reader.read(reply)
         record.add(caller, (due_ns, sent_ns, answered_ns), read.fate)
         record.statuses[status] += 1
-        self._note(caller, reply, read.fate, read.by)
+        self._record(caller, reply, read.fate, read.by)
 
-    def _note(self, caller: int, reply: Reply, fate: Fate, by: str) -> None:
+    def _record(self, caller: int, reply: Reply, fate: Fate, by: str) -> None:
         record, headers = self.record, reply.headers
         match fate:
-            case Fate.REFUSED:
+            case Fate.DENIED:
                 fault = retry_after_fault(headers)
                 record.without_retry_after += fault == "missing"
                 record.with_bad_retry_after += fault == "bad"
@@ -295,19 +294,19 @@ class Sender:
                 record.sources[one.source] += 1
                 record.revisions.add(one.revision)
         if caller not in record.used_before:
-            self._note_used(caller, headers, fate)
+            self._record_used(caller, headers, fate)
 
-    def _note_used(self, caller: int, headers: Mapping[str, str], fate: Fate) -> None:
-        """Note how much of the limit was in use before this caller's first request, by the answer
-        to one of the first. A refused one takes nothing."""
+    def _record_used(self, caller: int, headers: Mapping[str, str], fate: Fate) -> None:
+        """Record the used part of the limit before this caller's first request, by the response to
+        one of the first. A denied one takes nothing."""
         used, cost = self._reader.used(headers), self._reader.cost
-        taken = cost if fate is Fate.ADMITTED else 0
+        taken = cost if fate is Fate.ALLOWED else 0
         others = (self._started_by[caller] - 1) * cost
         self.record.used_at_most[caller] = max(0, used - taken)
         self.record.used_before[caller] = max(0, used - taken - others)
 
 
 def _lanes(load: Load) -> int:
-    """How many connections are used: so many that each caller comes by all of them in turn."""
+    """Return the number of connections, such that each caller uses all of them in turn."""
     most = min(load.connections, load.requests)
     return next(count for count in range(most, 0, -1) if gcd(count, load.callers) == 1)

@@ -1,14 +1,14 @@
-"""The verdict: does the limit hold, as far as what was recorded can tell?
+"""The verdict of a load test: the limit holds, does not hold, or it is unknown.
 
-It does not hold if some caller was admitted more than the limit can admit at all (`history`), be
-the moments of decision where they may. Clocks may differ: the server's may run faster than this
-one, by DRIFT_PPM at most; and where windows begin at the same moment for everybody, it may also
-tell another time, by the clock error that is given. Both make more possible, never less.
+It does not hold if a caller was allowed more than the limit can allow, whenever the decisions were
+made. Clocks may differ: the server's may run faster than this one, by DRIFT_PPM at most; and where
+windows are aligned, it may also be off by the given clock error. Both only increase what is
+possible.
 
-A request that failed may have been admitted: only if it would still hold then is it said to.
+A failed request may have been allowed: the limit holds only if it would hold then too.
 
-To hold is not to refuse everything: a limit that admits clearly less than the same algorithm admits
-of the same requests is told as well.
+A limit that allows clearly less than the same algorithm allows of the same requests holds, and the
+verdict says so.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from headgate.loadtest.options import Aim
 
 
-# Could a limit have admitted this? The mathematics of the verdict.
+# The mathematics of the verdict.
 #
-# All that a client knows of a decision is that it was made between the moment at which the request
-# was sent and the moment at which the answer came. So the question is: are there moments, one in
-# each of these stretches of time, at which the limit could have admitted all of them?
+# A client knows only that a decision was made between sending the request and receiving the
+# response. So the question is: are there moments, one in each of these intervals, at which the
+# limit could have allowed all of them?
 #
-# Sort what was sent and what was answered, each by itself: whatever the true moments were, the k-th
-# of them lies between the k-th sending and the k-th answer. (At least k requests were decided by
+# Sort the times of sending and of receiving separately: whatever the true moments were, the k-th of
+# them lies between the k-th sending and the k-th response. (At least k requests were decided by
 # then, so k were sent before; the same from the other end.) Each decision is now made as early as
-# the limit lets it, counted from a counter that nobody has used:
+# the limit allows, starting with an unused counter:
 #
 #     moment(k)  =  the first instant from max(sent(k), moment(k - 1)) on at which it fits
 #
@@ -46,23 +46,22 @@ if TYPE_CHECKING:
 # estimated window alike. So earliest is best: no other choice leaves more room at any later time,
 # and if `moment(k) > answered(k)` for some k, no choice would have done. The limit was exceeded,
 # whatever the network and the scheduler did. This covers every interval of every length in one
-# pass. If all moments are found, the limit may well have been kept: nothing in the answers says
-# otherwise.
+# pass. If all moments are found, the responses are consistent with the limit.
 #
 # The arithmetic is that of `headgate.algorithms` itself, which has its own proofs and oracles.
 
 
 class Excess(NamedTuple):
-    """So many were *admitted* in a stretch of time in which *at_most* so many could have been."""
+    """An interval in which more requests were *allowed* than *at_most* possible."""
 
-    admitted: int
+    allowed: int
     at_most: int
     began_ns: int
     ended_ns: int
 
 
 class _Counters:
-    """A counter for each of *limits*, none of them used, counted from *origin*."""
+    """An unused counter for each of *limits*, with times from *origin*."""
 
     def __init__(self, limits: Sequence[Limit], cost: int, origin: int) -> None:
         self._algorithms: list[Algorithm[Any]] = [algorithm_for(limit, origin) for limit in limits]
@@ -70,15 +69,15 @@ class _Counters:
         self._cost = cost
 
     def first_fit(self, now: int) -> int:
-        """The first moment from *now* on at which a request fits; there is no way back from it: a
-        log forgets what has left by then."""
+        """Return the first moment from *now* on at which a request fits. Later calls must not be
+        before it: a log forgets what has left by then."""
         cost, pairs = self._cost, list(zip(self._algorithms, self._states, strict=True))
         while wait := max([algorithm.wait(state, cost, now) or 0 for algorithm, state in pairs]):
             now += wait
         return now
 
     def fits(self, now: int) -> bool:
-        """Whether a request fits at *now*."""
+        """Return True if a request fits at *now*."""
         pairs = zip(self._algorithms, self._states, strict=True)
         return all(algorithm.wait(state, self._cost, now) == 0 for algorithm, state in pairs)
 
@@ -92,10 +91,10 @@ class _Counters:
 def excess(
     limits: Sequence[Limit], cost: int, sent: Iterable[int], answered: Iterable[int]
 ) -> Excess | None:
-    """Where requests of *cost* units, all admitted, are more than *limits* allow; None: nowhere.
+    """Return an interval in which allowed requests of *cost* units exceed *limits*, or None.
 
-    *sent* and *answered* are as many moments, in nanoseconds, in any order. What is found is the
-    whole, if the whole is too much, else the shortest stretch that ends where it first becomes so.
+    *sent* and *answered* are equally many times, in nanoseconds, in any order. It is the whole
+    time, if that is too much, else the shortest interval that ends at the first excess.
     """
     begins, ends = sorted(sent), sorted(answered)
     place = _first_late(limits, cost, begins, ends)
@@ -105,7 +104,7 @@ def excess(
     if whole < len(begins):
         return Excess(len(begins), whole, begins[0], ends[-1])
     begins, ends = begins[: place + 1], ends[: place + 1]
-    least, most = 0, place  # of the stretches that end here, the shortest that is too much
+    least, most = 0, place  # the shortest interval that ends here and is too much
     while least < most:
         middle = (least + most + 1) // 2
         if _first_late(limits, cost, begins[middle:], ends[middle:]) is None:
@@ -120,7 +119,7 @@ def excess(
 def most_between(
     limits: Sequence[Limit], cost: int, began_ns: int, ended_ns: int, most: int
 ) -> int:
-    """How many requests fit between two moments, both included; *most* if it is as many or more."""
+    """Return the number of requests that fit between two moments, both included, up to *most*."""
     counters, now = _Counters(limits, cost, began_ns), began_ns
     for count in range(most):
         now = counters.first_fit(now)
@@ -131,8 +130,8 @@ def most_between(
 
 
 def due_of(limits: Sequence[Limit], cost: int, asked: Iterable[int], used: int = 0) -> int:
-    """How many of the requests that were decided at the moments *asked* fit, if *used* units were
-    in use at the first of them and nobody else has asked."""
+    """Return the number of requests at the moments *asked* that fit, if *used* units were in use at
+    the first of them and there is no other traffic."""
     moments = sorted(asked)
     if not moments:
         return 0
@@ -149,7 +148,7 @@ def due_of(limits: Sequence[Limit], cost: int, asked: Iterable[int], used: int =
 def _first_late(
     limits: Sequence[Limit], cost: int, begins: Sequence[int], ends: Sequence[int]
 ) -> int | None:
-    """The place of the first request that no longer fits before its answer; None: all fit."""
+    """Return the place of the first request that does not fit before its response, or None."""
     if not begins:
         return None
     counters, now = _Counters(limits, cost, begins[0]), begins[0]
@@ -162,28 +161,27 @@ def _first_late(
 
 
 DRIFT_PPM: Final = 500
-"""By how many millionths the server's clock may run faster: what a clock that is being set right
-does at most."""
+"""The millionths by which the server's clock may run faster: the most that NTP adjusts."""
 
 CLOCK_ERROR_NS: Final = 50 * MILLISECOND
-"""By how much the server's clock may tell another time than ours."""
+"""The difference between the server's clock and this one, at most."""
 
 SHORT_OF: Final = 0.1
-"""What share of what is due a limit may fall short of before that is said."""
+"""The share of the expected requests that may be missing without a remark."""
 
 _MOST_COUNTED: Final = 1_000_000
-"""How many requests of one caller are counted that could have been admitted."""
+"""The possible requests of one caller that are counted, at most."""
 
 _GRAIN_NS: Final = MICROSECOND
-"""Stores cut the time to it."""
+"""The resolution of time in stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether the limit *holds*; None: there is no telling. *line* says it in one line.
+    """The verdict: the limit *holds*, or None if that is unknown; *line* is the verdict in words.
 
-    *at_most* is how many requests could have been admitted in all, to all callers together, *due*
-    how many were to be expected. *is_short*: it holds, and admits clearly less than that.
+    *at_most* is the number of requests of all callers that could have been allowed, *due* the
+    expected number. If *is_short*, the limit holds and allows clearly less than expected.
     """
 
     line: str
@@ -195,7 +193,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """How the times on record are read: *offset_ns* makes them time since the epoch."""
+    """The clocks: *offset_ns* converts recorded times to times since the epoch."""
 
     offset_ns: int = 0
     error_ns: int = CLOCK_ERROR_NS
@@ -203,38 +201,38 @@ class Clocks:
 
 
 def judge(record: Record, aim: Aim, clocks: Clocks) -> Judgement:
-    """What is to be said of *aim* after *record*."""
+    """Return the verdict on *aim* after *record*."""
     at_most, due = _at_most(record, aim, clocks), _due(record, aim, clocks)
-    told = partial(Judgement, at_most=at_most, due=due)
-    worst = _worst(record.by_caller(Fate.ADMITTED), aim, clocks)
+    verdict = partial(Judgement, at_most=at_most, due=due)
+    worst = _worst(record.by_caller(Fate.ALLOWED), aim, clocks)
     if worst is not None:
-        return told(_broken(record, *worst, aim, clocks), holds=False)
+        return verdict(_broken(record, *worst, aim, clocks), holds=False)
     trouble = _trouble(record, aim, clocks)
-    count, callers = record.count(Fate.ADMITTED), record.caller_count
+    count, callers = record.count(Fate.ALLOWED), record.caller_count
     if trouble is not None:
-        return told(f"cannot tell: {trouble}", holds=None)
+        return verdict(f"unknown: {trouble}", holds=None)
     if count + record.count(Fate.FAILED) < due * (1 - SHORT_OF) - callers:
         if not count and not any(record.used_at_most.values()):
-            return told(_closed(record, due), holds=None)
-        return told(_short(record, count, due), holds=True, is_short=True)
+            return verdict(_closed(record, due), holds=None)
+        return verdict(_short(record, count, due), holds=True, is_short=True)
     who = f" for each of {callers:,} callers" if callers > 1 else ""
-    held = f"{count:,} admitted in {record.seconds:.2f} s; the limit allows at most {at_most:,}"
-    return told(f"holds{who}: {held}{_missing(record)}", holds=True)
+    held = f"{count:,} allowed in {record.seconds:.2f} s; the limit allows at most {at_most:,}"
+    return verdict(f"holds{who}: {held}{_missing(record)}", holds=True)
 
 
-def _worst(admitted: Mapping[int, Stretch], aim: Aim, clocks: Clocks) -> tuple[int, Excess] | None:
-    """The caller who got most beyond what is possible, and what; None if nobody did."""
+def _worst(allowed: Mapping[int, Stretch], aim: Aim, clocks: Clocks) -> tuple[int, Excess] | None:
+    """Return the caller with the largest excess, and that; None if there is none."""
     found: list[tuple[int, Excess]] = []
-    for caller, stretch in admitted.items():
+    for caller, stretch in allowed.items():
         sent, answered = _possible(stretch, aim, clocks)
         beyond = excess(aim.ceilings, aim.cost, sent, answered)
         if beyond is not None:
             found.append((caller, beyond))
-    return max(found, key=lambda one: one[1].admitted - one[1].at_most, default=None)
+    return max(found, key=lambda one: one[1].allowed - one[1].at_most, default=None)
 
 
 def _possible(stretch: Stretch, aim: Aim, clocks: Clocks) -> tuple[list[int], list[int]]:
-    """The moments between which decisions were made on the server's clock, at the widest."""
+    """Return the earliest and the latest times of decisions on the server's clock."""
     first = min(stretch.sent, default=0)
     slack = _GRAIN_NS + (clocks.error_ns if aim.is_aligned else 0)
 
@@ -247,7 +245,7 @@ def _possible(stretch: Stretch, aim: Aim, clocks: Clocks) -> tuple[list[int], li
 
 
 def _at_most(record: Record, aim: Aim, clocks: Clocks) -> int:
-    """How many could have been admitted in all, from each caller's first request to the last."""
+    """Return the number of requests that could have been allowed to all callers."""
     total = 0
     for stretch in record.by_caller(*Fate).values():
         sent, answered = _possible(stretch, aim, clocks)
@@ -258,14 +256,14 @@ def _at_most(record: Record, aim: Aim, clocks: Clocks) -> int:
 
 
 def _due(record: Record, aim: Aim, clocks: Clocks) -> int:
-    """How many of the requests that came as far as the limit it should have admitted.
+    """Return the number of requests that the limit should have allowed.
 
-    It is the fewest of what they are if all were decided as early, and as late, as they may have
-    been; where it matters what time it is, on clocks that differ.
+    It is the least number over the earliest and the latest possible decisions and, for aligned
+    windows, over clocks that differ.
     """
     total = 0
     errors = (-clocks.error_ns, clocks.error_ns) if aim.is_aligned else (0,)
-    for caller, stretch in record.by_caller(Fate.ADMITTED, Fate.REFUSED).items():
+    for caller, stretch in record.by_caller(Fate.ALLOWED, Fate.DENIED).items():
         used = record.used_at_most.get(caller, 0)
         total += min(
             due_of(aim.limits, aim.cost, [one + clocks.offset_ns + error for one in moments], used)
@@ -276,34 +274,34 @@ def _due(record: Record, aim: Aim, clocks: Clocks) -> int:
 
 
 def _trouble(record: Record, aim: Aim, clocks: Clocks) -> str | None:
-    """Why nothing can be said of a limit that was not seen to be exceeded."""
+    """Return the reason why the verdict is unknown, if the limit was not exceeded."""
     if not len(record):
-        return "nothing was answered"
-    is_refusing = record.count(Fate.REFUSED) > 0
+        return "there was no response"
+    is_denying = record.count(Fate.DENIED) > 0
     if record.count(Fate.FAILED):
-        maybe = record.by_caller(Fate.ADMITTED, Fate.FAILED)
-        if not is_refusing or _worst(maybe, aim, clocks) is not None:
+        maybe = record.by_caller(Fate.ALLOWED, Fate.FAILED)
+        if not is_denying or _worst(maybe, aim, clocks) is not None:
             return _failed(record)
-    if is_refusing:
+    if is_denying:
         return None
     if record.elsewhere:
         names = ", ".join(name for name, _ in record.elsewhere.most_common(3))
-        return f"all {record.count(Fate.ELSEWHERE):,} refusals were by something else ({names})"
+        return f"all {record.count(Fate.ELSEWHERE):,} denials were by something else ({names})"
     return (
-        f"nothing was refused: {record.count(Fate.ADMITTED):,} requests are not more than "
-        f"{aim.text} admits; send more (--rate, --duration)"
+        f"nothing was denied: {record.count(Fate.ALLOWED):,} requests are not more than "
+        f"{aim.text} allows; send more (--rate, --duration)"
     )
 
 
 def _failed(record: Record) -> str:
     found = record.failures.most_common(3)
     causes = ", ".join(f"{count:,} x {cause}" for cause, count in found)
-    told = f"{record.count(Fate.FAILED):,} of {len(record):,} requests failed ({causes})"
+    failed = f"{record.count(Fate.FAILED):,} of {len(record):,} requests failed ({causes})"
     for cause, _ in found:
         status = cause.removeprefix("status ")
-        if status.isdecimal() and 300 <= int(status) < 500:  # an app may well mean that
-            return f"{told}; if {status} means admitted here, give --ok {status}"
-    return told
+        if status.isdecimal() and 300 <= int(status) < 500:  # the status of an app may mean that
+            return f"{failed}; if {status} means allowed here, give --ok {status}"
+    return failed
 
 
 def _broken(record: Record, caller: int, found: Excess, aim: Aim, clocks: Clocks) -> str:
@@ -313,34 +311,34 @@ def _broken(record: Record, caller: int, found: Excess, aim: Aim, clocks: Clocks
     if aim.is_aligned:
         if_right = f" (if clocks differ by no more than {clocks.error_ns / SECOND:g} s)"
     return (
-        f"does NOT hold: {found.admitted:,} admitted{who} in {seconds:.2f} s; the limit allows "
+        f"does NOT hold: {found.allowed:,} allowed{who} in {seconds:.2f} s; the limit allows "
         f"at most {found.at_most:,}{if_right}"
     )
 
 
 def _closed(record: Record, due: int) -> str:
     return (
-        f"cannot tell: all of {len(record):,} requests were refused, where about {due:,} should "
-        "have been admitted"
+        f"unknown: all of {len(record):,} requests were denied, where about {due:,} should "
+        "have been allowed"
     )
 
 
 def _short(record: Record, count: int, due: int) -> str:
     seconds = record.seconds or 1.0
-    why = "is it a lower limit, or was the counter not empty at the start?"
+    why = "is it a lower limit, or was the counter in use at the start?"
     if any(record.used_before.values()):
-        why = "does somebody else use the same counter?"
+        why = "do other clients use the same counter?"
     return (
-        f"holds, but admits less than configured: {count:,} of about {due:,}, "
+        f"holds, but allows less than configured: {count:,} of about {due:,}, "
         f"{count / seconds:.1f}/s of about {due / seconds:.1f}/s ({why}){_missing(record)}"
     )
 
 
 def _missing(record: Record) -> str:
-    """What was to be tested and was not; empty if nothing."""
-    failed, told = record.count(Fate.FAILED), []
+    """Return what was not tested; empty if nothing."""
+    failed, parts = record.count(Fate.FAILED), []
     if failed:
-        told.append(f"{failed:,} of {len(record):,} requests failed")
+        parts.append(f"{failed:,} of {len(record):,} requests failed")
     if record.unsent:
-        told.append(f"{record.unsent:,} could not be sent in time")
-    return f"; {', '.join(told)}" if told else ""
+        parts.append(f"{record.unsent:,} could not be sent in time")
+    return f"; {', '.join(parts)}" if parts else ""

@@ -1,4 +1,4 @@
-"""What is put to the test: limits, what a request costs, and whose refusals count."""
+"""The options of a load test: the limit, the load and its bounds, and the target."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 _ALIGNED: Final = (FixedWindow, SlidingWindowCounter)
-"""Whose windows begin at the same moment for everybody, so that it matters what time it is."""
+"""Limits with windows that are aligned to the epoch."""
 
 
 @dataclass(frozen=True)
 class Aim:
     """*limits*, all of which must allow, on requests that cost *cost* units each.
 
-    *rule_id* is the rule they are of, if that is known. *extra* has for each of them how many units
-    a fleet may go beyond it, as the accuracy of the rule allows; nothing: none. *remark* is what
-    else is to be known of the rule. Raises `OptionError` for what cannot be tested.
+    *rule_id* is the id of their rule, if known. *extra* has for each of them the units that a fleet
+    may exceed it by, as the accuracy of the rule allows; empty: none. *remark* is a note on the
+    rule. Raises `OptionError` for limits that cannot be tested.
     """
 
     limits: tuple[Limit, ...]
@@ -53,17 +53,17 @@ class Aim:
         for limit in self.limits:
             _check(limit, self.cost)
         if self.extra and len(self.extra) != len(self.limits):
-            raise OptionError("expected what may be overshot of each limit, or of none")
+            raise OptionError("expected the overshoot of each limit, or of none")
 
     @cached_property
     def ceilings(self) -> tuple[Limit, ...]:
-        """The limits that must never be exceeded: with what may be overshot."""
+        """The limits that must never be exceeded, with the permitted overshoot."""
         pairs = zip(self.limits, self.extra or [0] * len(self.limits), strict=True)
         return tuple(with_extra(limit, extra) if extra else limit for limit, extra in pairs)
 
     @property
     def is_aligned(self) -> bool:
-        """Whether it matters what time it is, not only how much time has passed."""
+        """True if windows are aligned, so that the time of day matters."""
         return any(isinstance(limit, _ALIGNED) for limit in self.limits)
 
     @property
@@ -73,23 +73,23 @@ class Aim:
 
     @property
     def per_second(self) -> Fraction:
-        """How many requests a second one caller is admitted in the long run."""
+        """Requests a second that one caller is allowed in the long run."""
         return min(map(_per_second, self.limits)) / self.cost
 
     @property
     def burst(self) -> int | None:
-        """How many requests come on top of that after a rest; None where windows are counted."""
+        """Requests beyond that after idle time; None for windows."""
         if len(self.limits) > 1 or not isinstance(self.limits[0], PacedLimit):
             return None
         return self.limits[0].quota // self.cost
 
     @property
     def slowest(self) -> Limit:
-        """The limit that takes longest to come round, from all in use to nothing in use."""
+        """The limit with the longest time from used up to unused."""
         return max(self.limits, key=lambda limit: limit.period_ns)
 
     def due_in(self, duration_ns: int) -> Fraction:
-        """About how many requests one caller is admitted in that time, after a rest."""
+        """Return about how many requests one caller is allowed in that time, after idle time."""
         amounts = [limit.quota + _per_second(limit) * duration_ns / SECOND for limit in self.limits]
         return min(amounts) / self.cost
 
@@ -103,24 +103,21 @@ def _per_second(limit: Limit) -> Fraction:
 def _check(limit: Limit, cost: int) -> None:
     if isinstance(limit, Concurrency):
         raise OptionError(
-            f"the limit is {limit}: how many at the same time, not how many in which time. A load "
-            "test cannot tell whether it holds; expected a rate, such as 100/s"
+            f"{limit} limits concurrency, which a load test does not measure; expected a rate such "
+            "as 100/s"
         )
     if isinstance(limit, LeakyQueue):
         raise OptionError(
-            f"the limit is {limit}: it delays requests rather than refusing them, which a load "
-            "test does not measure; expected a limit that refuses, such as 100/s"
+            f"{limit} delays requests instead of denying them, which a load test does not measure; "
+            "expected a limit that denies, such as 100/s"
         )
     if not 1 <= cost <= limit.quota:
         raise OptionError(
-            f"a cost of {cost} can never be admitted under {limit}; expected 1 to {limit.quota}"
+            f"a cost of {cost} is never allowed under {limit}; expected 1 to {limit.quota}"
         )
 
 
-# How much is sent, and the bounds of that.
-
-
-USUAL_DURATION_NS: Final = 10 * SECOND
+DEFAULT_DURATION_NS: Final = 10 * SECOND
 MOST_CALLERS: Final = 10_000
 MOST_CONNECTIONS: Final = 1_000
 _LEAST_RATE: Final = Fraction(2)
@@ -130,7 +127,7 @@ _USUAL_MOST: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The most that is sent: so many a second, for so long, and in all."""
+    """Bounds of a load: requests a second, duration, and requests in total."""
 
     rate: int
     duration_ns: int
@@ -141,63 +138,67 @@ class Bounds:
 
 
 UNASKED: Final = Bounds(5_000, MINUTE, 100_000)
-"""What is sent without a `--yes`."""
+"""The bounds without `--yes`."""
 
 HARD: Final = Bounds(20_000, 10 * MINUTE, 2_000_000)
-"""What is never exceeded."""
+"""The bounds with `--yes`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """*rate* requests a second, evenly, for *duration_ns*, by *callers* in turn.
 
-    At most *connections* are under way at a time.
+    At most *connections* requests are in flight.
     """
 
     rate: Fraction
-    duration_ns: int = USUAL_DURATION_NS
+    duration_ns: int = DEFAULT_DURATION_NS
     callers: int = 1
     connections: int = _USUAL_MOST
 
     @property
     def requests(self) -> int:
-        """How many in all."""
+        """The number of requests."""
         return math.ceil(self.rate * self.duration_ns / SECOND)
 
     def due_ns(self, place: int) -> int:
-        """When the request number *place*, counted from 0, is to be sent, from the beginning."""
+        """Return the time of the request number *place*, from 0, since the start."""
         return place * SECOND * self.rate.denominator // self.rate.numerator
 
     def check(self, *, is_confirmed: bool) -> None:
-        """Raise `OptionError` for more than the bounds; *is_confirmed*: only for the hard ones."""
+        """Raise `OptionError` for more than the bounds; if *is_confirmed*, than the hard ones."""
         bounds = HARD if is_confirmed else UNASKED
         way = "" if is_confirmed else f"; --yes raises that to {HARD}"
         seconds = self.duration_ns / SECOND
-        for told, is_beyond in (
+        for what, is_beyond in (
             (f"the rate is {float(self.rate):,.0f}/s", self.rate > bounds.rate),
             (f"the duration is {seconds:g} s", self.duration_ns > bounds.duration_ns),
             (f"the load is {self.requests:,} requests", self.requests > bounds.requests),
         ):
             if is_beyond:
-                raise OptionError(f"{told}; the most are {bounds}{way}")
+                raise OptionError(f"{what}; the bounds are {bounds}{way}")
 
 
 def load_for(
     aim: Aim,
     *,
-    duration_ns: int = USUAL_DURATION_NS,
+    duration_ns: int | None = None,
     rate: Fraction | None = None,
     callers: int = 1,
     connections: int | None = None,
 ) -> Load:
-    """A load that puts *aim* to the test: twice what it admits each caller, if no *rate* is given.
+    """Return a load that tests *aim*.
 
-    Raises `OptionError` for numbers that make no sense.
+    The default of *rate* is twice what the limit allows each caller; that of *duration_ns* twice
+    the refill time of the limit, from 10 s to a minute. Raises `OptionError` for invalid numbers.
     """
     if not 1 <= callers <= MOST_CALLERS:
         raise OptionError(f"callers are {callers}; expected 1 to {MOST_CALLERS:,}")
     if connections is not None and not 1 <= connections <= MOST_CONNECTIONS:
         raise OptionError(f"connections are {connections}; expected 1 to {MOST_CONNECTIONS:,}")
+    if duration_ns is None:
+        refilled_ns = 2 * aim.slowest.period_ns
+        duration_ns = max(DEFAULT_DURATION_NS, min(refilled_ns, UNASKED.duration_ns))
     if rate is None:
         wanted = 2 * aim.due_in(duration_ns) * SECOND / duration_ns
         rate = callers * max(_LEAST_RATE, Fraction(math.ceil(wanted)))
@@ -205,14 +206,11 @@ def load_for(
     return Load(rate, duration_ns, callers, usual if connections is None else connections)
 
 
-# Where requests go and what they look like; and whether that is this machine.
-
-
 CALLER: Final = "{n}"
-"""Stands for the number of the caller, from 1, in the URL, in headers and in data."""
+"""The placeholder of the number of the caller, from 1, in the URL, in headers and in data."""
 
 RUN: Final = "{run}"
-"""Stands for a few letters that are others in every run: callers that nobody has counted yet."""
+"""The placeholder of random letters, new in every run, so that callers are new."""
 
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -221,7 +219,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 class Target:
     """Requests of *method* to *url*, with *headers* and *data*; CALLER and RUN may be in all.
 
-    Raises `OptionError` for a URL that is none.
+    Raises `OptionError` for an invalid URL.
     """
 
     url: str
@@ -236,13 +234,12 @@ class Target:
         except ValueError:
             is_right = False
         if not is_right:
-            raise OptionError("the URL cannot be asked; expected http://127.0.0.1:8080/path")
+            raise OptionError("invalid URL; expected one such as http://127.0.0.1:8080/path")
         if parts.username is not None or parts.password is not None:
-            raise OptionError("a URL with a password in it; expected it in --header Authorization:")
+            raise OptionError("the URL has a password; give it in --header Authorization:")
         if CALLER in parts.netloc or RUN in parts.netloc:
             raise OptionError(
-                f"{CALLER} and {RUN} cannot be in the host: only one is tested; expected them in "
-                "the path or in headers"
+                f"{CALLER} and {RUN} cannot be in the host; expected them in the path or in headers"
             )
 
     @property
@@ -256,13 +253,13 @@ class Target:
 
     @property
     def has_callers(self) -> bool:
-        """Whether its requests differ from caller to caller."""
+        """True if requests differ by caller."""
         return any(
             CALLER in text for text in (self.url, self.data or "", *dict(self.headers).values())
         )
 
     def of(self, caller: int, run: str) -> Target:
-        """The requests of one *caller*, counted from 0."""
+        """Return the requests of one *caller*, counted from 0."""
 
         def filled(text: str) -> str:
             return text.replace(CALLER, str(caller + 1)).replace(RUN, run)
@@ -272,7 +269,7 @@ class Target:
         return Target(filled(self.url), self.method, headers, data)
 
     def at(self, path: str) -> Target:
-        """A plain request for *path* of the same server, with the same headers.
+        """Return a GET request for *path* of the same server, with the same headers.
 
         Raises `OptionError` if that is another server.
         """
@@ -283,7 +280,7 @@ class Target:
 
 
 def addresses_of(target: Target) -> tuple[str, ...]:
-    """The addresses of the host, each once. Raises `OptionError` if it has none."""
+    """Return the addresses of the host. Raises `OptionError` if it has none."""
     try:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -291,11 +288,11 @@ def addresses_of(target: Target) -> tuple[str, ...]:
     addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
     if any(ip_address(address.partition("%")[0]).is_unspecified for address in addresses):
         raise OptionError(
-            f"{target.host} is what a server listens on, not where it is; expected 127.0.0.1"
+            f"{target.host} is an address to listen on, not to connect to; expected 127.0.0.1"
         )
     return addresses
 
 
 def are_of_this_machine(addresses: Sequence[str]) -> bool:
-    """Whether all of them are loopback addresses."""
+    """Return True if all are loopback addresses."""
     return all(ip_address(address.partition("%")[0]).is_loopback for address in addresses)

@@ -1,4 +1,4 @@
-"""What was sent, and what came of it: a few numbers for each request, and tallies of the rest."""
+"""The record of a load test: times and result of each request, and totals."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 
 class Fate(IntEnum):
-    """What became of a request."""
+    """The result of a request."""
 
-    ADMITTED = 0
-    REFUSED = 1
-    """By the limit that is being tested."""
+    ALLOWED = 0
+    DENIED = 1
+    """By the tested limit."""
     ELSEWHERE = 2
-    """Refused by something else: another rule, a block, a shortage of capacity."""
+    """Denied by something else: another rule, a block, a lack of capacity."""
     FAILED = 3
-    """Not answered, or in a way that says nothing of the limit."""
+    """No response, or one without a decision."""
 
 
 class Stretch(NamedTuple):
-    """When requests were sent and answered, in nanoseconds; place by place of the same one."""
+    """The times at which requests were sent and answered, in nanoseconds, in the same order."""
 
     sent: list[int]
     answered: list[int]
@@ -34,39 +34,39 @@ def _numbers() -> array[int]:
 
 @dataclass(slots=True)
 class Record:
-    """What a run has seen so far. All times are in nanoseconds, on one clock that never steps."""
+    """The record so far. Times are in nanoseconds on a monotonic clock."""
 
     callers: array[int] = field(default_factory=_numbers)
     intended: array[int] = field(default_factory=_numbers)
-    """When each request was to be sent."""
+    """The due time of each request."""
     sent: array[int] = field(default_factory=_numbers)
     answered: array[int] = field(default_factory=_numbers)
-    """When the head of the response had come, or it was known that none would."""
+    """The time of the head of the response, or of the failure."""
     fates: array[int] = field(default_factory=_numbers)
     statuses: Counter[int] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     elsewhere: Counter[str] = field(default_factory=Counter)
-    """By which other rules requests were refused, and how many."""
+    """Denials by other rules or causes."""
     sources: Counter[str] = field(default_factory=Counter)
-    """Who decided, and how often, as a server tells those with a debug token."""
+    """Sources of decisions, from responses to a debug token."""
     revisions: set[str] = field(default_factory=set)
-    """Of the policy, likewise."""
+    """Revisions of the policy, from the same."""
     without_retry_after: int = 0
     with_bad_retry_after: int = 0
     unsent: int = 0
-    """How many requests could not be sent before the time was over."""
+    """Requests that could not be sent in time."""
     busy: float = 0.0
-    """How much of the time this process was computing: near 1, its times are its own fault."""
+    """The share of CPU time of this process: near 1, it is too slow for the load."""
     used_before: dict[int, int] = field(default_factory=dict)
-    """By caller, how many units were in use before its first request, as the first answer told: at
-    least so many, for others of its requests may have been counted before."""
+    """By caller, the units in use before its first request by the first response: a lower bound, as
+    other requests of the caller may have been counted before."""
     used_at_most: dict[int, int] = field(default_factory=dict)
-    """The same, if none of them were."""
+    """The upper bound: none of them were."""
 
     _counts: list[int] = field(default_factory=lambda: [0] * len(Fate))
 
     def add(self, caller: int, times: tuple[int, int, int], fate: Fate) -> None:
-        """Record a request: its *times* are those at which it was to be sent, was, was answered."""
+        """Record a request: its *times* are due, sent and answered."""
         intended, sent, answered = times
         self.callers.append(caller)
         self.intended.append(intended)
@@ -80,15 +80,15 @@ class Record:
 
     @property
     def caller_count(self) -> int:
-        """How many callers there were."""
+        """The number of callers."""
         return len(set(self.callers))
 
     def count(self, fate: Fate) -> int:
-        """How many requests had this *fate*."""
+        """Return the number of requests with *fate*."""
         return self._counts[fate]
 
     def by_caller(self, *fates: Fate) -> dict[int, Stretch]:
-        """When those requests were sent and answered that had one of *fates*."""
+        """Return the times of requests with one of *fates*, by caller."""
         found: dict[int, Stretch] = {}
         rows = zip(self.callers, self.sent, self.answered, self.fates, strict=True)
         for caller, sent, answered, fate in rows:
@@ -101,12 +101,12 @@ class Record:
         return found
 
     def waits_ns(self, *fates: Fate, from_intended: bool = False) -> list[int]:
-        """How long requests with one of *fates* took, the shortest first."""
+        """Return the durations of requests with one of *fates*, the shortest first."""
         begins = self.intended if from_intended else self.sent
         rows = zip(begins, self.answered, self.fates, strict=True)
         return sorted(end - begin for begin, end, fate in rows if fate in fates)
 
     @property
     def seconds(self) -> float:
-        """From the first request sent to the last answer."""
+        """Seconds from the first request to the last response."""
         return (max(self.answered) - min(self.sent)) / 1e9 if len(self) else 0.0

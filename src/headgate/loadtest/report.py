@@ -1,4 +1,4 @@
-"""What a load test has found, as text for people and as JSON for programs."""
+"""A load test and its report, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from headgate.loadtest.record import Record
 
 
-# How long things took: percentiles of what was measured, none of it estimated.
-
-
 class Latency(NamedTuple):
-    """So many took so long, in nanoseconds."""
+    """Percentiles of durations, in nanoseconds."""
 
     answers: int
     p50: int
@@ -35,7 +32,7 @@ class Latency(NamedTuple):
     most: int
 
     def as_json(self) -> dict[str, float | int]:
-        """The same in seconds."""
+        """Return them in seconds."""
         return {
             "count": self.answers,
             "p50": self.p50 / 1e9,
@@ -46,9 +43,9 @@ class Latency(NamedTuple):
 
 
 def latency_of(waits_ns: Sequence[int]) -> Latency | None:
-    """The percentiles of *waits_ns*, the shortest first; None without any.
+    """Return the percentiles of *waits_ns*, the shortest first; None without any.
 
-    The p90 is the shortest wait that nine in ten do not exceed.
+    The p90 is the shortest duration that nine in ten do not exceed.
     """
     count = len(waits_ns)
     if not count:
@@ -58,23 +55,23 @@ def latency_of(waits_ns: Sequence[int]) -> Latency | None:
 
 
 LATE_NS: Final = 50 * MILLISECOND
-"""A request that is sent so much later than it was due was held up on this side."""
+"""The delay after which a request counts as late."""
 
 _MANY_LATE: Final = 0.1
 _BUSY: Final = 0.85
 _MOST_CAUSES: Final = 5
 _USUAL_SOURCE: Final = "store"
 _MEANINGS: Final = {
-    "refused": "   the decision and the way to it",
-    "from schedule": "   all, from when they were due",
+    "denied": "   the decision and the network",
+    "from schedule": "   all, from their due times",
 }
-_ANSWERED: Final = (Fate.ADMITTED, Fate.REFUSED, Fate.ELSEWHERE)
+_ANSWERED: Final = (Fate.ALLOWED, Fate.DENIED, Fate.ELSEWHERE)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of *trial*. *baseline* is what was seen at the path to compare with, if any;
-    *is_cut_short*: it was stopped before its end."""
+    """The report on *trial*. *baseline* is the record of the path without limits, if any. If
+    *is_cut_short*, the test was stopped before its end."""
 
     trial: Trial
     record: Record
@@ -83,11 +80,11 @@ class Report:
     is_cut_short: bool = False
 
     def latencies(self) -> dict[str, Latency]:
-        """By what they are of; only those there are."""
+        """Return the latencies by kind of request."""
         record = self.record
         found = {
             "all": latency_of(record.waits_ns(*_ANSWERED)),
-            "refused": latency_of(record.waits_ns(Fate.REFUSED, Fate.ELSEWHERE)),
+            "denied": latency_of(record.waits_ns(Fate.DENIED, Fate.ELSEWHERE)),
             "from schedule": latency_of(record.waits_ns(*_ANSWERED, from_intended=True)),
         }
         if self.baseline is not None:
@@ -95,7 +92,7 @@ class Report:
         return {name: latency for name, latency in found.items() if latency is not None}
 
     def notes(self) -> list[str]:
-        """What else its reader should know."""
+        """Return remarks for the reader."""
         remark = self.trial.aim.remark
         notes = [remark] if remark else []
         notes += self._notes_on_sending() + self._notes_on_answers() + self._notes_on_decisions()
@@ -103,8 +100,8 @@ class Report:
         if used:
             most = max(used.values())
             notes.append(
-                f"the counter was not empty at the start: {most:,} of {self.trial.aim.text} "
-                "were in use, and that is allowed for; {run} in a key makes new callers each time"
+                f"the counter was in use at the start: {most:,} of {self.trial.aim.text}; the "
+                "verdict considers that; {run} in a key makes new callers each time"
             )
         return notes
 
@@ -113,66 +110,69 @@ class Report:
         notes = ["stopped before the end"] if self.is_cut_short else []
         slowest = self.trial.aim.slowest
         if self.judgement.holds and slowest.period_ns > 2 * record.seconds * SECOND:
+            period_s = slowest.period_ns / SECOND
             notes.append(
-                f"{slowest} takes {slowest.period_ns / SECOND:,g} s to be whole again, and this "
-                f"took {record.seconds:.1f} s: what is admitted at once was tested, and little of "
-                "what comes after it; raise --duration"
+                f"{slowest} takes {period_s:,g} s to refill, and the test took "
+                f"{record.seconds:.1f} s: it tested the burst, and little of the rate; use "
+                f"--duration {2 * period_s:g}s"
             )
         late = sum(
             sent - due > LATE_NS for sent, due in zip(record.sent, record.intended, strict=True)
         )
         if late + record.unsent > _MANY_LATE * (len(record) + record.unsent):
             missing = f", and {record.unsent:,} not at all" if record.unsent else ""
-            told = f"{late:,} of {len(record):,} requests were sent more than 50 ms late{missing}"
+            text = f"{late:,} of {len(record):,} requests were sent more than 50 ms late{missing}"
             why = (
-                "this side could not keep up, and latencies are partly its own; lower --rate"
+                "this client is too slow, and adds to latencies; lower --rate"
                 if record.busy > _BUSY
                 else f"all {load.connections} connections were in use, or this machine is busy; "
                 "lower --rate, or raise --connections"
             )
-            notes.append(f"{told}: {why}")
+            notes.append(f"{text}: {why}")
         return notes
 
     def _notes_on_answers(self) -> list[str]:
         record = self.record
-        refused = record.count(Fate.REFUSED)
+        denied = record.count(Fate.DENIED)
         notes = []
         if record.elsewhere:
             causes = ", ".join(
                 f"{count:,} by {name}" for name, count in record.elsewhere.most_common(_MOST_CAUSES)
             )
-            notes.append(f"refused by something else: {causes}")
+            notes.append(f"denied by something else: {causes}")
         if record.without_retry_after:
-            notes.append(f"{record.without_retry_after:,} of {refused:,} refusals: no Retry-After")
+            notes.append(f"{record.without_retry_after:,} of {denied:,} denials: no Retry-After")
         if record.with_bad_retry_after:
             notes.append(
-                f"{record.with_bad_retry_after:,} of {refused:,} refusals: a Retry-After that is "
+                f"{record.with_bad_retry_after:,} of {denied:,} denials: a Retry-After that is "
                 "not a number of at least 1"
             )
-        if self.baseline is not None and self.baseline.count(Fate.ADMITTED) < len(self.baseline):
-            told = "; expected a path that is not limited and answers 200"
-            notes.append(f"not all of the baseline was answered well{told}")
+        if self.baseline is not None and self.baseline.count(Fate.ALLOWED) < len(self.baseline):
+            notes.append(
+                "some requests to the baseline were not allowed; expected a path without limits "
+                "that responds with 200"
+            )
         return notes
 
     def _notes_on_decisions(self) -> list[str]:
-        """What a server told of its decisions, because the requests had a debug token."""
+        """Return remarks on decisions, from responses to a debug token."""
         sources, revisions = self.record.sources, sorted(self.record.revisions)
         notes = []
         if len(revisions) > 1:
-            told = shown(", ".join(revisions[:_MOST_CAUSES]))
-            notes.append(f"the rules changed while it ran: revisions {told}")
+            listed = shown(", ".join(revisions[:_MOST_CAUSES]))
+            notes.append(f"the rules changed during the test: revisions {listed}")
         if set(sources) - {_USUAL_SOURCE}:
             parts = (f"{count:,} by {name}" for name, count in sources.most_common(_MOST_CAUSES))
-            notes.append(f"who decided: {shown(', '.join(parts))}")
+            notes.append(f"sources of decisions: {shown(', '.join(parts))}")
         return notes
 
     def as_json(self) -> dict[str, Any]:
-        """All of it. What comes first is the verdict."""
+        """Return the report for programs, the verdict first."""
         trial, record, judgement = self.trial, self.record, self.judgement
         return {
             "holds": judgement.holds,
             "verdict": judgement.line,
-            "admits_less": judgement.is_short,
+            "allows_less": judgement.is_short,
             "url": trial.target.url,
             "limit": trial.aim.text,
             "rule_id": trial.aim.rule_id,
@@ -182,13 +182,13 @@ class Report:
             "seconds": record.seconds,
             "sent": len(record),
             "unsent": record.unsent,
-            "admitted": record.count(Fate.ADMITTED),
-            "admitted_per_second": record.count(Fate.ADMITTED) / (record.seconds or 1.0),
+            "allowed": record.count(Fate.ALLOWED),
+            "allowed_per_second": record.count(Fate.ALLOWED) / (record.seconds or 1.0),
             "configured_per_second": float(trial.aim.per_second * trial.load.callers),
             "at_most": judgement.at_most,
             "due": judgement.due,
-            "refused": record.count(Fate.REFUSED),
-            "refused_elsewhere": dict(record.elsewhere.most_common()),
+            "denied": record.count(Fate.DENIED),
+            "denied_elsewhere": dict(record.elsewhere.most_common()),
             "failures": dict(record.failures.most_common()),
             "statuses": {str(status): count for status, count in sorted(record.statuses.items())},
             "latency": {name: one.as_json() for name, one in self.latencies().items()},
@@ -197,7 +197,7 @@ class Report:
 
 
 def text_report(report: Report) -> str:
-    """The report for people; the verdict is the last line."""
+    """Return the report for people; the verdict is the last line."""
     trial = report.trial
     load, aim = trial.load, trial.aim
     callers = f" by {load.callers:,} callers in turn" if load.callers > 1 else ""
@@ -223,17 +223,17 @@ def _beyond(extra: tuple[int, ...]) -> str:
 
 def _counts(report: Report) -> list[str]:
     record, at_most = report.record, report.judgement.at_most
-    seconds, admitted = record.seconds or 1.0, record.count(Fate.ADMITTED)
+    seconds, allowed = record.seconds or 1.0, record.count(Fate.ALLOWED)
     rows = [
         ("sent", len(record)),
-        ("admitted", admitted),
+        ("allowed", allowed),
         ("  allowed at most", at_most),
         ("  after the burst", _after_burst(report)),
-        ("refused", record.count(Fate.REFUSED)),
-        ("refused elsewhere", record.count(Fate.ELSEWHERE)),
+        ("denied", record.count(Fate.DENIED)),
+        ("denied elsewhere", record.count(Fate.ELSEWHERE)),
         ("failed", record.count(Fate.FAILED)),
     ]
-    shown_rows = [row for row in rows if row[1] or row[0] in ("sent", "admitted", "refused")]
+    shown_rows = [row for row in rows if row[1] or row[0] in ("sent", "allowed", "denied")]
     lines = [f"{'':18} {'requests':>10} {'per second':>11}"]
     lines += [f"{name:18} {count:>10,} {count / seconds:>11,.1f}" for name, count in shown_rows]
     causes = record.failures.most_common(_MOST_CAUSES)
@@ -241,13 +241,13 @@ def _counts(report: Report) -> list[str]:
 
 
 def _after_burst(report: Report) -> int:
-    """How many were admitted beyond what may come at once after a rest; 0 if that says nothing."""
+    """Return the number of allowed requests beyond the burst; 0 if the test is too short."""
     record, aim = report.record, report.trial.aim
     if aim.burst is None or record.seconds * SECOND < aim.slowest.period_ns:
         return 0
     used = sum(record.used_before.values()) // aim.cost
     at_once = aim.burst * record.caller_count - used
-    return max(0, record.count(Fate.ADMITTED) - at_once)
+    return max(0, record.count(Fate.ALLOWED) - at_once)
 
 
 def _latency_rows(latencies: dict[str, Latency]) -> list[str]:
@@ -258,19 +258,16 @@ def _latency_rows(latencies: dict[str, Latency]) -> list[str]:
         figures = (one.p50, one.p90, one.p99, one.most)
         cells = " ".join(f"{value / MILLISECOND:8.2f}" for value in figures)
         lines.append(f"{name:18} {cells}{_MEANINGS.get(name, '')}")
-    if {"baseline", "refused"} <= latencies.keys():
-        refused, bare = latencies["refused"], latencies["baseline"]
-        pairs = ((refused.p50, bare.p50), (refused.p90, bare.p90))
+    if {"baseline", "denied"} <= latencies.keys():
+        denied, bare = latencies["denied"], latencies["baseline"]
+        pairs = ((denied.p50, bare.p50), (denied.p90, bare.p90))
         cells = " ".join(f"{(one - other) / MILLISECOND:+8.2f}" for one, other in pairs)
-        lines.append(f"{'refused - baseline':18} {cells}")
+        lines.append(f"{'denied - baseline':18} {cells}")
     return lines
 
 
-# A load test as a whole: what was asked for, what was seen, what is to be said.
-
-
 FAR_CLOCK_ERROR_NS: Final = SECOND
-"""By how much the clock of another machine may tell another time."""
+"""The difference to the clock of another machine, at most."""
 
 _BASELINE_NS: Final = 2 * SECOND
 _BASELINE_RATE: Final = Fraction(200)
@@ -278,32 +275,32 @@ _BASELINE_RATE: Final = Fraction(200)
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """*load* on *target*, at *addresses*, to find out whether it is limited as *aim* says.
+    """A load test: *load* on *target*, at *addresses*, under the limits of *aim*.
 
-    *admitted* are statuses that count as admitted besides 200 to 299; *baseline* is a path of the
-    same server that is not limited, to compare with; *is_verified*: certificates have to be good.
+    *allowed* are statuses of allowed requests besides 200 to 299; *baseline* is a path of the same
+    server without limits, to compare with. If *is_verified*, certificates must be valid.
     """
 
     target: Target
     addresses: tuple[str, ...]
     aim: Aim
     load: Load
-    admitted: frozenset[int] = frozenset()
+    allowed: frozenset[int] = frozenset()
     baseline: str | None = None
     clock_error_ns: int = CLOCK_ERROR_NS
     is_verified: bool = True
 
     def sender(self) -> Sender:
-        """What sends the load. Raises `MissingPackageError` without aiohttp."""
+        """Return the sender of the load. Raises `MissingPackageError` without aiohttp."""
         from headgate.loadtest.client import Sender
 
         run = token_hex(4)
         targets = [self.target.of(caller, run) for caller in range(self.load.callers)]
-        reader = AnswerReader(self.aim, admitted=self.admitted)
+        reader = AnswerReader(self.aim, allowed=self.allowed)
         return Sender(targets, self.addresses, self.load, reader, is_verified=self.is_verified)
 
     def baseline_sender(self) -> Sender | None:
-        """What asks for the baseline first, for two seconds at most; None if none is wanted."""
+        """Return the sender of the baseline, for at most two seconds; None without a baseline."""
         from headgate.loadtest.client import Sender
 
         if self.baseline is None:
@@ -311,10 +308,10 @@ class Trial:
         rate = min(self.load.rate, _BASELINE_RATE)
         load = Load(rate, min(self.load.duration_ns, _BASELINE_NS), 1, self.load.connections)
         target = self.target.at(self.baseline).of(0, token_hex(4))
-        reader = AnswerReader(self.aim, admitted=self.admitted)
+        reader = AnswerReader(self.aim, allowed=self.allowed)
         return Sender([target], self.addresses, load, reader, is_verified=self.is_verified)
 
     def judge(self, record: Record) -> Judgement:
-        """What is to be said after *record*."""
+        """Return the verdict after *record*."""
         offset_ns = time.time_ns() - time.monotonic_ns()
         return judge(record, self.aim, Clocks(offset_ns, self.clock_error_ns))

@@ -1,4 +1,4 @@
-"""The rule to test: in words, by its id in a file, or by its id in a service that runs."""
+"""The tested rule: a limit in the text notation, or the id of a rule in a file or a service."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _PATIENCE_S: Final = 10.0
 _LARGEST: Final = 16 * 1_048_576
 _MOST_NAMED: Final = 10
 _REMARKS: Final = {
-    "quota": "gateways decide this rule by shares that they are assigned: they may admit less, and "
-    "for a moment more (decide: quota)",
-    "local": "each gateway decides this rule by itself, and has the whole limit (decide: local)",
+    "quota": "gateways decide this rule by assigned shares: they may allow less, and for a moment "
+    "more (decide: quota)",
+    "local": "each gateway decides this rule alone, with the whole limit (decide: local)",
 }
 
 
 def aim_in_words(text: str, *, cost: int | None = None, overshoot: int | None = None) -> Aim:
-    """The limits that *text* says. Raises `NotationError`, or `OptionError`."""
+    """Return the limits of *text*. Raises `NotationError` or `OptionError`."""
     limits = parse_limits(text)
     return Aim(limits, cost=cost or 1, extra=(overshoot,) * len(limits) if overshoot else ())
 
@@ -44,10 +44,10 @@ def aim_of(
     cost: int | None = None,
     overshoot: int | None = None,
 ) -> Aim:
-    """What the rule *rule_id* of *policy* allows callers of *tier*.
+    """Return the limits of the rule *rule_id* of *policy* for callers of *tier*.
 
-    *cost* and *overshoot* go over what the rule says. Raises `OptionError` if there is nothing to
-    test, or something has to be said that the rule does not.
+    *cost* and *overshoot* override those of the rule. Raises `OptionError` if there is nothing to
+    test, or an option is missing that the rule does not define.
     """
     rule = next((one for one in policy.rules if one.id == rule_id), None)
     if rule is None:
@@ -65,7 +65,7 @@ def aim_of(
 
 
 def policy_in(path: str) -> Policy:
-    """The policy in the file or directory *path*. Raises `OptionError` with what is wrong."""
+    """Return the policy in the file or directory *path*. Raises `OptionError` if it is invalid."""
     try:
         return PolicyFiles(path).load().policy
     except PolicyError as error:
@@ -73,9 +73,9 @@ def policy_in(path: str) -> Policy:
 
 
 def policy_of_service(url: str, token: str) -> Policy:
-    """The policy in force at the service at *url*, whose admin API takes *token*.
+    """Return the policy of the service at *url*, by its admin API and *token*.
 
-    Raises `OptionError` if it does not say.
+    Raises `OptionError` if that fails.
     """
     try:
         parts = urlsplit(url)
@@ -83,10 +83,10 @@ def policy_of_service(url: str, token: str) -> Policy:
     except ValueError:
         is_right = False
     if not is_right or not (url.isascii() and url.isprintable()) or " " in url:
-        raise OptionError("the admin URL cannot be asked; expected http://127.0.0.1:8090")
+        raise OptionError("invalid admin URL; expected one such as http://127.0.0.1:8090")
     if not (token.isascii() and token.isprintable()):
-        raise OptionError("the admin token has characters in it that no token has")
-    request = Request(  # noqa: S310 - http or https, as was seen
+        raise OptionError("the admin token has invalid characters")
+    request = Request(  # noqa: S310 - http or https, as checked
         f"{url.rstrip('/')}/admin/v1/policy", headers={"Authorization": f"Bearer {token}"}
     )
     content = _answer(request)
@@ -123,12 +123,12 @@ def _answer(request: Request) -> Any:
 
 def _check(rule: Rule) -> None:
     if rule.mode != "enforce":
-        told = "refuses nothing: it is in shadow" if rule.mode == "shadow" else "is switched off"
-        raise OptionError(f"the rule {rule.id} {told}; expected one with mode: enforce")
+        state = "is a shadow rule" if rule.mode == "shadow" else "is off"
+        raise OptionError(f"the rule {rule.id} {state}; expected one with mode: enforce")
     if rule.fair is not None:
         raise OptionError(
-            f"the rule {rule.id} lets requests take turns, which a load test does not measure; "
-            "expected one with a limit"
+            f"the rule {rule.id} is a fair queue, which a load test does not measure; expected one "
+            "with a limit"
         )
 
 
@@ -148,8 +148,8 @@ def _cost(rule: Rule) -> int:
     cost = rule.cost
     if cost.header is not None or cost.endpoints or cost.after is not None:
         raise OptionError(
-            f"what a request costs under the rule {rule.id} depends on the request; "
-            "expected --cost N, what one of this test costs"
+            f"the cost under the rule {rule.id} depends on the request; expected --cost N, that of "
+            "a request of this test"
         )
     return cost.default
 
@@ -161,8 +161,8 @@ def _overshoot(rule: Rule, limit: Limit) -> int:
     cap = accuracy.cap(limit.quota)
     if cap is None:
         raise OptionError(
-            f"how far the rule {rule.id} may overshoot depends on how many nodes there are; "
-            "expected --overshoot N, in units"
+            f"the overshoot of the rule {rule.id} depends on the number of nodes; expected "
+            "--overshoot N, in units"
         )
     return cap
 

@@ -36,7 +36,7 @@ LOAD = Load(Fraction(200))
         ([HERE, "--rule", "5/s", "--cost", "6"], "expected 1 to 5"),
         ([HERE, "--rule", "5/s", "--duration", "long"], "expected one such as 10s"),
         ([HERE, "--rule", "5/s", "--duration", "2 minutes"], "--yes raises that"),
-        ([HERE, "--rule", "5/s", "--rate", "30000", "--yes"], "the most are 20,000/s"),
+        ([HERE, "--rule", "5/s", "--rate", "30000", "--yes"], "the bounds are 20,000/s"),
         ([HERE, "--rule", "5/s", "--rate", "fast"], "expected one such as 200/s"),
         ([HERE, "--rule", "50000/s"], "the rate is 110,000/s"),
         ([HERE, "--rule", "5/s", "--ok", "429"], "cannot mean admitted"),
@@ -48,7 +48,7 @@ LOAD = Load(Fraction(200))
         ([HERE, "--rule", "5/s", "--data", "@/no/such/file"], "cannot be read"),
         ([HERE, "--rule", "5/s", "--method", "a b"], "expected one such as POST"),
         ([HERE, "--rule", "5/s", "--baseline", "http://other/"], "the same server"),
-        (["localhost:8080", "--rule", "5/s"], "expected http://127.0.0.1:8080/path"),
+        (["localhost:8080", "--rule", "5/s"], "expected one such as http://127.0.0.1:8080/path"),
         ([FAR.url, "--rule", "5/s"], "is not this machine"),
         ([FAR.url, "--rule", "5/s", "--yes"], "is not this machine"),
         ([FAR.url, "--rule", "5/s", "--yes-really", "127.0.0.1"], "--yes-really names"),
@@ -95,7 +95,7 @@ def test_an_admin_url_that_cannot_be_asked_is_told(
     monkeypatch.setenv("HEADGATE_ADMIN_TOKEN", "sesame")
     assert main(["loadtest", HERE, "--rule", "a", "--admin", url]) == 2
     told = capsys.readouterr().err
-    assert "the admin URL cannot be asked; expected http://127.0.0.1:8090" in told
+    assert "invalid admin URL; expected one such as http://127.0.0.1:8090" in told
 
 
 class Terminal(io.StringIO):

@@ -1,4 +1,4 @@
-"""What is read from a response: admitted, refused by this limit or another, or nothing."""
+"""What is read from a response: allowed, denied by this limit or another, or nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def reader(text: str = "100/s", rule_id: str | None = None, **more: frozenset[in
     return AnswerReader(Aim(parse_limits(text), rule_id), **more)
 
 
-def refused_by(name: str, limit: str, *, accept: str | None = None, sheds: bool = False) -> Reply:
-    """The refusal that Headgate sends for the rule *name* with *limit*."""
+def denied_by(name: str, limit: str, *, accept: str | None = None, sheds: bool = False) -> Reply:
+    """The denial that Headgate sends for the rule *name* with *limit*."""
     limits = parse_limits(limit)
     limiter = RateLimiter(limits, clock=ManualClock())
     limiter.hit("caller", min(one.quota for one in limits))
@@ -34,11 +34,11 @@ def refused_by(name: str, limit: str, *, accept: str | None = None, sheds: bool 
 @pytest.mark.parametrize(
     ("status", "fate"),
     [
-        (200, Fate.ADMITTED),
-        (204, Fate.ADMITTED),
+        (200, Fate.ALLOWED),
+        (204, Fate.ALLOWED),
         (302, Fate.FAILED),
         (404, Fate.FAILED),
-        (429, Fate.REFUSED),
+        (429, Fate.DENIED),
         (500, Fate.FAILED),
         (503, Fate.FAILED),
     ],
@@ -47,8 +47,8 @@ def test_a_status_alone_says_this(status: int, fate: Fate) -> None:
     assert reader().read(Reply(status, {})).fate is fate
 
 
-def test_a_status_can_be_told_to_mean_admitted() -> None:
-    assert reader(admitted=frozenset({404})).read(Reply(404, {})).fate is Fate.ADMITTED
+def test_a_status_can_be_told_to_mean_allowed() -> None:
+    assert reader(allowed=frozenset({404})).read(Reply(404, {})).fate is Fate.ALLOWED
 
 
 def test_a_failure_says_what_came() -> None:
@@ -58,44 +58,44 @@ def test_a_failure_says_what_came() -> None:
 @pytest.mark.parametrize("accept", [None, "application/problem+json"])
 class TestTheRefusalOfARule:
     def test_is_ours_if_it_has_the_id(self, accept: str | None) -> None:
-        reply = refused_by("mine", "5/s", accept=accept)
-        assert reader("100/s", "mine").read(reply).fate is Fate.REFUSED
+        reply = denied_by("mine", "5/s", accept=accept)
+        assert reader("100/s", "mine").read(reply).fate is Fate.DENIED
 
     def test_is_anothers_if_it_has_another_id(self, accept: str | None) -> None:
-        reply = refused_by("other", "100/s", accept=accept)
+        reply = denied_by("other", "100/s", accept=accept)
         read = reader("100/s", "mine").read(reply)
         assert read.fate is Fate.ELSEWHERE
         assert read.by == 'the rule "other";q=100;w=1'
 
     def test_is_ours_if_the_limit_is_the_same_in_words(self, accept: str | None) -> None:
         for limit in ("100/s", "5/minute sliding_window_log", "10/s; 100/minute"):
-            reply = refused_by("any", limit, accept=accept)
-            assert reader(limit).read(reply).fate is Fate.REFUSED
+            reply = denied_by("any", limit, accept=accept)
+            assert reader(limit).read(reply).fate is Fate.DENIED
 
     def test_is_anothers_if_the_limit_is_another_in_words(self, accept: str | None) -> None:
         for limit in ("100/s burst 20", "100/minute", "100/s; 1000/hour"):
-            reply = refused_by("any", limit, accept=accept)
+            reply = denied_by("any", limit, accept=accept)
             assert reader("100/s").read(reply).fate is Fate.ELSEWHERE
 
     def test_is_anothers_if_capacity_is_short(self, accept: str | None) -> None:
-        reply = refused_by("mine", "100/s", accept=accept, sheds=True)
+        reply = denied_by("mine", "100/s", accept=accept, sheds=True)
         assert reply.status == 503
         read = reader("100/s", "mine").read(reply)
         assert (read.fate, read.by) == (Fate.ELSEWHERE, "a shortage of capacity (mine)")
 
 
-def test_a_limit_in_words_takes_a_refusal_that_tells_no_policy_for_its_own() -> None:
+def test_a_limit_in_words_takes_a_denial_that_tells_no_policy_for_its_own() -> None:
     body = json.dumps({"error": "rate_limit_exceeded", "limit": "any"}).encode()
-    assert reader("7/s").read(Reply(429, {}, body)).fate is Fate.REFUSED
+    assert reader("7/s").read(Reply(429, {}, body)).fate is Fate.DENIED
 
 
 @pytest.mark.parametrize("body", [b"", b"no json", b"[1]", b'"x"', b"{}", b"\xff", b"[" * 99_999])
 def test_any_body_can_be_read(body: bytes) -> None:
-    assert reader("7/s", "mine").read(Reply(429, {}, body)).fate is Fate.REFUSED
+    assert reader("7/s", "mine").read(Reply(429, {}, body)).fate is Fate.DENIED
     assert reader("7/s", "mine").read(Reply(503, {}, body)).fate is Fate.FAILED
 
 
-def test_an_outage_is_a_failure_not_a_refusal() -> None:
+def test_an_outage_is_a_failure_not_a_denial() -> None:
     plain = b'{"error": "temporarily_unavailable", "limit": "mine"}'
     kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
     problem = json.dumps({"type": kind, "title": "Temporarily unavailable"}).encode()
@@ -172,7 +172,7 @@ def traced(rule: str, *, allowed: bool = False, mode: str = "enforce", **more: s
 def test_the_header_for_those_who_debug_is_read() -> None:
     one, two = traced("a", mode="shadow"), traced('b "c", d/2', source="fail_open")
     found = traced_in(decided(one, traced("e", allowed=True), two))
-    assert [(item.rule, item.refuses) for item in found] == [
+    assert [(item.rule, item.denies) for item in found] == [
         ("a", False),
         ("e", False),
         (r"b \"c\", d", True),
@@ -180,21 +180,21 @@ def test_the_header_for_those_who_debug_is_read() -> None:
     assert {item.revision for item in found} == {"7"}
     assert [item.source for item in found] == ["store", "store", "fail_open"]
     for value in ("", "none", "more;count=3", '"', ',,"', '"x', "\x1b"):
-        assert all(not item.refuses for item in traced_in({"Headgate-Decision": value}))
+        assert all(not item.denies for item in traced_in({"Headgate-Decision": value}))
 
 
-def test_a_refusal_without_a_body_is_told_by_the_header_for_those_who_debug() -> None:
+def test_a_denial_without_a_body_is_told_by_the_header_for_those_who_debug() -> None:
     ours, other = decided(traced("mine/2")), decided(traced("other"), traced("mine", allowed=True))
-    assert reader("5/s", "mine").read(Reply(429, ours)).fate is Fate.REFUSED
+    assert reader("5/s", "mine").read(Reply(429, ours)).fate is Fate.DENIED
     read = reader("5/s", "mine").read(Reply(429, other))
     assert (read.fate, read.by) == (Fate.ELSEWHERE, "the rule other")
     assert [one.rule for one in reader("5/s", "mine").traced(other)] == ["mine"]
     assert len(list(reader("5/s").traced(other))) == 2
 
 
-def test_a_refusal_that_is_compressed_is_read() -> None:
-    reply = refused_by("other", "100/s")
+def test_a_denial_that_is_compressed_is_read() -> None:
+    reply = denied_by("other", "100/s")
     packed = Reply(429, reply.headers, gzip.compress(reply.body))
     assert reader("100/s", "mine").read(packed).fate is Fate.ELSEWHERE
     for body in (b"\x1f\x8b", packed.body[:30], gzip.compress(b" " * 9_999_999)):
-        assert reader("100/s", "mine").read(Reply(429, {}, body)).fate is Fate.REFUSED
+        assert reader("100/s", "mine").read(Reply(429, {}, body)).fate is Fate.DENIED

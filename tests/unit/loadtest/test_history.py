@@ -1,4 +1,4 @@
-"""Whether a limit could have admitted what was admitted. (More in tests/property.)"""
+"""Whether a limit could have allowed what was allowed. (More in tests/property.)"""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_a_burst_within_a_long_time_is_found() -> None:
     moments = [*quiet, *burst]
     found = excess(parse_limits("10/s"), 1, moments, moments)
     assert found is not None
-    assert (found.admitted, found.at_most) == (11, 10)
+    assert (found.allowed, found.at_most) == (11, 10)
     assert at(29)[0] < found.began_ns <= found.ended_ns < at(31)[0]
 
 
@@ -74,6 +74,6 @@ def test_what_was_in_use_before_is_not_due_again() -> None:
     assert due_of(limits, 1, asked, used=4) == 6
 
 
-def test_a_refused_request_does_not_make_a_log_forget() -> None:
+def test_a_denied_request_does_not_make_a_log_forget() -> None:
     asked = at(*(place / 150 for place in range(150)))
     assert due_of(parse_limits("50/s sliding_window_log"), 1, asked) == 50

@@ -44,7 +44,7 @@ def recorded(
         clock.set(0)
         clock.advance_ns(EPOCH + sent + latency_ns // 2)
         caller = place % callers
-        fate = Fate.ADMITTED if limiter.hit(str(caller)) else Fate.REFUSED
+        fate = Fate.ALLOWED if limiter.hit(str(caller)) else Fate.DENIED
         record.add(caller, (sent, sent, sent + latency_ns), fate)
     return record
 
@@ -73,7 +73,7 @@ def test_a_limiter_that_does_what_it_says_holds(limit: str) -> None:
 
 
 @pytest.mark.parametrize("limit", KINDS)
-def test_a_limiter_that_admits_half_as_much_again_does_not(limit: str) -> None:
+def test_a_limiter_that_allows_half_as_much_again_does_not(limit: str) -> None:
     told = aim(limit)
     more = "; ".join(
         str(one) for one in parse_limits(limit.replace("100/", "150/").replace("30/", "45/"))
@@ -87,7 +87,7 @@ def test_a_limiter_that_admits_half_as_much_again_does_not(limit: str) -> None:
 
 def test_the_line_tells_how_many_and_how_many_could_be() -> None:
     found = judge(recorded("150/s", rate=400, seconds=1.0), aim("100/s"), CLOCKS)
-    assert found.line == "does NOT hold: 299 admitted in 1.00 s; the limit allows at most 199"
+    assert found.line == "does NOT hold: 299 allowed in 1.00 s; the limit allows at most 199"
 
 
 def test_callers_have_a_limit_each() -> None:
@@ -100,7 +100,7 @@ def test_callers_have_a_limit_each() -> None:
 def test_the_caller_who_got_too_much_is_named() -> None:
     record = recorded("10/s", rate=90, callers=3)
     for place in range(40):
-        record.add(1, (place, place, place + 1), Fate.ADMITTED)
+        record.add(1, (place, place, place + 1), Fate.ALLOWED)
     found = judge(record, aim("10/s"), CLOCKS)
     assert found.holds is False
     assert "to caller 2 " in found.line
@@ -109,8 +109,8 @@ def test_the_caller_who_got_too_much_is_named() -> None:
 def test_admitting_much_less_is_told() -> None:
     found = judge(recorded("70/s", rate=400, seconds=5.0), aim("100/s"), CLOCKS)
     assert (found.holds, found.is_short) == (True, True)
-    assert found.line.startswith("holds, but admits less than configured: 419 of about 599, ")
-    assert "not empty at the start?" in found.line
+    assert found.line.startswith("holds, but allows less than configured: 419 of about 599, ")
+    assert "in use at the start?" in found.line
 
 
 def test_a_counter_that_was_in_use_is_allowed_for() -> None:
@@ -120,14 +120,14 @@ def test_a_counter_that_was_in_use_is_allowed_for() -> None:
     assert not judge(record, aim("100/minute"), CLOCKS).is_short
 
 
-def test_nothing_refused_says_nothing() -> None:
+def test_nothing_denied_says_nothing() -> None:
     found = judge(recorded("100/s", rate=50), aim("100/s"), CLOCKS)
     assert found.holds is None
-    assert found.line.startswith("cannot tell: nothing was refused: 100 requests are not more")
+    assert found.line.startswith("unknown: nothing was denied: 100 requests are not more")
 
 
 def test_nothing_answered_says_nothing() -> None:
-    assert judge(Record(), aim("1/s"), CLOCKS).line == "cannot tell: nothing was answered"
+    assert judge(Record(), aim("1/s"), CLOCKS).line == "unknown: there was no response"
 
 
 def test_a_failure_leaves_room_for_doubt() -> None:
@@ -137,10 +137,10 @@ def test_a_failure_leaves_room_for_doubt() -> None:
         record.failures["status 500"] += 1
     found = judge(record, aim("100/s"), CLOCKS)
     assert found.holds is None
-    assert found.line == "cannot tell: 2 of 602 requests failed (2 x status 500)"
+    assert found.line == "unknown: 2 of 602 requests failed (2 x status 500)"
 
 
-def test_a_failure_leaves_no_doubt_where_it_could_have_been_admitted_as_well() -> None:
+def test_a_failure_leaves_no_doubt_where_it_could_have_been_allowed_as_well() -> None:
     record = recorded("90/s", rate=300)
     for place in range(10):
         record.add(0, (place, place, place + 1), Fate.FAILED)
@@ -161,24 +161,24 @@ def test_what_was_not_tested_is_in_the_line() -> None:
     assert short.line.endswith("; 1,200 could not be sent in time")
 
 
-def test_a_status_that_may_mean_admitted_is_asked_about() -> None:
+def test_a_status_that_may_mean_allowed_is_asked_about() -> None:
     record = Record()
     for place in range(20):
         record.add(0, (place, place, place), Fate.FAILED)
     record.failures.update({"status 502": 12, "status 404": 8})
     line = judge(record, aim("5/s"), CLOCKS).line
-    assert line.endswith("8 x status 404); if 404 means admitted here, give --ok 404")
+    assert line.endswith("8 x status 404); if 404 means allowed here, give --ok 404")
 
 
 def test_refusing_everything_proves_nothing() -> None:
     record = Record()
     for place in range(100):
-        record.add(0, (place, place, place), Fate.REFUSED)
+        record.add(0, (place, place, place), Fate.DENIED)
     found = judge(record, aim("20/s"), CLOCKS)
-    told = "all of 100 requests were refused, where about 20 should have been admitted"
-    assert (found.holds, found.line) == (None, f"cannot tell: {told}")
+    told = "all of 100 requests were denied, where about 20 should have been allowed"
+    assert (found.holds, found.line) == (None, f"unknown: {told}")
     record.used_before[0] = record.used_at_most[0] = 20
-    assert judge(record, aim("20/s"), CLOCKS).line.startswith("holds: 0 admitted")
+    assert judge(record, aim("20/s"), CLOCKS).line.startswith("holds: 0 allowed")
 
 
 def test_too_many_are_too_many_whatever_failed() -> None:
@@ -187,20 +187,20 @@ def test_too_many_are_too_many_whatever_failed() -> None:
     assert judge(record, aim("100/s"), CLOCKS).holds is False
 
 
-def test_refusals_by_others_say_nothing_of_this_limit() -> None:
+def test_denials_by_others_say_nothing_of_this_limit() -> None:
     record = Record()
     for place in range(10):
-        record.add(0, (place, place, place), Fate.ELSEWHERE if place % 2 else Fate.ADMITTED)
+        record.add(0, (place, place, place), Fate.ELSEWHERE if place % 2 else Fate.ALLOWED)
     record.elsewhere["the rule other"] += 5
     found = judge(record, aim("100/s"), CLOCKS)
     assert found.holds is None
-    assert "all 5 refusals were by something else (the rule other)" in found.line
+    assert "all 5 denials were by something else (the rule other)" in found.line
 
 
-def test_what_others_refused_is_not_due() -> None:
+def test_what_others_denied_is_not_due() -> None:
     record = Record()
     for place in range(400):
-        fate = Fate.REFUSED if place == 399 else Fate.ELSEWHERE if place % 20 else Fate.ADMITTED
+        fate = Fate.DENIED if place == 399 else Fate.ELSEWHERE if place % 20 else Fate.ALLOWED
         moment = place * 2 * MILLISECOND
         record.add(0, (moment, moment, moment), fate)
     found = judge(record, aim("100/s"), CLOCKS)
@@ -223,7 +223,7 @@ def test_windows_of_a_clock_that_is_a_little_off_are_taken_for_what_they_are() -
     limit, record = aim("10/s fixed_window"), Record()
     around = [995 * MILLISECOND] * 10 + [1_005 * MILLISECOND] * 10 + [1_100 * MILLISECOND]
     for place, moment in enumerate(around):
-        fate = Fate.ADMITTED if place < 20 else Fate.REFUSED
+        fate = Fate.ALLOWED if place < 20 else Fate.DENIED
         record.add(0, (moment, moment, moment), fate)
     assert judge(record, limit, Clocks(EPOCH, error_ns=0)).holds
     assert judge(record, limit, Clocks(EPOCH + 40 * MILLISECOND)).holds
@@ -242,7 +242,7 @@ def test_a_server_whose_clock_runs_a_little_faster_is_not_blamed() -> None:
             break
         clock.set(0)
         clock.advance_ns(sent + sent * 400 // 1_000_000)
-        fate = Fate.ADMITTED if limiter.hit("a") else Fate.REFUSED
+        fate = Fate.ALLOWED if limiter.hit("a") else Fate.DENIED
         record.add(0, (sent, sent, sent), fate)
     assert judge(record, aim("1000/s"), Clocks(0)).holds
     assert judge(record, aim("1000/s"), Clocks(0, drift_ppm=0)).holds is False

@@ -15,11 +15,18 @@ from headgate.units import MINUTE, SECOND
 AIM = aim_in_words("100/s")
 
 
-def test_twice_what_the_limit_admits_is_sent() -> None:
+def test_twice_what_the_limit_allows_is_sent() -> None:
     assert load_for(AIM).rate == 220
     assert load_for(AIM, callers=5).rate == 1_100
-    assert load_for(aim_in_words("5/minute sliding_window_log")).requests == 20
+    assert load_for(aim_in_words("5/minute sliding_window_log")).requests == 120
     assert load_for(AIM, rate=Fraction(50)).rate == 50
+
+
+def test_a_test_lasts_twice_the_refill_time_within_bounds() -> None:
+    assert load_for(AIM).duration_ns == 10 * SECOND
+    assert load_for(aim_in_words("100/15s")).duration_ns == 30 * SECOND
+    assert load_for(aim_in_words("100/hour")).duration_ns == 60 * SECOND
+    assert load_for(AIM, duration_ns=SECOND).duration_ns == SECOND
 
 
 def test_requests_are_due_evenly() -> None:
@@ -52,7 +59,7 @@ def test_the_usual_bounds_can_be_raised(load: Load, said: str) -> None:
     ],
 )
 def test_the_hard_bounds_cannot(load: Load) -> None:
-    with pytest.raises(OptionError, match="the most are 20,000/s, 600 s and 2,000,000 requests"):
+    with pytest.raises(OptionError, match="the bounds are 20,000/s, 600 s and 2,000,000 requests"):
         load.check(is_confirmed=True)
 
 
@@ -66,7 +73,7 @@ def test_callers_and_connections_have_bounds() -> None:
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:80", "ftp://a", "http://", "http://a:0/", "http://a:x/", "http://u:p@a"]
 )
-def test_a_url_that_cannot_be_asked_is_refused(url: str) -> None:
+def test_a_url_that_cannot_be_asked_is_denied(url: str) -> None:
     with pytest.raises(OptionError):
         Target(url)
 
@@ -114,7 +121,7 @@ def test_an_address_of_ipv4_in_ipv6_is_of_this_machine_only_if_it_is_loopback() 
     assert not are_of_this_machine(addresses_of(Target("http://[::ffff:192.0.2.1]:1/")))
 
 
-def test_a_host_without_an_address_is_refused() -> None:
+def test_a_host_without_an_address_is_denied() -> None:
     with pytest.raises(OptionError, match="has no address"):
         addresses_of(Target("http://no..where/"))
 
