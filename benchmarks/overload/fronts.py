@@ -61,7 +61,7 @@ class Gated:
         self._tells_classes = tells_classes
 
     async def handle(self, priority: Priority) -> bool:
-        if self.shedder is not None and not self.shedder.admits(priority):
+        if self.shedder is not None and not self.shedder.allows(priority):
             return False
         told: Priority = priority if self._tells_classes else "default"
         turn = await self.gate.enter("all", priority=told)

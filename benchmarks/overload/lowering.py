@@ -185,7 +185,7 @@ class Fleet:
             if is_answered:
                 self.course.answered[int(loop.time())] += 1
             if self._plot.pressure is not None:
-                control.note(latency_ns=loop.time_ns() - began_ns, failed=not is_answered)
+                control.record(latency_ns=loop.time_ns() - began_ns, failed=not is_answered)
 
         timer = loop.call_later(self._plot.timeout, partial(end, is_answered=False))
         self._workers.serve(partial(end, is_answered=True))

@@ -60,7 +60,7 @@ def test_processes_agree_and_one_that_was_killed_is_forgotten(server: RedisServe
 
             def is_lowered() -> bool:
                 for _ in range(3):
-                    control.note(latency_ns=1)
+                    control.record(latency_ns=1)
                 return control.factor < 1
 
             wait_until(is_lowered, "it is lowered here")
@@ -75,7 +75,7 @@ def test_processes_agree_and_one_that_was_killed_is_forgotten(server: RedisServe
     control.signal("db", 0.0, lasts=60)
 
     def is_whole() -> bool:
-        control.note(latency_ns=1)
+        control.record(latency_ns=1)
         return control.factor == 1
 
     wait_until(is_whole, "all is whole again")
@@ -96,8 +96,8 @@ def test_blocking_and_async_controls_agree(server: RedisServer) -> None:
         deadline = asyncio.get_running_loop().time() + 15
         while not (one.factor < 1 and other.factor < 1):
             assert asyncio.get_running_loop().time() < deadline
-            one.note(latency_ns=1)
-            other.note(latency_ns=1)
+            one.record(latency_ns=1)
+            other.record(latency_ns=1)
             await asyncio.sleep(0.005)
         await asyncio.to_thread(one.close)
         await other.aclose()

@@ -25,7 +25,7 @@ def main(url: str) -> None:
     threading.Thread(target=wait_for_the_end, daemon=True).start()
     print("ready", flush=True)
     while not ending.wait(0.01):
-        control.note(latency_ns=MILLISECOND)
+        control.record(latency_ns=MILLISECOND)
     control.close()
 
 

@@ -82,7 +82,7 @@ SHEDDING: Final = CompiledRule("load-shedding")
 
 def shed_by(shedder: LoadShedder, priority: Priority) -> Entry | None:
     """That a request is refused as *shedder* says; None if it is let in."""
-    if shedder.admits(priority):
+    if shedder.allows(priority):
         return None
     wait_ns = round(shedder.retry_after(priority) * SECOND)
     said = RuleVerdict(SHEDDING, "", 1, turned_away(SHEDDING.id, wait_ns).decision)

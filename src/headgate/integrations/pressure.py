@@ -92,7 +92,7 @@ class Pressing:
         """A request that began at *began_ns* has ended."""
         control = self._control  # which may be closed meanwhile
         if control is not None:
-            control.note(latency_ns=perf_counter_ns() - began_ns, failed=failed)
+            control.record(latency_ns=perf_counter_ns() - began_ns, failed=failed)
 
     def signal(self, name: str, value: float, *, lasts: Seconds = 10) -> None:
         """The signal *name* of the app's own is *value*: more than 1 is pressure."""

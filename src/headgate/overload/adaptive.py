@@ -29,8 +29,8 @@ class Steering(Protocol):
 
         Where slots are kept from its class, *in_flight* is in proportion: all of them are in use
         for it when all are that it may use. *latency_ns* is 0 if it says nothing, as of a
-        websocket. A request did not succeed if it failed for want of capacity: a timeout, a 503, a
-        denial further on. Errors that are the request's own fault did succeed in this sense.
+        websocket. A request did not succeed if it failed for lack of capacity: a timeout, a 503, a
+        denial downstream. A request with an error of its own did succeed in this sense.
         """
 
 
@@ -71,17 +71,17 @@ def _checked_share(value: float, what: str, *, up_to: float = 1.0) -> float:
 
 # Rounds of requests: the pace at which a limit may move.
 #
-# What a change of the limit does is seen one round later, when those that were in have been
-# replaced by those let in under the new limit. To judge every request for itself would answer one
-# bad moment as many times as requests were in it. A round is as long as the limit is high, and
-# that needs no clock: when the limit is used, a round takes as long as a request.
+# The effect of a change of the limit shows one round later, when the requests in flight have been
+# replaced by those allowed under the new limit. To judge each request would answer one bad moment
+# once for each request in flight. A round has as many requests as the limit, so it needs no clock:
+# when the limit is used, a round takes as long as a request.
 
 
 SHORTEST: Final = 10
 """Requests in a round, at least: a few of them say nothing."""
 
 _USED: Final = 0.75
-"""Not all of it: what comes at random seldom fills it in every round."""
+"""Not all of it: random traffic seldom fills it in every round."""
 
 _FELT: Final = 0.5
 
@@ -100,7 +100,7 @@ class Round:
     def add(self, in_flight: int, latency_ns: float | None, *, succeeded: bool) -> int:
         """Add a request that ended; return how many did.
 
-        None as *latency_ns* if what it took says nothing about what it takes.
+        *latency_ns* is None if it says nothing about the backend.
         """
         self.ended += 1
         if in_flight > self.peak:
@@ -118,7 +118,7 @@ class Round:
 
     def blames(self, limit: int) -> bool:
         """Return True if *limit* may be the cause of errors: half of it was used, or most requests
-        went wrong. A few errors in an idle night must not lower it."""
+        failed. A few errors in an idle night must not lower it."""
         return self.peak >= _FELT * limit or self.is_failing
 
     @property
@@ -137,16 +137,15 @@ def length(limit: float) -> int:
     return max(int(limit), SHORTEST)
 
 
-# Additive increase, multiplicative decrease: how TCP finds out what a network carries.
+# Additive increase, multiplicative decrease, as in TCP.
 #
-# Each round of requests that used the limit and went well adds one to it; a round with a failure,
-# or with too many that took longer than the target, takes a tenth of it. Gates that share a backend
-# come to equal limits that way, whatever they began with. A limit found like this swings by a tenth
-# about the best one. It needs a definition of bad: failures, or a target.
+# Each good round that used the limit adds one to it; a round with a failure, or with too many
+# requests slower than the target, takes a tenth of it. Gates that share a backend converge to equal
+# limits. The limit swings by a tenth about the best one. It needs failures, or a target.
 
 
 _LATE: Final = 10
-"""One in so many of a round may be late: they are no sign of overload."""
+"""One in so many requests of a round may be late without a sign of overload."""
 
 
 class AIMD(_Bounded):
@@ -154,9 +153,9 @@ class AIMD(_Bounded):
 
     It starts at *initial* (20 if not said) and stays from *least* to *most*. It is multiplied by
     *backoff* when a request has failed, or when more than a tenth of a round took longer than
-    *target* seconds; then not again before those have ended that were in at the time. While less
-    than half of it is used it stays as it is, unless most requests go wrong. Not safe for several
-    threads at once: a gate asks it under its own lock.
+    *target* seconds; then not again before the requests in flight have ended. While less than half
+    of it is used it stays, unless most requests fail. Not thread-safe: a gate calls it under its
+    own lock.
     """
 
     def __init__(
@@ -172,12 +171,12 @@ class AIMD(_Bounded):
         self._backoff = _checked_share(backoff, "backoff", up_to=0.999)
         self._target_ns = None if target is None else duration_ns(target, "target")
         self._round = Round()
-        self._deaf = 0
+        self._ignored = 0
 
     def observe(self, *, in_flight: int, latency_ns: float, succeeded: bool) -> None:
         """Record the end of a request: `Steering.observe`."""
-        if self._deaf:
-            self._deaf -= 1
+        if self._ignored:
+            self._ignored -= 1
             return
         limit, round_ = int(self._limit), self._round
         ended = round_.add(in_flight, None, succeeded=succeeded)
@@ -185,7 +184,7 @@ class AIMD(_Bounded):
             round_.late += 1
         if (round_.failed or round_.late) and _is_bad(round_, limit):
             self._limit = self._held(self._limit * self._backoff)
-            self._deaf = max(round_.peak - 1, 0)
+            self._ignored = max(round_.peak - 1, 0)
         elif ended < length(limit):
             return
         elif round_.used(limit):
@@ -201,21 +200,18 @@ def _is_bad(round_: Round, limit: int) -> bool:
     return (round_.failed > 0 or is_late) and round_.blames(limit)
 
 
-# Looking what requests take when fewer are in.
-
-
 _LENGTH: Final = 20
 """Requests that are timed, at least."""
 
 _PATIENCE: Final = 6
-"""Rounds after which a probe is given up: too few were let in under its limit, or none ended."""
+"""Rounds after which a probe is given up: too few requests began under its limit, or none ended."""
 
 
 class Probe:
-    """A short time under a lower limit.
+    """A short time under a lower limit, which measures the latency with fewer requests in flight.
 
-    Only those count that were let in under it: the others have to end first. Of these the first
-    half is left out, because the first to end are the quick ones.
+    Only requests count that began under it. Of these the first half is left out, because the first
+    to end are the fast ones.
     """
 
     __slots__ = ("_ended", "_length", "_longest", "_seen", "_timed", "_total_ns", "limit")
@@ -249,29 +245,27 @@ class Probe:
         return self._total_ns / self._timed if self._timed >= self._length else None
 
 
-# A limit that follows the latency: lower when requests take longer than usual.
+# The gradient of the latency, as in Netflix's concurrency-limits.
 #
-# The idea is that of Netflix's concurrency-limits. Below the knee of a backend more requests at
-# once take no longer each; above it they only queue, and the latency says so long before anything
-# fails. So the latency of the last requests is held against the usual one:
+# Below the knee of a backend more requests in flight take no longer each; above it they only queue,
+# and the latency shows that long before anything fails. So the recent latency is compared with the
+# usual one:
 #
 #     gradient = clamp(tolerance * usual / recent, 1/2, 1)
 #     limit   <- limit + smoothing * (limit * gradient + room - limit)
 #
-# where *room* is the queue that is wanted at the backend, which lets the limit grow while the
-# gradient is 1. Both latencies are averages over rounds of requests (see `rounds`), the usual one
-# over many.
+# where *room* is the desired queue at the backend, by which the limit grows while the gradient is
+# 1. Both latencies are averages over rounds of requests (see `Round`), the usual one over many.
 #
-# What is usual must not be learnt from overload: a backend that is always asked for too much would
-# seem to be always as slow, and the limit would grow without end. So while the limit is used, what
-# is usual only goes down; up it goes while there is room, and by a probe: every so many used rounds
-# the limit is halved for a round, and what the requests let in then take is what is usual. If the
-# backend has become slower for good, that is how it is found out; if only its queue was long, it is
-# shorter then.
+# The usual latency must not be learnt in overload: a backend that always has too many requests
+# would seem to be slow as usual, and the limit would grow without end. So while the limit is used,
+# the usual latency only falls. It rises while there is room, and by a probe: every so many used
+# rounds the limit is halved for a round, and the latency of the requests that begin then is the
+# usual one. This finds a backend that has become slower for good; a long queue is shorter then.
 
 
 STEEPEST: Final = 0.5
-"""The least that a gradient can be: whatever happens in a round, half of the limit stays."""
+"""The smallest gradient: half of the limit stays after any round."""
 
 _RECENT: Final = 0.5
 """The share of the last round in the recent latency."""
@@ -280,8 +274,8 @@ _PROBED: Final = 0.5
 """The share of a probe in the usual latency."""
 
 _SOON: Final = 10
-"""Used rounds before the first probe, as it may all have begun in an overload, and before the next
-after one that has found something else than was believed."""
+"""Used rounds before the first probe, as the process may start in an overload, and before the next
+after a probe with an unexpected result."""
 
 _AS_BELIEVED: Final = (0.85, 1.3)
 """The range, in parts of the usual latency, in which a probe confirms it."""
@@ -294,7 +288,7 @@ _SINK: Final = 0.95
 
 
 def climbed(limit: float, gradient: float, *, room: float | None, smoothing: float) -> float:
-    """*limit* after a round: part of the way to `limit * gradient + room`."""
+    """Return *limit* after a round: part of the way to `limit * gradient + room`."""
     wanted = math.sqrt(limit) if room is None else room
     return limit + smoothing * (limit * gradient + wanted - limit)
 
@@ -305,11 +299,11 @@ class Gradient(_Bounded):
     It starts at *initial* (20 if not said) and stays from *least* to *most*. Latency up to
     *tolerance* times the usual one is fine, unless it is above *target* seconds. *room* requests
     may queue at the backend (the root of the limit if not said); *smoothing* is how much of a
-    change is made at once. *window* is over how many rounds the usual latency is averaged, *probe*
-    after how many used rounds it is measured again. Failures lower the limit by their share of the
-    round, to a half at most. While less than half of it is used it stays as it is, unless most
-    requests fail or take thrice as long as usual. Not safe for several threads at once: a gate asks
-    it under its own lock.
+    change is made at once. *window* is the number of rounds in the average of the usual latency,
+    *probe* the number of used rounds between two measurements of it. Failures lower the limit by
+    their share of the round, to a half at most. While less than half of it is used it stays, unless
+    most requests fail or take three times as long as usual. Not thread-safe: a gate calls it under
+    its own lock.
     """
 
     def __init__(
@@ -414,12 +408,12 @@ class Gradient(_Bounded):
         return min(max(fine_ns / self._recent_ns, STEEPEST), 1.0)
 
     def _learn(self, latency_ns: float, *, used: bool) -> None:
-        """A round took *latency_ns* on average, and the limit was *used* or there was room."""
+        """Learn from a round of *latency_ns* on average, in which the limit was *used* or not."""
         if self._usual_ns is None or self._recent_ns is None:
             self._usual_ns = self._recent_ns = latency_ns
             return
         self._recent_ns += _RECENT * (latency_ns - self._recent_ns)
-        # At the lowest limit nothing else can be tried: what it takes there is usual.
+        # At the lowest limit no probe is possible: its latency is usual.
         if self._recent_ns < self._usual_ns or not used or int(self._limit) <= self._least:
             self._usual_ns += self._learning * (self._recent_ns - self._usual_ns)
         if self._recent_ns < self._usual_ns / 2:
@@ -444,26 +438,20 @@ class Gradient(_Bounded):
         return f"Gradient(limit={self.limit}, usual={self.usual}, {bounds})"
 
 
-# What the rules say about slots that move, as what moves them.
-
-
 def steering_of(slots: AdaptiveSlots) -> Steering:
-    """A new steering as *slots* say."""
+    """Return a new steering for *slots* of a rule."""
     target = None if slots.target_ns is None else plain_seconds(slots.target_ns)
     if slots.algorithm == "aimd":
         return AIMD(least=slots.least, most=slots.most, target=target)
     return Gradient(least=slots.least, most=slots.most, target=target)
 
 
-# Limits moved by a number of the user's, and several limits at once.
-
-
 class Signal(_Bounded):
     """A limit that keeps a number at its target; a `Steering`.
 
-    The number is any that grows with load, given by `tell` as often as it is known: how busy the
-    processor is (*target* 0.8), how many wait in a queue further on (100), the share of errors
-    (0.05), how late the event loop is. Above the target the limit falls in proportion, to a half
+    The number is any that grows with load, given by `update` as often as it is known: CPU
+    utilisation (*target* 0.8), requests in a downstream queue (100), the share of errors (0.05),
+    the lag of the event loop. Above the target the limit falls in proportion, to a half
     at most; below it grows by *room* (its root if not said), if it is used; while less than half
     of it is used it stays. What requests take does not matter. *smoothing* is how much of a change
     is made at once.
@@ -487,13 +475,13 @@ class Signal(_Bounded):
         self._smoothing = _checked_share(smoothing, "smoothing")
         self._round = self._last = Round()
 
-    def tell(self, value: float) -> None:
+    def update(self, value: float) -> None:
         """Set the number to *value*. NaN changes nothing."""
         if math.isnan(value):
             return
         if self._round.ended:
             self._last, self._round = self._round, Round()
-        limit, round_ = self.limit, self._last  # who hangs has not ended: what was is still so
+        limit, round_ = self.limit, self._last  # requests that hang have not ended
         gradient = 1.0 if value <= self._target else max(self._target / value, STEEPEST)
         if round_.used(limit) or (gradient < 1 and round_.blames(limit)):
             room = self._room if gradient >= 1 else 0
@@ -511,7 +499,7 @@ class Signal(_Bounded):
 class Lowest:
     """The lowest of several limits, each moved by its own reasons; a `Steering`.
 
-    Those that are not the lowest see that they are not used, and so do not run away.
+    Those that are not the lowest see that they are not used, and so do not grow.
     """
 
     __slots__ = ("_parts",)

@@ -59,7 +59,7 @@ class _Gate:
         self.name = name
         self._clock = clock
         self._now: Clock = time.monotonic_ns if clock is None else clock
-        text = "Turns that gates were asked for, by what came of it."
+        text = "Requests to gates by outcome."
         self._counters = {
             one: MEASURES.counter("gate_turns", text, gate=name, outcome=one) for one in OUTCOMES
         }
@@ -69,7 +69,7 @@ class _Gate:
         MEASURES.gauge("gate_waiting", "Requests that wait at a gate.", self._read_depth, gate=name)
         MEASURES.gauge("gate_in_flight", "Requests that are in.", self._read_in_flight, gate=name)
         MEASURES.gauge("gate_slots", "Requests that may be in.", self._read_slots, gate=name)
-        text = "Seconds until all who wait at a gate have had their turn, about."
+        text = "Estimated seconds until all waiting requests of a gate have entered."
         MEASURES.gauge("gate_wait_seconds", text, self._read_wait, gate=name)
         watch_forks(self)
 

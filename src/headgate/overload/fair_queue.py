@@ -1,7 +1,7 @@
-"""Self-clocked fair queueing: who comes next, when tenants share something by weight.
+"""Self-clocked fair queueing: the order of tenants that share something by weight.
 
-Each tenant has a line of its own, first come, first served. Virtual time `v` is how much a tenant
-of weight 1 could have been served of late. The first in a line *starts* at the virtual time at
+Each tenant has its own line, first come, first served. Virtual time `v` is the service that a
+tenant of weight 1 could have had. The first in a line *starts* at the virtual time at
 which its tenant's last one finished, or at `v` when it came, whichever is later, and *finishes*
 `cost / weight` after that. The one that finishes first is next, and `v` moves on to its finish.
 
@@ -17,7 +17,7 @@ applications", INFOCOM 1994; the same bound as that of start-time fair queueing:
 Cheng, SIGCOMM 1996). From the moment at which a tenant begins to wait it is never behind `v` by
 more than one cost of its own.
 
-All this is said of tenants by their own service. Of the fluid ideal, in which all are served at
+This concerns tenants by their own service. Of the fluid ideal, in which all are served at
 once in drops, it follows where they all begin together: none is behind it by more than `c`. Where
 they come and go, a newcomer may find that `v` has run ahead of the ideal's time, by what others are
 still owed: it then waits for up to one cost of each of them first, whatever its weight.
@@ -27,8 +27,8 @@ starts at `v` when it comes back, with no credit for the past and no wait for it
 nothing. Start-time fair queueing would have to remember it; and there `v` stands still while ever
 new tenants come, so that they can starve an old one.
 
-Tags belong to the first in a line alone. Those behind it have none to be put right when somebody
-gives up, or when a weight changes.
+Only the first request of a line has tags. Those behind it need no correction when a request gives
+up or a weight changes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SCALE: Final = math.lcm(*range(1, LARGEST_WEIGHT + 1))
 """Parts of a unit of virtual time: any cost divided by any weight is a whole number of them."""
 
 _MANY: Final = 32
-"""Tenants from which on they are not looked at one by one."""
+"""The number of tenants above which they are not examined one by one."""
 
 _SLACK: Final = 64
 """Entries that the heap may have beyond twice the tenants before it is tidied."""

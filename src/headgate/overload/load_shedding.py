@@ -1,16 +1,16 @@
-"""Shedding load by priority: what matters least goes first, little by little.
+"""Load shedding by priority: the least important requests are denied first, in small steps.
 
 The idea is that of Stripe's worker utilisation load shedder: when a process runs out of workers,
 less important requests are denied until it has some again, in steps small enough that the load
-does not swing. Here the pressure, a number from 0 to 1, moves a level:
+does not swing. The pressure, a number from 0 to 1, moves a level:
 
     0 .. 1   that share of the sheddable requests is denied
     1 .. 2   all of them, and `level - 1` of the default ones
     2 .. 3   the critical ones too, if that is allowed at all
 
-Above *high* the level rises, below *low* it falls, in between it stays: what is let in again does
-not at once bring back what drove it out. It falls more slowly than it rises. Which requests are
-denied is not left to chance: a share of a third is every third one.
+Above *high* the level rises, below *low* it falls, in between it stays, so that allowing requests
+again does not at once restore the pressure. It falls more slowly than it rises. The choice of
+requests is not random: a share of a third is every third one.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.shedding")
 
 _ORDER: Final = tuple(reversed(PRIORITIES))
-"""Which class goes first."""
+"""The order in which classes are shed."""
 
 _LONGEST_STEP_NS: Final = SECOND
-"""A pressure that was not looked at for longer than that did not last all the time."""
+"""The longest time that one observation of the pressure stands for."""
 
 
 @dataclass(slots=True)
@@ -59,11 +59,11 @@ class LoadShedder:
     """Choose the requests to deny under pressure; never the most important ones.
 
     The pressure is set by `observe`, or read from *pressure*, a function, at most once in
-    *interval* seconds when somebody asks. At a pressure of 1 one class is shed within *rise*
-    seconds, and let in again within *fall* seconds at a pressure of 0; nearer to *high* and *low*
-    it takes longer. *spare_critical* set to false allows that in the end critical ones go too.
+    *interval* seconds by `allows`. At a pressure of 1 one class is shed within *rise* seconds, and
+    allowed again within *fall* seconds at a pressure of 0; nearer to *high* and *low* it takes
+    longer. With *spare_critical* set to false, critical requests are shed last.
 
-    Asking changes two numbers and takes no lock: any thread may ask. One should observe.
+    `allows` changes two numbers and takes no lock: any thread may call it. One should observe.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class LoadShedder:
         self._observed_ns: int | None = None
         self._is_readable = True
         self._level = 0.0
-        text = "Requests refused under pressure."
+        text = "Requests shed under pressure."
         self._classes: dict[Priority, _Class] = {
             one: _Class(step, MEASURES.counter("shed_requests", text, priority=one, shedder=name))
             for step, one in enumerate(_ORDER)
         }
         MEASURES.gauge(
             "shedding_level",
-            "How much is shed: up to 1 of the sheddable requests, up to 2 of the default ones.",
+            "The load that is shed: up to 1 of the sheddable requests, up to 2 of the default ones.",
             self._read_level,
             shedder=name,
         )
@@ -119,7 +119,7 @@ class LoadShedder:
         above = self._level - self._known(priority).step - 1
         return max(1.0, above * self._fall_ns / SECOND)
 
-    def admits(self, priority: Priority = "default") -> bool:
+    def allows(self, priority: Priority = "default") -> bool:
         """Return True if a request of that class is allowed; else deny it with 503."""
         if self._pressure is not None:
             self._look(self._pressure)
@@ -136,7 +136,7 @@ class LoadShedder:
         return True
 
     def observe(self, pressure: float, *, now_ns: int | None = None) -> None:
-        """The pressure is *pressure* now: 0 is idle, 1 is full; more counts as 1.
+        """Set the pressure now: 0 is idle, 1 is full; more counts as 1.
 
         NaN changes nothing.
         """

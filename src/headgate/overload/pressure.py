@@ -59,7 +59,7 @@ _TINY: Final = 1e-9
 class _Control(ABC):
     """The factor by which limits are multiplied, moved by requests, signals and the fleet.
 
-    `note` and `signal` may be called by any thread. *store* shares the factor with all processes
+    `record` and `signal` may be called by any thread. *store* shares the factor with all processes
     of the *namespace*. *clock* need not be that of the store: only differences count. *waiting*
     returns how many requests wait. The steps in the background keep neither the control nor the
     process alive.
@@ -100,15 +100,15 @@ class _Control(ABC):
         self._begin()
         watch_forks(self)
 
-    def note(self, *, latency_ns: int, failed: bool = False) -> None:
-        """Record a request that ended after *latency_ns*. It *failed* if that was for want of
-        capacity further on: a timeout, a 503; not if the request was wrong."""
-        self._readings.note(latency_ns, failed=failed)
+    def record(self, *, latency_ns: int, failed: bool = False) -> None:
+        """Record a request that ended after *latency_ns*. It *failed* if that was for lack of
+        capacity downstream: a timeout, a 503; not for an error of the request."""
+        self._readings.record(latency_ns, failed=failed)
         if self._is_resting:
             self.start()
 
     def signal(self, name: str, value: float, *, lasts: Seconds = 10) -> None:
-        """Set the signal *name* of yours: more than 1 is pressure, at most 0.9 is calm.
+        """Set the user's signal *name*: more than 1 is pressure, at most 0.9 is calm.
 
         It counts until it is set again, for *lasts* seconds at most.
         """
@@ -139,7 +139,7 @@ class _Control(ABC):
         """Take steps in the background, one each interval."""
 
     def after_fork(self) -> None:
-        """Start from here in another process: what was recorded so far, the other one judges."""
+        """Start again in the child process; the parent judges what was recorded."""
         self._readings.clear()
         self._fleet.after_fork()
         self._begin()
@@ -183,8 +183,8 @@ class _Control(ABC):
         for listener in self._listeners:
             try:
                 listener(factor)
-            except Exception:  # noqa: BLE001 (no mistake of a user's may leave limits lowered)
-                _LOG.exception("a listener to the pressure failed")
+            except Exception:  # noqa: BLE001 (an error of user code must not leave limits lowered)
+                _LOG.exception("a listener of the pressure failed")
 
     @abstractmethod
     def _time(self) -> float:
@@ -219,7 +219,7 @@ class _Control(ABC):
         return interval
 
     def rest(self, closing: Signal) -> None:
-        """Have the next request that is noted start the steps again, if *closing* ended them."""
+        """Let the next recorded request start the steps again, if *closing* ended them."""
         if self._closing is closing:
             self._running = None
             self._is_resting = not self._is_closed
@@ -236,7 +236,7 @@ class _Control(ABC):
             try:
                 signals["queue"] = max(int(self.waiting()), 0) / max(pressure.queue, 1)
             except Exception:  # noqa: BLE001 (as above)
-                _LOG.exception("how many requests wait could not be found out")
+                _LOG.exception("the number of waiting requests could not be read")
         needs_none = pressure.latency_ns is None and pressure.errors is None
         is_known = needs_none or reading is not None or readings.is_quiet
         return judge(signals, is_known=is_known), latency_ns
@@ -247,12 +247,12 @@ class _Control(ABC):
         if before == 1:
             self._lowered_ns, self._lowest = now_ns, factor
             why = self._why or "other processes are under pressure"
-            text = "limits of %s are lowered to %.0f%% and may be further: %s"
+            text = "limits of %s are lowered to %.0f%%: %s"
             _LOG.warning(text, self._namespace, 100 * factor, why)
         elif factor == 1:
             self._why = ""
             seconds, lowest = (now_ns - self._lowered_ns) / SECOND, 100 * self._lowest
-            text = "limits of %s are whole again after %.0f s; at the least they were %.0f%%"
+            text = "limits of %s are restored after %.0f s; the lowest factor was %.0f%%"
             _LOG.warning(text, self._namespace, seconds, lowest)
 
     def _quantised(self, mean: float) -> Fraction:
@@ -284,7 +284,7 @@ def _keep_stepping(me: weakref.ref[_Control], closing: Signal) -> Effects[None]:
 class PressureControl(_Control):
     """Lowers limits under pressure, together with all processes that share *store*.
 
-    `factor` says by how much. Its thread starts with the first request that is noted, or by
+    `factor` says by how much. Its thread starts with the first recorded request, or by
     `start`; again after a fork.
     """
 
@@ -368,7 +368,7 @@ def _described(name: str, signal: float, pressure: Pressure) -> str:
         return f"{share} of requests fail, more than {100 * float(pressure.errors):.4g}%"
     if name == "queue" and pressure.queue is not None:
         return f"{signal * pressure.queue:.0f} requests wait, more than {pressure.queue}"
-    return f"{name} is {signal:.3g} times what it may be"
+    return f"{name} is {signal:.3g} times its bound"
 
 
 class _SignalGauge:
@@ -376,7 +376,7 @@ class _SignalGauge:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        text = "What says that there is pressure, divided by what it may be."
+        text = "A pressure signal divided by its bound."
         MEASURES.gauge("pressure_signal", text, self.read, signal=name)
 
     def read(self) -> float:
@@ -391,14 +391,14 @@ class _Metrics:
         self.controls: WeakSet[_Control] = WeakSet()
         self._signals: dict[str, _SignalGauge] = {}
         self._has_gauge = False
-        text = "Steps of the factor that this process holds to be right."
+        text = "Steps of the factor of this process."
         self._down = MEASURES.counter("pressure_steps", text, direction="down")
         self._up = MEASURES.counter("pressure_steps", text, direction="up")
 
     def add(self, control: _Control) -> None:
         if not self._has_gauge:
             self._has_gauge = True
-            text = "What limits are multiplied by under pressure."
+            text = "The factor of limits under pressure."
             MEASURES.gauge("pressure_factor", text, self.lowest)
         self.controls.add(control)
 

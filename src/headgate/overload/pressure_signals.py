@@ -1,8 +1,7 @@
 """Signals of pressure: latency, errors, requests that wait, and signals of the user.
 
-Each signal is a number: what it is, divided by what it may be. More than 1 is pressure. What is
-less than 1 but close to it is neither pressure nor calm, so that limits are not raised into the
-trouble they were lowered for.
+Each signal is a value divided by its bound. More than 1 is pressure. Less than 1 but close to it
+is neither pressure nor calm, so that limits are not raised into the same overload again.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 CALM: Final = 0.9
-"""A signal that is at most so large lets limits be raised."""
+"""Signals up to this value are calm: limits are raised."""
 
 OWN: Final = ("latency", "errors", "queue")
 """The names of the signals that are not a user's."""
@@ -63,7 +62,7 @@ def judge(signals: Mapping[str, float], *, is_known: bool) -> Verdict:
 
 
 def signals_of(reading: Reading, pressure: Pressure) -> dict[str, float]:
-    """The signals that come of how requests fared."""
+    """Return the signals of a reading."""
     found = {}
     if reading.latency is not None:
         found["latency"] = reading.latency
@@ -80,7 +79,7 @@ class UserSignals:
         self._values: dict[str, tuple[float, int]] = {}
 
     def set(self, name: object, value: object, until_ns: int) -> None:
-        """The signal *name* is *value* until then. Raises `OptionError` for what is no signal."""
+        """Set the signal *name* to *value* until then. Raises `OptionError` for an invalid one."""
         if not isinstance(name, str) or name in OWN or not _NAME.fullmatch(name):
             raise OptionError(f"a signal is called {name!r}; expected a name of its own: 'db_lag'")
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
@@ -90,7 +89,7 @@ class UserSignals:
         self._values[name] = (min(float(value), _LARGEST), until_ns)
 
     def now(self, now_ns: int) -> dict[str, float]:
-        """All that has not lapsed."""
+        """Return all that have not expired."""
         values = list(self._values.items())
         return {name: value for name, (value, until_ns) in values if now_ns < until_ns}
 
@@ -100,19 +99,17 @@ _LARGEST: Final = math.ldexp(1.0, 30)
 
 # The course of a factor: down by a part of itself under pressure, up by equal steps in calm.
 #
-# One step for each interval, in this order.
+# One step for each interval, in this order:
 #
-# 1. It moves half of the way towards what the fleet has in force. So a process that sees less than
-# the others, or more, never strays far: its next step starts from about where all are. 2. While it
-# holds, nothing more. It holds after each step down, until requests that began before it    have
-# ended: for as many intervals as they took at the quantile, at least 1 and at most 5. What    ended
-# meanwhile is not looked at, so one spell of trouble is answered once. 3. Under pressure it is
-# multiplied by *backoff*, but never falls below *least*. 4. In calm, from the second calm interval
-# in a row on, *recovery* is added, up to 1. Near to where    it last stepped down from, within a
-# tenth, it is a quarter of that: it feels its way there, and    goes on quickly once it is past. 5.
-# Otherwise it stays. Signals that are neither pressure nor calm end a row of calm intervals; those
-# in which too few requests ended to say anything do not: a process that has ten a second and is
-# heard every other one recovers half as quickly, not never.
+# 1. The factor moves half of the way towards that of the fleet, so that no process strays far.
+# 2. After a step down it holds until the requests that began before have ended: for as many
+#    intervals as they took at the quantile, from 1 to 5. Requests that end meanwhile are not
+#    judged, so that one overload is answered once.
+# 3. Under pressure it is multiplied by *backoff*, down to *least*.
+# 4. In calm, from the second calm interval in a row on, *recovery* is added, up to 1. Within a
+#    tenth of where it last stepped down, it is a quarter of that.
+# 5. Otherwise it stays. Signals that are neither pressure nor calm end a row of calm intervals;
+#    intervals with too few requests do not, so that a process with little traffic recovers too.
 
 
 PULL: Final = 0.5
@@ -136,7 +133,7 @@ class Course:
         self._pressure = pressure
 
     def replace(self, pressure: Pressure) -> None:
-        """Go on by other terms."""
+        """Continue with other settings."""
         self._pressure = pressure
         self.own = max(self.own, float(pressure.least))
 
@@ -146,18 +143,18 @@ class Course:
         return self._hold > 0
 
     def approach(self, fleet: float, *, wholly: bool = False) -> None:
-        """The fleet has *fleet* in force: move towards it; *wholly* by who knows nothing."""
+        """Move towards the factor of the *fleet*; *wholly* if this process has no requests."""
         self.own += (fleet - self.own) * (1.0 if wholly else PULL)
         self.own = min(1.0, max(self.own, float(self._pressure.least)))
 
     def hold(self) -> None:
-        """An interval of holding is over."""
+        """Count down the intervals of holding."""
         self._hold -= 1
 
     def step(self, mood: Mood, latency_ns: float) -> int:
-        """Go on by what an interval came to; -1, 0 or 1 for down, nowhere, up.
+        """Take a step by the *mood* of an interval; return -1, 0 or 1 for down, none, up.
 
-        *latency_ns* is how long requests took at the quantile, 0 if unknown.
+        *latency_ns* is the latency at the quantile, 0 if unknown.
         """
         if mood == "pressed":
             return self._step_down(latency_ns)
@@ -194,18 +191,17 @@ class Course:
         return 1
 
 
-# How the requests fared that ended lately: how many, how long they took, how many failed.
+# Readings of the requests that ended: their number, latency and failures.
 #
-# Noting one is on the way of every request, so it is two steps: the latency falls into one of a
-# fixed number of bins, and a failure is counted. The bins are parts of the latency that counts as
-# too long, which is the edge between two of them: whether it is exceeded is exact, by how
-# much to within a thirty-second part of it.
+# Recording is on the path of every request, so it takes two steps: the latency falls into one of a
+# fixed number of bins, and a failure is counted. The bound of the latency is the edge between two
+# bins: an excess is exact, its size to a thirty-second part of the bound.
 
 
 FEWEST: Final = 20
-"""Fewer requests say nothing about how requests fare."""
+"""The requests that a reading needs, at least."""
 PATIENCE: Final = 5
-"""Intervals that it waits for more; what it has by then is too old to be judged."""
+"""Intervals after which too few requests are dropped as too old."""
 
 _BINS: Final = 32
 """Up to the latency that counts as too long."""
@@ -215,8 +211,8 @@ _LAST: Final = 8 * _BINS
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A summary of *requests* that ended: their *latency* at the quantile as a multiple of what it
-    may be (None: no bound), and the share that *failed*."""
+    """A summary of *requests*: their *latency* at the quantile as a multiple of its bound
+    (None: no bound), and the share that *failed*."""
 
     requests: int
     latency: float | None
@@ -224,16 +220,16 @@ class Reading:
 
 
 class Readings:
-    """The requests that ended since they were last looked at, enough of them to say something.
+    """The requests that ended since the last reading.
 
-    `note` takes no lock: threads that note at the same instant may count one request for two.
+    `record` takes no lock: threads that record at the same instant may count one request for two.
     """
 
     __slots__ = ("_bins", "_counted", "_failed", "_looks", "_quantile", "_width")
 
     def __init__(self, latency_ns: int | None, quantile: Fraction) -> None:
         self._quantile = None if latency_ns is None else quantile
-        # Rounded up: what takes exactly as long as it may has not taken too long.
+        # Rounded up: a latency that equals its bound does not exceed it.
         self._width = SECOND if latency_ns is None else latency_ns // _BINS + 1
         self.clear()
 
@@ -244,8 +240,8 @@ class Readings:
         self._counted = 0
         self._looks = 0
 
-    def note(self, latency_ns: int, *, failed: bool) -> None:
-        """A request has ended."""
+    def record(self, latency_ns: int, *, failed: bool) -> None:
+        """Record a request that ended."""
         place = latency_ns // self._width
         self._bins[place if 0 <= place < _LAST else _LAST if place > 0 else 0] += 1
         if failed:
@@ -287,21 +283,20 @@ class Readings:
         return (_LAST + 0.5) / _BINS
 
 
-# What the processes of a fleet make of the pressure together.
+# The factor of a fleet.
 #
-# Each publishes its own factor, and how many requests it had lately as its weight. The mean of all
-# that have not expired, by weight, is in force everywhere: so limits, which the fleet shares, are
-# the same in all of it. One process in trouble lowers them by its share of the requests: it can
-# neither hold all others down, nor is it ignored.
+# Each process publishes its own factor, with its recent requests as the weight. The weighted mean
+# of all that have not expired is in force everywhere, so the shared limits are the same in all of
+# the fleet. One process in overload lowers them by its share of the requests.
 
 
 LAPSES_AFTER: Final = 3
-"""Intervals after which a published factor expires; never within a second, though: a process
-that is busy is late."""
+"""Intervals after which a published factor expires; never within a second: a busy
+process is late."""
 _WEIGHING: Final = 0.5
 """The share of the last interval in a weight."""
 _HEAVIEST: Final = 1e9
-"""No process has so many requests; what says so may be infinite, and then no mean is a number."""
+"""The largest weight: an infinite one would make the mean not a number."""
 
 
 class FleetFactor:
@@ -316,12 +311,12 @@ class FleetFactor:
         self.weight = 0.0
 
     def after_fork(self) -> None:
-        """This is another process now, with another name; what was heard is as true here."""
+        """Take another name in the child process; the factors of others stay."""
         self._origin = uuid4().hex
         self.weight = 0.0
 
     def replace(self, interval_ns: int) -> None:
-        """Tell it at another pace."""
+        """Publish at another interval."""
         self._interval_ns = interval_ns
 
     @property
@@ -330,7 +325,7 @@ class FleetFactor:
         return max(LAPSES_AFTER * self._interval_ns, SECOND)
 
     def weigh(self, requests: int) -> None:
-        """So many requests have ended in an interval."""
+        """Update the weight by the *requests* of an interval."""
         self.weight += (requests - self.weight) * _WEIGHING
         if self.weight < _WEIGHING:
             self.weight = 0.0
@@ -340,7 +335,7 @@ class FleetFactor:
         return PublishValue(self._group, "factor", self._origin, own, self.weight, self.ttl_ns)
 
     def read(self, published: Iterable[tuple[str, float, float]], now_ns: int) -> None:
-        """Take over what all have *published*."""
+        """Keep what all have *published*."""
         self._others = tuple(
             (value, min(weight, _HEAVIEST))
             for origin, value, weight in published
@@ -349,7 +344,7 @@ class FleetFactor:
         self._read_ns = now_ns
 
     def others(self, now_ns: int) -> tuple[tuple[float, float], ...]:
-        """The factor and the weight of each of the others, as far as it has not lapsed."""
+        """Return the factors and weights of others that have not expired."""
         return self._others if now_ns - self._read_ns < self.ttl_ns else ()
 
     def mean(self, own: float, now_ns: int) -> float:

@@ -52,11 +52,13 @@ _NAME: Final = "shaper"
 _QUEUE: Final = 100
 """Units that may wait, unless *queue* or *max_wait* is given."""
 
-_TEXT: Final = "Requests to shapers: gone at once, told to wait, or refused."
+_TEXT: Final = "Requests to shapers: allowed at once, delayed, or denied."
 _AT_ONCE: Final = MEASURES.counter("shaped", _TEXT, outcome="at_once")
 _DELAYED: Final = MEASURES.counter("shaped", _TEXT, outcome="delayed")
 _DENIED: Final = MEASURES.counter("shaped", _TEXT, outcome="refused")
-_GIVEN_UP: Final = MEASURES.counter("shaped_given_up", "Turns that were given up before they came.")
+_GIVEN_UP: Final = MEASURES.counter(
+    "shaped_given_up", "Places in shapers that were given up before their time."
+)
 
 
 class _Waiting:
@@ -64,7 +66,9 @@ class _Waiting:
 
     def __init__(self) -> None:
         self.after_fork()
-        MEASURES.gauge("shaper_waiting", "Callers that wait for their turn.", self.count)
+        MEASURES.gauge(
+            "shaper_waiting", "Callers that wait for their place in a shaper.", self.count
+        )
         watch_forks(self)
 
     def after_fork(self) -> None:

@@ -48,7 +48,7 @@ class Turn:
     in_flight: int
     """Requests that were in when it began, itself included."""
     felt: int
-    """The same for what moves the slots: more, if some of them are kept from its class."""
+    """The same for the `Steering`: more, if some slots are reserved for other classes."""
     waited_ns: int = 0
     taken: int = 0
     """Units that it took of a budget."""
@@ -89,7 +89,7 @@ class Turn:
     def release(self, *, succeeded: bool = True) -> bool:
         """Let the next one in; False if there is nothing to release.
 
-        It did not *succeed* if it failed for want of capacity, as for `Steering.observe`.
+        It did not *succeed* if it failed for lack of capacity, as for `Steering.observe`.
         """
         state, self._state = self._state, None
         if state is None:

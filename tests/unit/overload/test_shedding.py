@@ -27,7 +27,7 @@ def pressed(
 
 
 def admitted(shedder: LoadShedder, priority: Priority, asked: int = 100) -> int:
-    return sum(shedder.admits(priority) for _ in range(asked))
+    return sum(shedder.allows(priority) for _ in range(asked))
 
 
 def test_without_pressure_all_are_let_in() -> None:
@@ -67,7 +67,7 @@ def test_a_share_of_a_quarter_is_every_fourth_one() -> None:
     shedder = LoadShedder(rise=4)
     shedder.observe(1, now_ns=0)
     shedder.observe(1, now_ns=SECOND)
-    assert [shedder.admits("sheddable") for _ in range(8)] == [True, True, True, False] * 2
+    assert [shedder.allows("sheddable") for _ in range(8)] == [True, True, True, False] * 2
 
 
 def test_between_low_and_high_the_level_stays() -> None:
@@ -113,7 +113,7 @@ def test_it_reads_a_pressure_of_the_users_when_asked_but_not_too_often() -> None
 
     shedder = LoadShedder(pressure, rise=1, interval=0.1, clock=clock)
     for _ in range(100):
-        shedder.admits("default")
+        shedder.allows("default")
         clock.advance(0.01)
     assert len(reads) == 10
     assert shedder.level == pytest.approx(0.9)
@@ -132,19 +132,19 @@ def test_a_pressure_that_cannot_be_read_neither_fails_requests_nor_moves_anythin
         raise OSError("no such file")
 
     shedder = LoadShedder(pressure, rise=2, interval=0.1, clock=clock)
-    shedder.admits()
+    shedder.allows()
     clock.advance(1)
-    shedder.admits()
+    shedder.allows()
     for broken in (fails, None, "much"):
         told.append(broken)
         for _ in range(20):
             clock.advance(0.1)
-            assert shedder.admits()
+            assert shedder.allows()
         assert shedder.level == pytest.approx(0.5)
     assert len(caplog.records) == 1, "told once"
     told.append(0.0)
     clock.advance(1)
-    shedder.admits()
+    shedder.allows()
     assert shedder.level < 0.5
 
 
@@ -152,12 +152,12 @@ def test_after_a_quiet_night_nobody_is_refused() -> None:
     clock, busy = ManualClock(), 1.0
     shedder = LoadShedder(lambda: busy, clock=clock)
     for _ in range(200):
-        shedder.admits()
+        shedder.allows()
         clock.advance(0.1)
     assert shedder.level == 2
     busy = 0.1
     clock.advance(8 * 3600)
-    assert [shedder.admits(priority) for priority in PRIORITIES] == [True] * 3
+    assert [shedder.allows(priority) for priority in PRIORITIES] == [True] * 3
     assert shedder.level == 0
 
 
@@ -171,14 +171,14 @@ def test_who_is_refused_is_told_when_not_all_of_its_class_will_be() -> None:
 def test_a_clock_that_goes_back_neither_moves_it_nor_stops_it() -> None:
     clock = ManualClock()
     shedder = LoadShedder(lambda: 1.0, rise=1, interval=0.1, clock=clock)
-    shedder.admits()
+    shedder.allows()
     clock.advance(0.5)
-    shedder.admits()
+    shedder.allows()
     clock.set(-3_600)
-    shedder.admits()
+    shedder.allows()
     assert shedder.level == pytest.approx(0.5)
     clock.advance(0.3)
-    shedder.admits()
+    shedder.allows()
     assert shedder.level == pytest.approx(0.8)
 
 
@@ -228,7 +228,7 @@ def test_it_tells_what_it_did_by_class() -> None:
 
 def test_an_unknown_class_is_an_error_that_says_which_there_are() -> None:
     with pytest.raises(OptionError, match="critical, default, sheddable"):
-        LoadShedder().admits("vital")  # type: ignore[arg-type]  # on purpose
+        LoadShedder().allows("vital")  # type: ignore[arg-type]  # on purpose
 
 
 @pytest.mark.parametrize(

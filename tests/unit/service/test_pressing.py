@@ -40,7 +40,7 @@ class Town:
         for _ in range(seconds):
             self.app.signal("db", trouble)
             for _ in range(30):
-                self.app.note(latency_ns=1)
+                self.app.record(latency_ns=1)
             await asyncio.sleep(1)
         return self.pressure.factor
 

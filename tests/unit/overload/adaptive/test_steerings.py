@@ -279,16 +279,16 @@ def test_a_signal_holds_a_number_at_its_target() -> None:
     signal = Signal(0.8, initial=10)
     for _ in range(200):
         signal.observe(in_flight=signal.limit, latency_ns=1, succeeded=True)
-        signal.tell(signal.limit / 50)  # 40 in at once make it 0.8
+        signal.update(signal.limit / 50)  # 40 in at once make it 0.8
     assert 36 <= signal.limit <= 46
 
 
 def test_a_signal_that_is_no_number_changes_nothing() -> None:
     signal = Signal(0.8, initial=10)
     signal.observe(in_flight=10, latency_ns=1, succeeded=True)
-    signal.tell(math.nan)
+    signal.update(math.nan)
     assert signal.limit == 10
-    signal.tell(math.inf)
+    signal.update(math.inf)
     assert signal.limit == 9
 
 
@@ -296,7 +296,7 @@ def test_a_signal_also_counts_while_all_requests_hang() -> None:
     signal = Signal(0.8, initial=100)
     signal.observe(in_flight=100, latency_ns=1, succeeded=True)
     for _ in range(50):
-        signal.tell(1.0)
+        signal.update(1.0)
     assert signal.limit < 60
 
 

@@ -50,7 +50,7 @@ def until_lowered(control: PressureControl) -> None:
 def test_a_thread_takes_steps_from_the_first_request_on_until_it_is_closed() -> None:
     control = PressureControl(QUICK)
     assert not threads()
-    control.note(latency_ns=1)
+    control.record(latency_ns=1)
     until_lowered(control)
     assert control.factor < 1
     (thread,) = threads()
@@ -59,7 +59,7 @@ def test_a_thread_takes_steps_from_the_first_request_on_until_it_is_closed() -> 
     assert threads() == [thread]
     control.close()
     assert not thread.is_alive()
-    control.note(latency_ns=1)
+    control.record(latency_ns=1)
     control.start()
     assert not threads()
 
@@ -88,7 +88,7 @@ def test_another_process_starts_its_own_thread_with_its_first_request() -> None:
     closing.set()
     before.join(SOON)
     assert control.factor < 1, "what is in force is as true here"
-    control.note(latency_ns=1)
+    control.record(latency_ns=1)
     (after,) = threads()
     assert after is not before
     control.close()
@@ -102,7 +102,7 @@ def test_a_forked_process_takes_steps_of_its_own() -> None:
     if child == 0:
         status = 1
         try:
-            control.note(latency_ns=1)
+            control.record(latency_ns=1)
             until_lowered(control)
             status = 0
         finally:
@@ -125,7 +125,7 @@ def test_a_thread_that_broke_is_replaced_with_the_next_request(
     control.start()
     assert is_broken.wait(SOON)
     control._store = MemoryStore()
-    control.note(latency_ns=1)
+    control.record(latency_ns=1)
     until_lowered(control)
     control.close()
 
@@ -144,7 +144,7 @@ def test_threads_that_break_do_not_come_faster_than_steps(monkeypatch: pytest.Mo
     while not tried:
         threading.Event().wait(0.001)
     for _ in range(100):
-        control.note(latency_ns=1)
+        control.record(latency_ns=1)
     assert len(tried) == len(threads()) == 1
     control.close()
     assert not threads()
@@ -187,7 +187,7 @@ def test_several_controls_on_one_store_agree_and_newcomers_hear_it_at_once() -> 
             one.start()
         for _ in range(60):
             for one in old:
-                one.note(latency_ns=1)
+                one.record(latency_ns=1)
                 one.signal("db", 2.0)
             await asyncio.sleep(0.5)
         new = control()
@@ -221,14 +221,14 @@ def test_when_its_loop_has_ended_it_goes_on_in_the_next_one() -> None:
     control = AsyncPressureControl(Pressure())
 
     async def main() -> None:
-        control.note(latency_ns=1)
+        control.record(latency_ns=1)
         before = control.factor
         control.signal("db", 2.0, lasts=1_000)
         await asyncio.sleep(2.5)
         assert control.factor < before
 
     run_virtually(main())
-    control.note(latency_ns=1)  # from a thread without a loop: nothing happens
+    control.record(latency_ns=1)  # from a thread without a loop: nothing happens
     run_virtually(main())
 
 
@@ -280,7 +280,7 @@ def test_loops_that_come_and_go_do_not_hurry_it() -> None:
     control.advance = counted  # type: ignore[method-assign]  # to count
 
     async def request() -> None:
-        control.note(latency_ns=1)
+        control.record(latency_ns=1)
         await asyncio.sleep(0)
 
     for _ in range(5):

@@ -39,7 +39,7 @@ class Fleet:
         for control, latency_ms in zip(self.controls, latencies_ms, strict=False):
             for _ in range(50 if latency_ms is not None else 0):
                 latency_ns = (latency_ms or 0) * MILLISECOND
-                control.note(latency_ns=latency_ns, failed=failed)
+                control.record(latency_ns=latency_ns, failed=failed)
         self.clock.advance(1)
         for control in self.controls:
             control.step()
@@ -91,7 +91,7 @@ def test_failures_lower_it() -> None:
 def test_a_few_requests_say_nothing_however_they_fare() -> None:
     fleet = Fleet()
     for _ in range(10):
-        fleet.controls[0].note(latency_ns=60 * SECOND, failed=True)
+        fleet.controls[0].record(latency_ns=60 * SECOND, failed=True)
         fleet.pass_interval()
     assert fleet.factors == [1]
 
@@ -117,7 +117,7 @@ def test_a_process_that_says_something_only_now_and_then_recovers_too() -> None:
     seen = 0
     while fleet.factors != [1]:
         for _ in range(10):  # two intervals make a reading
-            fleet.controls[0].note(latency_ns=10 * MILLISECOND)
+            fleet.controls[0].record(latency_ns=10 * MILLISECOND)
         fleet.pass_interval()
         seen += 1
         assert seen < 100
@@ -203,7 +203,7 @@ def test_a_newcomer_goes_on_from_where_the_others_are() -> None:
     for _ in range(3):
         fleet.pass_interval(900, 900)
     for _ in range(1_000):
-        fleet.controls[2].note(latency_ns=MILLISECOND)
+        fleet.controls[2].record(latency_ns=MILLISECOND)
     fleet.pass_interval(900, 900)
     assert max(fleet.factors) < Fraction(1, 4)
 
@@ -310,7 +310,7 @@ def test_whoever_listens_hears_each_change_whatever_other_listeners_do(
         fleet.pass_interval(900)
     assert heard == [Fraction(45, 64), Fraction(31, 64)]
     assert heard_for_a_while == heard[:1]
-    assert "a listener to the pressure failed" in caplog.text
+    assert "a listener of the pressure failed" in caplog.text
 
 
 def test_who_cannot_say_how_many_wait_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -318,7 +318,7 @@ def test_who_cannot_say_how_many_wait_stops_nothing(caplog: pytest.LogCaptureFix
     fleet.controls[0].waiting = lambda: int("nobody knows")
     fleet.pass_interval(900)
     assert fleet.factors == [Fraction(45, 64)]
-    assert "could not be found out" in caplog.text
+    assert "could not be read" in caplog.text
 
 
 def test_other_terms_count_from_the_next_step_on() -> None:
@@ -344,11 +344,11 @@ def test_the_log_tells_why_limits_are_lowered_and_when_they_are_whole_again(
         fleet.pass_interval(10)
     first, last = caplog.messages
     assert first == (
-        "limits of headgate are lowered to 70% and may be further: "
+        "limits of headgate are lowered to 70%: "
         "90% of requests take up to 898 ms, more than 500 ms"
     )
-    assert last.startswith("limits of headgate are whole again after ")
-    assert last.endswith("at the least they were 23%")
+    assert last.startswith("limits of headgate are restored after ")
+    assert last.endswith("the lowest factor was 23%")
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_the_log_tells_why_limits_are_lowered_and_when_they_are_whole_again(
     [
         (Pressure(errors=Fraction(1, 20)), "100.0% of requests fail, more than 5%"),
         (Pressure(queue=10), "25 requests wait, more than 10"),
-        (Pressure(), "db is 1.5 times what it may be"),
+        (Pressure(), "db is 1.5 times its bound"),
     ],
 )
 def test_the_log_names_the_signal(

@@ -14,7 +14,7 @@ NINE_TENTHS = Fraction(9, 10)
 def noted(*latencies_ms: float, failed: int = 0, target: int | None = TARGET) -> Readings:
     readings = Readings(target, NINE_TENTHS)
     for n, latency in enumerate(latencies_ms):
-        readings.note(int(latency * MILLISECOND), failed=n < failed)
+        readings.record(int(latency * MILLISECOND), failed=n < failed)
     return readings
 
 
@@ -63,7 +63,7 @@ def test_too_few_are_kept_until_there_are_enough() -> None:
     readings = noted(*[1_000] * (FEWEST - 1))
     assert readings.take() is None
     assert not readings.is_quiet
-    readings.note(SECOND, failed=True)
+    readings.record(SECOND, failed=True)
     reading = readings.take()
     assert reading is not None
     assert reading.requests == FEWEST
@@ -75,11 +75,11 @@ def test_what_is_too_few_for_long_is_forgotten_and_said_to_be_quiet() -> None:
         assert not readings.is_quiet
         assert readings.take() is None
     assert readings.is_quiet
-    readings.note(SECOND, failed=True)
+    readings.record(SECOND, failed=True)
     assert readings.take() is None, "those before are forgotten"
     assert readings.is_quiet
     for _ in range(FEWEST):
-        readings.note(SECOND, failed=True)
+        readings.record(SECOND, failed=True)
     assert readings.take() is not None
     assert not readings.is_quiet
 
@@ -87,5 +87,5 @@ def test_what_is_too_few_for_long_is_forgotten_and_said_to_be_quiet() -> None:
 def test_each_request_is_fresh_once() -> None:
     readings = noted(*[10] * 7)
     assert (readings.fresh(), readings.fresh()) == (7, 0)
-    readings.note(SECOND, failed=False)
+    readings.record(SECOND, failed=False)
     assert readings.fresh() == 1
