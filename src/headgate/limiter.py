@@ -246,7 +246,7 @@ class _Limiter:
             yield from engine.undo_take(stack.plan(key, cost), interrupted)
             raise
         else:
-            if engine.fallback.wants_word:
+            if engine.fallback.needs_success:
                 engine.succeed()
             decision = decide(key, stack.limits, outcomes)
         if notes is not None:

@@ -99,7 +99,7 @@ class LoadShedder:
         }
         MEASURES.gauge(
             "shedding_level",
-            "The load that is shed: up to 1 of the sheddable requests, up to 2 of the default ones.",
+            "The load that is shed: up to 1 of sheddable requests, up to 2 of default ones.",
             self._read_level,
             shedder=name,
         )

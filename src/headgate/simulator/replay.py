@@ -248,7 +248,7 @@ class _Replay:
         caller = self._callers.count_of(_caller_of(found))
         if self._secrets is not None:
             self._secrets.add(found)
-        if plan.is_reusable and not self._is_overridden(plan):
+        if plan.is_plain and not self._is_overridden(plan):
             planned = _Planned([self._take(plan, rules) for rules in plan.takes], caller)
             if max(len(self._plans), len(self._plans_by_class)) >= MAX_PLANS:
                 self._forget()

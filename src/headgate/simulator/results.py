@@ -147,7 +147,7 @@ class KeyCounts:
         if self._all is None:
             return len(self._counts), sum(1 for _, denied in self._counts.values() if denied)
         self._record_denied()
-        return self._all.sketch().count, self._denied.sketch().count
+        return self._all.count, self._denied.count
 
     def most_denied(self) -> tuple[KeyResult, ...]:
         """Return the keys with the most denied requests."""

@@ -344,8 +344,7 @@ def test_the_log_tells_why_limits_are_lowered_and_when_they_are_whole_again(
         fleet.pass_interval(10)
     first, last = caplog.messages
     assert first == (
-        "limits of headgate are lowered to 70%: "
-        "90% of requests take up to 898 ms, more than 500 ms"
+        "limits of headgate are lowered to 70%: 90% of requests take up to 898 ms, more than 500 ms"
     )
     assert last.startswith("limits of headgate are restored after ")
     assert last.endswith("the lowest factor was 23%")
