@@ -61,7 +61,7 @@ def test_fifty_callers_are_denied_once_and_come_back_when_the_server_said(kind: 
 
 
 @clients
-def test_after_one_denial_nobody_comes_before_the_moment_named(kind: str) -> None:
+def test_after_one_denial_no_call_comes_before_the_moment_named(kind: str) -> None:
     with LimitedServer(denying(0)) as server, client_of(kind, retry=QUICK) as client:
         assert client.call("POST", server.url) == 429
         assert client.together(20, "POST", server.url) == [200] * 20
@@ -272,7 +272,7 @@ def test_a_paced_session_can_be_entered_once() -> None:
     asyncio.run(story())
 
 
-def test_the_event_loop_allows_more_while_calls_wait() -> None:
+def test_the_event_loop_goes_on_while_calls_wait() -> None:
     async def story(url: str) -> bool:
         transport = AsyncPacedTransport(retry=QUICK)
         async with httpx.AsyncClient(transport=transport) as client:

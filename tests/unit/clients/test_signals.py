@@ -372,7 +372,9 @@ SCOPES: dict[str, tuple[int, dict[str, str], dict[str, int | None]]] = {
 
 
 @pytest.mark.parametrize(("status", "headers", "waits"), SCOPES.values(), ids=SCOPES.keys())
-def test_a_wait_is_for(status: int, headers: dict[str, str], waits: dict[str, int | None]) -> None:
+def test_a_wait_applies_to_its_scope(
+    status: int, headers: dict[str, str], waits: dict[str, int | None]
+) -> None:
     times = {scope: None if wait is None else wait * SECOND for scope, wait in waits.items()}
     assert read(status, headers).waits == times
 
