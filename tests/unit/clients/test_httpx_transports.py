@@ -340,3 +340,24 @@ def test_a_cancelled_call_leaves_the_line_to_others() -> None:
         return calls
 
     assert asyncio.run(story()) == 2
+
+
+@kinds
+@pytest.mark.parametrize("error", [KeyboardInterrupt, httpx.ConnectError("refused")])
+def test_an_error_or_interrupt_of_an_attempt_reaches_the_caller_and_is_not_retried(
+    kind: str, error: Any, clock: ManualClock
+) -> None:
+    class Failing(Service):
+        def __call__(self, request: httpx.Request) -> httpx.Response:
+            response = super().__call__(request)
+            if len(self.times) == 1:
+                raise error
+            return response
+
+    service = Failing(clock)
+    with Blocking(kind, service, pace="1/s") as client:
+        with pytest.raises(BaseException) as caught:  # noqa: PT011 (an interrupt is no Exception)
+            client.request("GET", URL)
+        assert caught.type is (error if isinstance(error, type) else type(error))
+        assert client.request("GET", URL).status_code == 200
+    assert since(service) == [0, 1]
