@@ -50,7 +50,7 @@ MAX_ITEMS: Final = 16
 """Items of a field that are read; further ones are ignored."""
 
 _CLOCK_TOLERANCE_NS: Final = 2 * SECOND
-"""How far a correct clock may be ahead of `Date`, which some servers write once a second."""
+"""The most by which a correct clock is ahead of `Date`, which some servers write once a second."""
 
 _CLOCK_MARGIN_NS: Final = 5 * MILLISECOND
 """Added to a wait that is read from the client's clock."""

@@ -20,16 +20,16 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.observability.shadow_stats import (
-    ADMITTED,
     ALLOWED,
     ALONE,
     DAY,
+    ENFORCED_ALLOWED,
     KEYS,
     KEYS_OF_AN_HOUR,
-    NOT_ASKED,
-    PASSED,
+    LIVE_ALLOWED,
+    LIVE_DENIED,
     PASSED_OVER,
-    REFUSED,
+    UNMATCHED,
     ShadowRule,
     ShadowStats,
     merged_candidates,
@@ -125,7 +125,7 @@ class Candidates:
                 stats = self._stats_of(name) if is_shadow else None
                 if stats is not None and (revision is None or revision >= stats.revision):
                     case = _live_outcome(stats.live, by_rule, without)
-                    case += (ADMITTED if admitted else 0) + (ALLOWED if allowed else 0)
+                    case += (ENFORCED_ALLOWED if admitted else 0) + (ALLOWED if allowed else 0)
                     stats.add(case, None if allowed else key, now_ns)
                     if is_repeated and not allowed:
                         for one in said:
@@ -208,10 +208,10 @@ def _live_outcome(live: str | None, by_rule: Mapping[str, Spoken], without: Coll
         return ALONE
     found = by_rule.get(live)
     if found is None:
-        return PASSED if live in without else NOT_ASKED
+        return LIVE_ALLOWED if live in without else UNMATCHED
     if found[4] in _NOT_DECIDED:
         return ALONE
-    return PASSED if found[3] else REFUSED
+    return LIVE_ALLOWED if found[3] else LIVE_DENIED
 
 
 CANDIDATES: Final = Candidates()

@@ -42,12 +42,12 @@ SERIES: Final = FIGURES[:2]
 """The figures with a value for each hour."""
 COMPARED: Final = FIGURES[3:]
 
-ALONE, NOT_ASKED, PASSED, REFUSED = range(4)
+ALONE, UNMATCHED, LIVE_ALLOWED, LIVE_DENIED = range(4)
 """The outcome of the live rule: nothing to compare with, no match, allowed, denied."""
-ADMITTED: Final = 4
+ENFORCED_ALLOWED: Final = 4
 ALLOWED: Final = 8
-"""A case is the sum of the outcome of the live rule, of `ADMITTED` if the enforcing rules allowed
-the request, and of `ALLOWED` if this rule would."""
+"""A case is the sum of the outcome of the live rule, of `ENFORCED_ALLOWED` if the enforcing rules
+allowed the request, and of `ALLOWED` if this rule would."""
 PASSED_OVER: Final = 16
 """The case of a request that the live rule denied and this one does not match."""
 
@@ -55,13 +55,13 @@ PASSED_OVER: Final = 16
 def _figures_of_case(case: int) -> set[str]:
     if case == PASSED_OVER:
         return {"newly_allowed"}
-    said, allowed = case % ADMITTED, bool(case & ALLOWED)
+    said, allowed = case % ENFORCED_ALLOWED, bool(case & ALLOWED)
     found = {"requests"}
-    found |= {"live_not_asked"} if said == NOT_ASKED else set()
-    found |= {"newly_allowed"} if said == REFUSED and allowed else set()
+    found |= {"live_not_asked"} if said == UNMATCHED else set()
+    found |= {"newly_allowed"} if said == LIVE_DENIED and allowed else set()
     if not allowed:
-        found |= {"would_deny"} if case & ADMITTED else {"would_deny", "denied_anyway"}
-        found |= {PASSED: {"newly_denied"}, REFUSED: {"denied_by_both"}}.get(said, set())
+        found |= {"would_deny"} if case & ENFORCED_ALLOWED else {"would_deny", "denied_anyway"}
+        found |= {LIVE_ALLOWED: {"newly_denied"}, LIVE_DENIED: {"denied_by_both"}}.get(said, set())
     return found
 
 
@@ -218,7 +218,7 @@ def _sum(some: Sequence[int], others: Sequence[int]) -> list[int]:
 Data = dict[str, Any]
 
 LATE_NS: Final = 15 * SECOND
-"""How much older than the newest the snapshot of a running process may be."""
+"""The most by which the snapshot of a running process is older than the newest one."""
 
 
 def merged_candidates(snapshots: Iterable[Data], now: float) -> list[Data]:

@@ -52,7 +52,7 @@ LONGEST_KEY: Final = 200
 """Characters; a longer key is kept as its beginning and a digest, to bound the memory."""
 
 _STEPS: Final = 64
-"""How often the weight changes in a half-life."""
+"""The changes of the weight in a half-life."""
 _LONGEST_ERA: Final = 64
 """Half-lives after which the weights start at 1 again."""
 _NEGLIGIBLE: Final = 1e-6
