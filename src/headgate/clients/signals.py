@@ -257,6 +257,8 @@ def _exhausted(fields: Field, now_ns: int, *, is_denied: bool) -> dict[str, int 
 def _refine(waits: dict[str, int | None], fields: Field, time_ns: int) -> bool:
     """Replace the longest of *waits* by a reset in its last second; return True if there is one."""
     longest_ns = max((wait for wait in waits.values() if wait), default=0)
+    if not longest_ns:
+        return False
     reset_ns = max(_pair_waits(fields, time_ns, is_denied=False), default=0)
     exact_ns = reset_ns + _CLOCK_MARGIN_NS
     if not reset_ns or not longest_ns - SECOND < exact_ns < longest_ns:
