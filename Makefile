@@ -78,7 +78,7 @@ bench-overload: $(VENV)/.bench  ## what a turn costs with nobody in the way, and
 	$(BIN)/python -m benchmarks.overload.costs $(BENCH)
 
 bench-simulator: $(VENV)/.bench  ## requests a second that `headgate simulate` replays
-	$(BIN)/python -m benchmarks.simulator --record benchmarks/results/simulator.json $(BENCH)
+	$(BIN)/python -m benchmarks.simulator $(BENCH)
 
 PICTURES := shape fair shares adaptive shedding pressure credits backpressure
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from benchmarks.client_libraries.raw import RAW
 from benchmarks.redis.contestant import NEVER_REACHED, WrongAnswerError
 from benchmarks.redis.ours import OURS_ASYNC
+from benchmarks.redis.raw import RAW
 from benchmarks.redis.traffic import entered, many_keys
 
 if TYPE_CHECKING:
