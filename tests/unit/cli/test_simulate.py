@@ -110,7 +110,7 @@ def test_what_was_not_understood_is_told(capsys: pytest.CaptureFixture[str]) -> 
         (["rules.yaml", "--workload", "steady", "--path", "x"], "begins with /"),
     ],
 )
-def test_what_makes_no_sense_is_denied_with_what_would(
+def test_what_makes_no_sense_is_rejected_with_what_would(
     argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["simulate", *argv]) == 2

@@ -42,12 +42,12 @@ def test_a_limit_in_words_is_an_aim() -> None:
 
 
 @pytest.mark.parametrize("limit", [Concurrency(5, 10), LeakyQueue(10, 5)])
-def test_what_is_no_rate_is_denied(limit: Concurrency | LeakyQueue) -> None:
+def test_what_is_no_rate_is_rejected(limit: Concurrency | LeakyQueue) -> None:
     with pytest.raises(OptionError, match=r"[aA] load test"):
         Aim((limit,))
 
 
-def test_a_cost_that_never_fits_is_denied() -> None:
+def test_a_cost_that_never_fits_is_rejected() -> None:
     with pytest.raises(OptionError, match="expected 1 to 5"):
         aim_in_words("5/s", cost=6)
 
@@ -99,7 +99,7 @@ def test_who_decides_is_remarked_on_where_it_is_not_the_service() -> None:
         ("slots", None, "limits concurrency"),
     ],
 )
-def test_a_rule_that_cannot_be_tested_is_denied_with_what_would_do(
+def test_a_rule_that_cannot_be_tested_is_rejected_with_what_would_do(
     rule_id: str, tier: str | None, said: str
 ) -> None:
     with pytest.raises(OptionError, match=said):

@@ -73,7 +73,7 @@ def test_callers_and_connections_have_bounds() -> None:
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:80", "ftp://a", "http://", "http://a:0/", "http://a:x/", "http://u:p@a"]
 )
-def test_a_url_that_cannot_be_asked_is_denied(url: str) -> None:
+def test_a_url_that_cannot_be_asked_is_rejected(url: str) -> None:
     with pytest.raises(OptionError):
         Target(url)
 
@@ -121,7 +121,7 @@ def test_an_address_of_ipv4_in_ipv6_is_of_this_machine_only_if_it_is_loopback() 
     assert not are_of_this_machine(addresses_of(Target("http://[::ffff:192.0.2.1]:1/")))
 
 
-def test_a_host_without_an_address_is_denied() -> None:
+def test_a_host_without_an_address_is_rejected() -> None:
     with pytest.raises(OptionError, match="has no address"):
         addresses_of(Target("http://no..where/"))
 
