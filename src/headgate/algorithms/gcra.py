@@ -74,7 +74,9 @@ class GCRAAlgorithm(Algorithm[Arrival]):
         if type(state) is not int:
             return super().quick_take(state, cost, now)
         per_ns, unit, span = self._per_ns, self._unit, self._span
-        begin = now - self.origin
+        begin = now
+        if self.origin:  # (integers of 64 bits: to subtract or multiply takes 20 ns)
+            begin -= self.origin
         if per_ns != 1:
             begin *= per_ns
         ticks = cost * unit

@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING
 
 from headgate.engine.plan import Plan, RulePlan, checks_on
 from headgate.engine.rule import CompiledRule
-from headgate.errors import LimitError, OptionError
+from headgate.errors import LimitError, OptionError, UsageError
 from headgate.limits import EXACT, Accuracy, Concurrency, LeakyQueue, Limit, parse_limits
 from headgate.stores.base import (
     checked_cost,
     checked_key,
-    checks_of,
     group_name,
     groups_of,
     refuse_concurrency,
 )
+from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
     from headgate.decision import OnFailure
     from headgate.stores.base import Hit, Store
-    from headgate.stores.operations import Check
 
 Limits = str | Limit | Iterable[str | Limit]
 """Limits as a caller gives them: a text, a limit, or several of either."""
@@ -120,7 +119,7 @@ class Stack:
 
     def plan_of_hits(self, hits: Iterable[Hit]) -> Plan:
         """The plan of *hits*, which name their own keys and limits."""
-        checks = checks_of(hits, self.namespace)
+        checks = _checks_of(hits, self.namespace)
         cost = sum([check.cost for check in checks])
         limits = tuple([check.limit for check in checks])
         plan = self.planned(RulePlan(self.rule, checks[0].key, cost, limits, checks))
@@ -221,3 +220,21 @@ def _shown(limits: Limits) -> str:
     if isinstance(limits, str):
         return repr(limits)
     return repr("; ".join(str(limit) for limit in read_limits(limits)))
+
+
+def _checks_of(hits: Iterable[Hit], namespace: str) -> tuple[Check, ...]:
+    """The checks of *hits*; raises `UsageError` unless they are valid together."""
+    checks: list[Check] = []
+    limits: dict[tuple[str, str], Limit] = {}
+    for n, hit in enumerate(hits):
+        limit = getattr(hit, "limit", None)
+        if not isinstance(limit, Limit):
+            raise UsageError(f"item {n} of hit_all is {hit!r}; expected a Hit(key, limit, cost)")
+        group = group_name(namespace, hit.name or limit)
+        check = Check(group, hit.key, limit, hit.cost)
+        if limits.setdefault((group, hit.key), limit) != limit:
+            raise UsageError(f"two limits for the one counter {hit.name!r} of {hit.key!r}")
+        checks.append(check)
+    if not checks:
+        raise UsageError("hit_all needs at least one Hit")
+    return tuple(checks)

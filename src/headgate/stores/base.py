@@ -272,24 +272,6 @@ class Hit:
         checked_cost(self.cost)
 
 
-def checks_of(hits: Iterable[Hit], namespace: str) -> tuple[Check, ...]:
-    """The checks that *hits* stand for, each hit looked at before anything is asked."""
-    checks: list[Check] = []
-    limits: dict[tuple[str, str], Limit] = {}
-    for n, hit in enumerate(hits):
-        limit = getattr(hit, "limit", None)
-        if not isinstance(limit, Limit):
-            raise UsageError(f"item {n} of hit_all is {hit!r}; expected a Hit(key, limit, cost)")
-        group = group_name(namespace, hit.name or limit)
-        check = Check(group, hit.key, limit, hit.cost)
-        if limits.setdefault((group, hit.key), limit) != limit:
-            raise UsageError(f"two limits for the one counter {hit.name!r} of {hit.key!r}")
-        checks.append(check)
-    if not checks:
-        raise UsageError("hit_all needs at least one Hit")
-    return tuple(checks)
-
-
 def group_name(namespace: str, what: int | str | Limit) -> str:
     """The name of a group of counters: of a place in a stack, of a name, or of a limit.
 

@@ -1,4 +1,4 @@
-"""Operations on limits without a counter: what of them is decided before a store is asked."""
+"""Operations on limits without a counter: the part of them that needs no store."""
 
 from __future__ import annotations
 
