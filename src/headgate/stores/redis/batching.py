@@ -335,6 +335,14 @@ class ThreadBatcher:
         self._free = connections
         self._queue: deque[_Job] = deque()
 
+    def enter(self) -> bool:
+        """Take a connection's place, if one is free; `leave` has to be called afterwards."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+        return False
+
     def perform(self, add: Callable[[Batch], object]) -> bool:
         """Have what *add* adds sent and answered, or failed; or neither, if time is up before.
 

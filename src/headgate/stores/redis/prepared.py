@@ -10,6 +10,7 @@ each set of costs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import hiredis
@@ -20,6 +21,7 @@ from headgate.stores.redis.errors import store_error
 from headgate.stores.redis.requests import (
     Arguments,
     Request,
+    TakeBatch,
     Waiter,
     expect_list,
     fail_waiters,
@@ -30,7 +32,7 @@ from headgate.stores.redis.requests import (
 from headgate.units import MICROSECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headgate.errors import StoreError
     from headgate.stores.base import Place
@@ -60,6 +62,12 @@ class PreparedTake(ABC):
     ) -> bool:
         """Add a take of *names* to *batch*; return True if it is time to send that."""
 
+    @abstractmethod
+    def request(
+        self, names: Sequence[bytes], costs: Sequence[int], now: bytes, waiter: Waiter
+    ) -> Request:
+        """Return a request of a single take, at *now*."""
+
 
 class PreparedStack(PreparedTake):
     """A prepared take of any limits, with one key and one cost for each."""
@@ -86,13 +94,21 @@ class PreparedStack(PreparedTake):
     def add_to(
         self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
     ) -> bool:
+        return batch.take(names, *self._entry(costs), waiter)
+
+    def request(
+        self, names: Sequence[bytes], costs: Sequence[int], now: bytes, waiter: Waiter
+    ) -> Request:
+        batch = TakeBatch(now)
+        batch.add(names, *self._entry(costs), waiter)
+        return batch
+
+    def _entry(
+        self, costs: Sequence[int]
+    ) -> tuple[tuple[int, bytes], Callable[[Reply, int], Outcomes]]:
+        """Return the arguments and the reader of a take, see `TakeBatch.add`."""
         costs = tuple(costs)
-        arguments = self._arguments.get(costs) or self._packed(costs)
-
-        def read(states: Reply, now: int) -> Outcomes:
-            return self._outcomes(costs, states, now)
-
-        return batch.take(names, arguments, read, waiter)
+        return self._arguments.get(costs) or self._packed(costs), partial(self._outcomes, costs)
 
     def _packed(self, costs: tuple[int, ...]) -> tuple[int, bytes]:
         """Return the number of arguments of a take of *costs*, and these packed."""
@@ -162,6 +178,13 @@ class PreparedHit(PreparedTake):
             return False
         del batch.hits[place]
         return True
+
+    def request(
+        self, names: Sequence[bytes], costs: Sequence[int], now: bytes, waiter: Waiter
+    ) -> Request:
+        batch = HitBatch(self, now)
+        batch.add(names[0], costs[0], waiter)
+        return batch
 
     def outcomes(self, need: int, after: int) -> Outcomes:
         """Return the outcome of a hit of *need* ticks, if *after* ticks are in use with it."""

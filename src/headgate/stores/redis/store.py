@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from binascii import crc32
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.clock import checked_clock
@@ -124,7 +125,15 @@ class RedisStore(Store):
     ) -> Outcomes:
         """Make a prepared take in this thread."""
         result = BlockingResult()
-        self._perform(names[0], lambda batch: prepared.add_to(batch, names, costs, result), result)
+        batcher = self._thread_batcher(names[0])
+        if batcher.enter():  # or others send: join them
+            try:
+                self._transport.perform((prepared.request(names, costs, self._now(), result),))
+            finally:
+                batcher.leave()
+        else:
+            add = partial(prepared.add_to, names=names, costs=costs, waiter=result)
+            self._perform(names[0], add, result)
         return cast("Outcomes", result.result())
 
     def _perform(

@@ -211,6 +211,7 @@ class Transport:
 
     def __init__(self, url: RedisURL) -> None:
         self._url = url
+        self._is_cluster = url.is_cluster
         self._is_closed = False
         self.after_fork()
         watch_forks(self)
@@ -234,7 +235,7 @@ class Transport:
 
         Raises `StoreError` if no node of a cluster knows them.
         """
-        if not self._url.is_cluster:
+        if not self._is_cluster:
             return [self._url.addresses[0]]
         self._refresh(self._nodes, _monotonic() + self._url.timeout)
         found = sorted({one for one in self._nodes.owners if one is not None})
@@ -263,7 +264,7 @@ class Transport:
         routed = [Attempt(request, at) for request in requests]
         while routed:
             nodes = self._nodes
-            if self._url.is_cluster and (nodes.is_stale or not nodes.is_known):
+            if self._is_cluster and (nodes.is_stale or not nodes.is_known):
                 deadline = self._refresh(nodes, deadline)
             if _monotonic() >= deadline:
                 self._fail(routed, errors.too_late(str(self._url), self._url.timeout))
@@ -353,6 +354,8 @@ class Transport:
 
     def _grouped(self, routed: list[Attempt]) -> dict[Address, list[Attempt]]:
         """Return the requests of each server; fail those that none serves."""
+        if not self._is_cluster:
+            return {self._url.addresses[0]: routed}
         groups: dict[Address, list[Attempt]] = {}
         for one in routed:
             address = one.target or self._owner(one.request.key)
@@ -393,7 +396,7 @@ class Transport:
         return again
 
     def _owner(self, key: bytes) -> Address | None:
-        if not self._url.is_cluster:
+        if not self._is_cluster:
             return self._url.addresses[0]
         return None if self._is_closed else self._nodes.owners[slot_of(key)]
 
