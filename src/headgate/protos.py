@@ -17,12 +17,13 @@ and otherwise ignored, as the format promises.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 DOUBLE: Final = "double"
 INT64: Final = "int64"
@@ -94,10 +95,11 @@ class File:
     needs: tuple[str, ...] = ()
 
 
-def define(*files: File) -> dict[str, type[Any]]:
+def define(*files: File | str) -> dict[str, type[Any]]:
     """The message classes of *files*, by full name. A file comes after those that it needs.
 
-    Raises `OptionError` if the protobuf package is not installed.
+    A name such as `google/protobuf/struct.proto` is a file of the protobuf package. Raises
+    `OptionError` if that is not installed.
     """
     try:
         from google.protobuf import descriptor_pool, message_factory
@@ -108,21 +110,20 @@ def define(*files: File) -> dict[str, type[Any]]:
         ) from error
     pool = descriptor_pool.DescriptorPool()
     for file in files:
-        pool.AddSerializedFile(_described(file).SerializeToString())
+        if isinstance(file, str):
+            module = import_module(file.removesuffix(".proto").replace("/", ".") + "_pb2")
+            pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+        else:
+            pool.AddSerializedFile(_described(file).SerializeToString())
     found: dict[str, type[Any]] = {}
     for file in files:
-        for message in file.messages:
-            for name in _names(file.package, message):
-                described = pool.FindMessageTypeByName(name)
-                found[name] = message_factory.GetMessageClass(described)
+        name = file if isinstance(file, str) else file.name
+        pending = list(pool.FindFileByName(name).message_types_by_name.values())
+        while pending:
+            described = pending.pop()
+            found[described.full_name] = message_factory.GetMessageClass(described)
+            pending += described.nested_types_by_name.values()
     return found
-
-
-def _names(prefix: str, message: Message) -> Iterator[str]:
-    name = f"{prefix}.{message.name}"
-    yield name
-    for inner in message.messages:
-        yield from _names(name, inner)
 
 
 def _described(file: File) -> Any:

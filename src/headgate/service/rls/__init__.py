@@ -1,6 +1,7 @@
 """Envoy's rate limit service, `envoy.service.ratelimit.v3`: bytes in, bytes out.
 
-bytes -> reading -> ruled or configured (plans) -> engine.calls (decisions) -> answer -> bytes
+bytes -> reading -> ruled or configured (plans) -> engine.calls (decisions) -> answer -> bytes.
+Read `calls` first.
 """
 
 from headgate.service.rls.calls import RateLimitCalls

@@ -1,10 +1,9 @@
 """Descriptors under the configuration of envoyproxy/ratelimit, with its semantics.
 
-As there: the limit that a call brings with it takes the place of the configured one, modes and
-all; what one limit replaces is left out; unlimited is unlimited, 0 is closed; shadow and quota
-modes. Otherwise than there, by default: a denied call charges nothing (see `Charging`), an explicit
-0 is refused when nothing is left rather than when more was used, and a report beyond the limit is
-worked off in the windows that follow.
+The same as there: a limit in a call replaces the configured one with its modes; `replaces`;
+`unlimited`; a limit of 0 denies all; shadow and quota modes. Different by default: a denied call
+charges nothing (see `Charging`), an explicit 0 is denied when nothing is left rather than when more
+was used, and usage beyond the limit counts in the windows that follow.
 """
 
 from __future__ import annotations
@@ -33,15 +32,14 @@ if TYPE_CHECKING:
     from headgate.service.rls.reading import Call, Descriptor, Limit, OnStoreFailure
 
 GROUP: Final = "!envoy"
-"""What the groups of counters are called that are not of rules; the id of a rule cannot be so."""
+"""The prefix of groups of counters that belong to no rule; no id of a rule has it."""
 
 GROUPS: Final = 256
-"""How many there are. Which one it is depends on the domain and the keys of a descriptor alone, so
-a counter stays what it is when its limit changes, and few limits have their counters in one."""
+"""The number of such groups. The domain and the keys of a descriptor select one, so that a counter
+stays when its limit changes."""
 
 OWN_LIMIT: Final = "(call)"
-"""What limits are counted under that calls bring with them: whoever calls could name as many as he
-likes."""
+"""The label in metrics of limits that are part of a call: a caller could invent any number."""
 
 _ON_FAILURE: Final[dict[OnStoreFailure, OnFailure]] = {
     "error": OnFailure(raises=True),
@@ -53,7 +51,7 @@ _LONGEST_TITLE: Final = 100
 
 
 class Configured:
-    """Makes the lines of calls for which there is a configuration."""
+    """The lines of calls whose domain is configured."""
 
     def __init__(
         self, amounts: Amounts, *, namespace: str, on_store_failure: OnStoreFailure
@@ -63,7 +61,7 @@ class Configured:
         self._on_failure = _ON_FAILURE[on_store_failure]
 
     def lines(self, config: EnvoyConfig, call: Call) -> tuple[Line, ...]:
-        """What *config* has for each descriptor of *call*."""
+        """The line of each descriptor of *call* under *config*."""
         found = [
             config.lookup(call.domain, one.entries) if one.limit is None else None
             for one in call.descriptors
@@ -72,7 +70,7 @@ class Configured:
         return tuple([self._line(call, one, limit) for one, limit in pairs])
 
     def part_of_call(self, domain: str, descriptor: Descriptor, limit: Limit, hits: int) -> Part:
-        """A limit that a call brings with it: the descriptor itself is what is counted."""
+        """The part of a limit in a call: the descriptor itself is the counter."""
         keys = tuple([key for key, _ in descriptor.entries])
         title = _title(".".join((domain, *keys)))
         verb = self._amounts.verb(descriptor, ("call", domain, *keys))

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from headgate.service.rls.reading import Call, Charging, Descriptor, Reports
 
 
+MAX_SHOWN: Final = 16
+"""Limits that headers show: those of a call with a thousand descriptors would be too long."""
+
+
 class Line(NamedTuple):
     """A descriptor: the parts that it has to pass, none if nothing limits it."""
 
@@ -22,19 +26,23 @@ class Line(NamedTuple):
     is_unlimited: bool = False
     metadata: Mapping[str, object] = MappingProxyType({})
     is_report: bool = False
-    """Whether it tells what a request has cost, rather than asking about one."""
+    """True if it reports the cost of a request."""
     debug: str | None = None
-    """The token by which the client may read how it was decided, unchecked."""
+    """The debug token of the client, unchecked."""
     plan: Plan | None = None
     """The plan of the parts, if it exists already."""
 
 
 class Asked(NamedTuple):
-    """A call, ready to be decided, any number of times."""
+    """A call with its plan, by which it can be decided any number of times."""
 
     call: Call
     lines: tuple[Line, ...]
     plan: CallPlan
+    debug_tokens: tuple[str, ...] = ()
+    shown: tuple[tuple[int, Part], ...] = ()
+    """The parts that decide, with their places, if the reply to an allowed call shows all of them,
+    in one status, and nothing else."""
 
     @classmethod
     def of(
@@ -50,44 +58,58 @@ class Asked(NamedTuple):
             plan, parts = None, tuple([part for line in lines for part in line.parts])
         if not parts and all(line.is_report for line in lines):
             plan = Plan(revision, (), is_recorded=False)
-        return cls(call, lines, CallPlan(revision, parts, each_alone=charge == "always", plan=plan))
+        plan_of_call = CallPlan(revision, parts, each_alone=charge == "always", plan=plan)
+        tokens = tuple([line.debug for line in lines if line.debug is not None])
+        return cls(call, lines, plan_of_call, tokens, _all_shown(parts) if len(lines) == 1 else ())
 
 
-# What the hits of a descriptor mean.
+def _all_shown(parts: tuple[Part, ...]) -> tuple[tuple[int, Part], ...]:
+    shown = []
+    for place, part in enumerate(parts):
+        if part.verb != "take" or part.role not in ("decides", "hidden") or part.closed is not None:
+            return ()
+        if part.role == "decides":
+            if part.planned.rule.headers != "on":
+                return ()
+            shown.append((place, part))
+    is_unique = len({part.title for _, part in shown}) == len(shown) <= MAX_SHOWN
+    return tuple(shown) if is_unique else ()
+
+
+# The amount of a descriptor.
 #
-# - nothing said: as many as the rule says, which is 1 if it does not;
-# - `hits_addend` of the call, if it is not 0: that many, for the descriptors that do not say;
-# - `hits_addend` of the descriptor: that many. An explicit 0 consumes nothing, and is refused if
+# - none: the cost that the rule declares, 1 by default;
+# - `hits_addend` of the call, if it is not 0: the amount of the descriptors without one;
+# - `hits_addend` of the descriptor: its amount. An explicit 0 consumes nothing, and is denied if
 #   nothing is left;
-# - `is_negative_hits`: the amount is given back.
+# - `is_negative_hits`: the amount is refunded.
 #
-# Where the cost is known only afterwards, a gateway asks twice: with an explicit 0 before, and with
-# the real amount when the stream is done. That second call reports; it must be counted in full even
-# beyond the limit, or nobody would ever pay. Nothing on the wire says which is which. With `auto`,
-# a limit for which a 0 was seen is one of those, and from then on the amounts that descriptors give
-# for it are reports. Each process learns for itself; where calls are spread over many, `always` is
-# surer.
+# Where the cost is known only afterwards, a gateway calls twice: with an explicit 0 before, and
+# with the real amount when the stream is done. That second call is a report, charged in full even
+# beyond the limit. Nothing on the wire distinguishes it from a request. With `auto`, the amounts of
+# a limit for which a 0 was seen are reports from then on. Each process learns that by itself; where
+# calls are spread over many processes, use `always`.
 
 
 if TYPE_CHECKING:
     Topic = tuple[str, ...]
-    """What a limit is called here: the id of a rule, or where in a configuration it is."""
+    """A limit: the id of a rule, or a place in a configuration."""
 
-MOST_LEARNT: Final = 4096
-"""How many limits are remembered; the oldest is forgotten, until the next 0 for it."""
+MAX_TOPICS: Final = 4096
+"""Limits with reports that are known; the oldest is dropped, until the next 0 for it."""
 
 
 class Amounts:
-    """What amounts mean under the option *reports*, and what was learnt about it."""
+    """The meaning of amounts under the option *reports*, and the limits known to have reports."""
 
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
-        self._learnt: dict[Topic, None] = {}
+        self._topics: dict[Topic, None] = {}
         self.version = 0
-        """Grows whenever the same amount may mean something else than before."""
+        """Grows when the meaning of an amount may have changed."""
 
     def verb(self, descriptor: Descriptor, topic: Topic) -> Verb:
-        """What *descriptor* wants of the limit that *topic* names."""
+        """The verb of *descriptor* for the limit *topic*."""
         if descriptor.is_refund:
             return "refund"
         if descriptor.hits is None:
@@ -95,22 +117,22 @@ class Amounts:
         if descriptor.hits == 0:
             self._learn(topic)
             return "look"
-        is_report = self._reports == "always" or topic in self._learnt
+        is_report = self._reports == "always" or topic in self._topics
         return "report" if is_report else "take"
 
     def _learn(self, topic: Topic) -> None:
-        if self._reports != "auto" or topic in self._learnt:
+        if self._reports != "auto" or topic in self._topics:
             return
-        if len(self._learnt) >= MOST_LEARNT:
-            del self._learnt[next(iter(self._learnt))]
-        self._learnt[topic] = None
+        if len(self._topics) >= MAX_TOPICS:
+            del self._topics[next(iter(self._topics))]
+        self._topics[topic] = None
         self.version += 1
 
 
 def amount_of(descriptor: Descriptor, hits: int | None) -> int | None:
-    """How many *descriptor* asks for in a call with *hits*; None if nobody says.
+    """The amount of *descriptor* in a call with *hits*; None if neither has one.
 
-    To see whether anything is left, one is asked for.
+    A look, with an explicit 0, is for 1 unit.
     """
     if descriptor.hits is None:
         return hits

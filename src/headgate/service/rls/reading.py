@@ -1,6 +1,6 @@
 """From the bytes of a request to plain values, with bounds on all of them.
 
-What is refused is refused as a whole, before anything is counted.
+An invalid call is rejected as a whole, before anything is charged.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from headgate.policy.envoy_config.model import Unit
 
 
-# What an operator may choose about the rate limit service.
+# Options of the rate limit service.
 
 
 Charging = Literal["all_or_nothing", "always"]
-"""What a denied call is charged: nothing at all; or, as envoyproxy/ratelimit does, each descriptor
-by itself, and one that is denied fills its window up."""
+"""The charge of a denied call: nothing; or, as with envoyproxy/ratelimit, each descriptor by
+itself, where one that is denied fills its window up."""
 
 Reports = Literal["auto", "always", "never"]
-"""Which amounts report what has happened already: see `amounts`."""
+"""The amounts that are reports of usage: see `descriptors`."""
 
 OnStoreFailure = Literal["error", "fail_open", "fail_closed"]
-"""What to say to limits that no rule has when the store is gone. An error leaves it to Envoy, which
-lets pass unless `failure_mode_deny` is set."""
+"""The decision of limits that belong to no rule while the store is gone. An error leaves it to
+Envoy, which allows unless `failure_mode_deny` is set."""
 
 MOST_HITS: Final = 2**32 - 1
 """The largest amount of one descriptor. Envoy itself sends no more than 10^9."""
@@ -43,16 +43,14 @@ MOST_HITS: Final = 2**32 - 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RlsOptions:
     """*charge* and *on_store_failure* are for the limits of envoyproxy/ratelimit's configuration;
-    rules say themselves. *on_store_failure* is also for limits that a call brings with it where no
-    rule is.
+    rules have their own. *on_store_failure* is also for a limit in a call that no rule matches.
 
-    *headers*: send `RateLimit-*`, `X-RateLimit-*` and `Retry-After` back for the response.
-    *metadata*: send dynamic metadata back, as the original does with its option of that name.
+    *headers*: send `RateLimit-*`, `X-RateLimit-*` and `Retry-After` for the response. *metadata*:
+    send dynamic metadata, as envoyproxy/ratelimit does with its option of that name.
 
-    The rest bounds what is read: descriptors in a call, entries in a descriptor, characters in a
-    key, a value or the domain, bytes in a message. A value may be as long as all headers of a
-    request together that Envoy can be told to take, and there may be as many entries as rules look
-    at headers: what a client sends must not make a call fail, for that lets it pass.
+    The others are bounds: descriptors in a call, entries in a descriptor, characters in a key, a
+    value or the domain, bytes in a message. A value may be as long as all headers that Envoy
+    accepts: a client must not be able to make a call fail, because Envoy then allows the request.
     """
 
     charge: Charging = "all_or_nothing"
@@ -100,14 +98,14 @@ Text = Callable[[bytes], str]
 
 
 class Limit(NamedTuple):
-    """The limit that a call brings with it: so many in a unit; 0 lets nothing pass."""
+    """The limit in a call: *requests* in a unit; 0 denies all."""
 
     requests: int
     unit: Unit
 
 
 class Descriptor(NamedTuple):
-    """What is to be counted. *hits* is None if the descriptor itself does not say."""
+    """The counter to charge. *hits* is None if the descriptor has none."""
 
     entries: Entries
     limit: Limit | None = None
@@ -119,7 +117,7 @@ Descriptors = tuple[Descriptor, ...]
 
 
 class Call(NamedTuple):
-    """A request. *hits* is for the descriptors that do not say; None if nobody does."""
+    """A request. *hits* is for the descriptors without their own; None if there is none."""
 
     domain: str
     descriptors: Descriptors
@@ -127,7 +125,7 @@ class Call(NamedTuple):
 
 
 def read_call(message: bytes, options: RlsOptions) -> Call:
-    """The call that *message* is. Raises `CallError`, saying where, if it is none."""
+    """Read the call in *message*. Raises `CallError` with the place if it is invalid."""
     if len(message) > options.most_bytes:
         raise CallError(
             Code.RESOURCE_EXHAUSTED,
@@ -148,7 +146,7 @@ def _in_octets(message: bytes) -> Any:
 
 
 def _call(request: Any, options: RlsOptions, *, text: Text | None = None) -> Call:
-    """What *request* says. *text* makes texts of what it has in their places, if it has none."""
+    """Read *request*. *text* decodes its texts, if they are bytes."""
     domain = request.domain if text is None else text(request.domain)
     if not domain:
         raise _wrong("domain is empty; expected the name of a set of limits")
@@ -204,8 +202,8 @@ def _limit(limit: Any, place: int) -> Limit:
 def _with_sane_hits(domain: str, descriptors: Descriptors) -> Descriptors:
     """*descriptors*, some of which have more hits than there can be.
 
-    From our gateway that is an upstream that said it has cost `nan`, as Envoy 1.40 passes it on:
-    it said nothing, and what others have cost is charged nevertheless.
+    From our gateway that is an upstream that reported a cost of `nan`, as Envoy 1.40 passes it on:
+    it has no hits then, and the others are charged nevertheless.
     """
     if domain == GATEWAY_DOMAIN:
         return tuple(

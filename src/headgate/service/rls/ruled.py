@@ -1,8 +1,7 @@
-"""Descriptors under the rules of a policy: each is a request, as `requested` has it.
+"""Descriptors under the rules of a policy: each is a request (`request_of`).
 
-Not for this way in: places (`concurrency` limits are left out, since nothing would ever give one
-back), turns (Envoy does not delay a request, so a queue only counts: what would have to wait passes
-at once) and `idempotency`.
+Not available here: `concurrency` limits, since no call would release a slot; delays, so a queue
+only counts; `idempotency`.
 """
 
 from __future__ import annotations
@@ -41,37 +40,34 @@ if TYPE_CHECKING:
     from headgate.service.rls.reading import Call, Descriptor, Limit
 
 
-# What Headgate's own gateway says in a descriptor besides the request: see
-# `policy.envoy_config.attributes`.
+# Entries that Headgate's own gateway adds to a descriptor: see `policy.envoy_config.attributes`.
 #
 # Only in its domain: in any other the same keys are ordinary entries. Rules do not see them.
 
 
-_NOBODY: Final[frozenset[str]] = frozenset()
 _WORDS: Final = frozenset({DEBUG, DECIDED, REPORT, REFUSED})
 
 
-class Spoken(NamedTuple):
-    """The *entries* of the request itself; the ids of rules that are *decided* elsewhere; the one
-    to which the hits of the descriptor are a *report* of what a request has cost, unless it
-    *is_refused*."""
+class GatewayEntries(NamedTuple):
+    """The *entries* of the request itself; the ids of rules that are *decided* elsewhere; the rule
+    to which the hits of the descriptor *report* the cost of a request, unless that *is_denied*."""
 
     entries: Entries
-    decided: frozenset[str] = _NOBODY
+    decided: frozenset[str] = frozenset()
     report: str | None = None
-    is_refused: bool = False
+    is_denied: bool = False
     debug: str | None = None
-    """The token by which the client may hear how it was decided, unchecked."""
+    """The debug token of the client, unchecked."""
 
 
-def spoken_in(domain: str, entries: Entries) -> Spoken:
-    """What a descriptor with *entries* in *domain* says."""
+def gateway_entries(domain: str, entries: Entries) -> GatewayEntries:
+    """Separate the *entries* of a descriptor in *domain*."""
     if domain != GATEWAY_DOMAIN:
-        return Spoken(entries)
+        return GatewayEntries(entries)
     words = {key: value for key, value in entries if key in _WORDS}
     if not words:
-        return Spoken(entries)
-    return Spoken(
+        return GatewayEntries(entries)
+    return GatewayEntries(
         tuple([entry for entry in entries if entry[0] not in _WORDS]),
         frozenset(words.get(DECIDED, "").split(",")),
         words.get(REPORT),
@@ -80,50 +76,49 @@ def spoken_in(domain: str, entries: Entries) -> Spoken:
     )
 
 
-def refused_field(*, is_outage: bool) -> bytes:
-    """What tells the gateway why a request is refused, as a field of the answer."""
-    return _REFUSED_FIELDS[is_outage]
+def denial_field(*, is_outage: bool) -> bytes:
+    """The reason of a denial for the gateway, as a field of the reply."""
+    return _DENIAL_FIELDS[is_outage]
 
 
-def cost_left(rule: Rule, reported: int, admitted: int) -> int:
-    """What is still to be charged for a request that has cost *reported*, if *rule* is told such
-    costs, and for which *admitted* was charged before; 0 for nothing."""
+def cost_left(rule: Rule, reported: int, charged: int) -> int:
+    """The rest to be charged for a request that cost *reported* and was charged *charged* before;
+    0 if *rule* charges nothing afterwards."""
     after = rule.cost.after
-    return 0 if after is None else max(0, cost_after(after, reported) - admitted)
+    return 0 if after is None else max(0, cost_after(after, reported) - charged)
 
 
-def _refused(why: str) -> bytes:
+def _denial_field(why: str) -> bytes:
     struct = Struct()
     struct.fields[REFUSED].string_value = why
     return messages.metadata(struct.SerializeToString(deterministic=True))
 
 
-_REFUSED_FIELDS: Final = {False: _refused(LIMIT), True: _refused(OUTAGE)}
+_DENIAL_FIELDS: Final = {False: _denial_field(LIMIT), True: _denial_field(OUTAGE)}
 
 
 _LOG: Final = logging.getLogger("headgate.service.rls")
 
 
 class Ruled:
-    """Makes the lines of calls that rules decide about."""
+    """The lines of calls that rules decide."""
 
     def __init__(self, amounts: Amounts, configured: Configured) -> None:
         self._amounts = amounts
         self._configured = configured
-        self._left_out: set[str] = set()
-        self._undelayed: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     def lines(self, engine: CompiledPolicy, call: Call) -> tuple[Line, ...]:
-        """What the policy of *engine* has for each descriptor of *call*."""
+        """The line of each descriptor of *call* under the policy of *engine*."""
         return tuple([self._line(engine, call, one) for one in call.descriptors])
 
     def _line(self, engine: CompiledPolicy, call: Call, one: Descriptor) -> Line:
-        spoken = spoken_in(call.domain, one.entries)
-        request = request_of(call.domain, spoken.entries)
-        if spoken.report is not None:
-            if spoken.is_refused or one.is_refund:
+        added = gateway_entries(call.domain, one.entries)
+        request = request_of(call.domain, added.entries)
+        if added.report is not None:
+            if added.is_denied or one.is_refund:
                 return Line(is_report=True)
-            return self._report(engine.plan(request), one, spoken.report)
+            return self._report(engine.plan(request), one, added.report)
         asked = amount_of(one, call.hits)
         plan = engine.plan(request, cost=asked)
         if one.limit is not None and not plan.rules:
@@ -133,17 +128,17 @@ class Ruled:
         is_whole = plan.is_plain
         for planned in plan.rules:
             part = None
-            if planned.rule.id not in spoken.decided:
+            if planned.rule.id not in added.decided:
                 verb = self._amounts.verb(one, ("rule", planned.rule.id))
                 part = self._part(planned, one, verb)
             if part is None or part.planned is not planned or part.verb != "take":
                 is_whole = False
             if part is not None:
                 parts.append(part)
-        return Line(tuple(parts), debug=spoken.debug, plan=plan if is_whole else None)
+        return Line(tuple(parts), debug=added.debug, plan=plan if is_whole else None)
 
     def _report(self, plan: Plan, one: Descriptor, rule_id: str) -> Line:
-        """What a request has cost, to be charged to one of those rules that it is under."""
+        """The report of the cost of a request to one of its rules."""
         for planned in plan.rules:
             rule = planned.rule
             if rule.id == rule_id:
@@ -158,14 +153,14 @@ class Ruled:
         rule = planned.rule
         if planned.has_slots:
             planned = _without_slots(planned)
-            self._say_left_out(rule.id)
+            self._warn(rule.id, "concurrency limit is left out", "no call releases a slot")
         if not planned.checks:
             return None
         if planned.marker is not None:
             planned = replace(planned, marker=None)
         for limit in planned.limits:
             if isinstance(limit, LeakyQueue):
-                self._say_undelayed(rule.id)
+                self._warn(rule.id, "queue only counts", "no request is delayed")
         closed = None
         if one.limit is not None:
             planned = _with_limit(planned, one.limit)
@@ -173,17 +168,10 @@ class Ruled:
         role: Role = "hidden" if rule.mode == "shadow" else "decides"
         return Part(planned, verb, role, rule.id, rule.id, closed)
 
-    def _say_left_out(self, rule: str) -> None:
-        if rule not in self._left_out:
-            self._left_out.add(rule)
-            told = "rule %r: its concurrency limit is left out for Envoy's rate limit service"
-            _LOG.warning(told + ", where nothing gives a place back", rule)
-
-    def _say_undelayed(self, rule: str) -> None:
-        if rule not in self._undelayed:
-            self._undelayed.add(rule)
-            told = "rule %r: its queue only counts for Envoy's rate limit service"
-            _LOG.warning(told + ", where nothing is delayed", rule)
+    def _warn(self, rule: str, what: str, why: str) -> None:
+        if (rule, what) not in self._warned:
+            self._warned.add((rule, what))
+            _LOG.warning("rule %r: its %s in Envoy's rate limit service: %s", rule, what, why)
 
 
 def _without_slots(planned: RulePlan) -> RulePlan:
@@ -192,7 +180,7 @@ def _without_slots(planned: RulePlan) -> RulePlan:
 
 
 def _with_limit(planned: RulePlan, limit: Limit) -> RulePlan:
-    """*planned* with the numbers that a call brings with it, for the first of its limits."""
+    """*planned* with the limit of a call in place of its first limit."""
     if not limit.requests:
         return closed_plan(planned.rule, limit.unit)
     first, window = planned.checks[0], window_of(*limit)

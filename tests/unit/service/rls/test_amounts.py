@@ -162,7 +162,7 @@ def test_a_limit_that_a_call_brings_has_two_phases_too() -> None:
 
 
 def test_what_is_learnt_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors, "MOST_LEARNT", 2)
+    monkeypatch.setattr(descriptors, "MAX_TOPICS", 2)
     learnt = Amounts("auto")
     zero, some = Descriptor((), hits=0), Descriptor((), hits=5)
     for name in "abc":

@@ -13,7 +13,7 @@ from headgate.policy.loader import read_policy
 from headgate.policy.model import After, Cost, Rule
 from headgate.responses import ResponseOptions
 from headgate.service.rls import RlsOptions
-from headgate.service.rls.ruled import Spoken, cost_left, spoken_in
+from headgate.service.rls.ruled import GatewayEntries, cost_left, gateway_entries
 from headgate.testing import ManualClock
 from tests.support.rls_client import NOON, OK, OVER, Asker, DistantStore, codes_of, desc
 
@@ -134,7 +134,7 @@ def test_in_other_domains_the_words_are_ordinary_entries() -> None:
     one.ask("edge", desc("headgate.report=tokens", *ADA))
     assert left(one) == {"calls": 8, "tokens": 96}
     entries = (("headgate.report", "x"), ("path", "/"))
-    assert spoken_in("edge", entries) == Spoken(entries)
+    assert gateway_entries("edge", entries) == GatewayEntries(entries)
     assert request_of("edge", entries).header("headgate.report") == "x"
 
 
@@ -214,11 +214,11 @@ words = st.sampled_from(["headgate.decided", "headgate.report", "headgate.refuse
 def test_words_are_taken_out_and_all_else_stays_in_its_order(
     entries: tuple[tuple[str, str], ...],
 ) -> None:
-    spoken = spoken_in(GATEWAY_DOMAIN, entries)
+    spoken = gateway_entries(GATEWAY_DOMAIN, entries)
     assert spoken.entries == tuple(one for one in entries if not one[0].startswith("headgate."))
     keys = [key for key, _ in entries]
     assert (spoken.report is not None) == ("headgate.report" in keys)
-    assert spoken.is_refused == ("headgate.refused" in keys)
+    assert spoken.is_denied == ("headgate.refused" in keys)
 
 
 @given(

@@ -1,26 +1,22 @@
-"""The prepared answer to an allowed call is the one made from its decisions."""
+"""The reply to an allowed call has the headers that any answer has, decided in one take or not."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.service.rls import RlsOptions, answer
-from headgate.service.rls.answer import Answering, allowed_answer
 from headgate.testing import ManualClock
 from tests.examples import example_count
 from tests.support.rls_client import NOON, Asker, desc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
-    import pytest
-
-    from headgate.clock import Clock
-    from headgate.engine.calls import Part
-    from headgate.service.rls.answer import Allowed
     from headgate.service.rls.descriptors import Asked
 
 LIMITS = (
@@ -45,11 +41,21 @@ steps = st.lists(
 )
 
 
-class AtLength(Answering):
-    """No call is decided by its prepared take, and no answer is prepared."""
+def unprepared(asker: Asker) -> None:
+    """Have no call of *asker* decided by prepared takes."""
+    read = asker.calls._read
 
-    def prepared(self, asked: Asked) -> None:
+    def read_call(request: bytes) -> Asked:
+        asked = read(request)
         asked.plan.is_plain = False
+        return asked
+
+    asker.calls._read = read_call  # type: ignore[method-assign]
+
+
+def in_full(*, slowly: bool) -> AbstractContextManager[object]:
+    """Encode headers from the whole answer, if *slowly*."""
+    return patch.object(answer, "allowed_lines", return_value=None) if slowly else nullcontext()
 
 
 def answers(
@@ -59,34 +65,21 @@ def answers(
     policy = f"version: 1\nrules: [{{id: r, key_by: 'attribute:u', {what}}}]\n"
     asker = Asker(policy, options=RlsOptions(headers=headers), clock=ManualClock(NOON + 0.25))
     if slowly:
-        asker.calls._answering = AtLength(asker.core, asker.calls._options)
+        unprepared(asker)
     told: list[object] = []
-    for hits, wait, user in several:
-        asker.clock.advance(wait)
-        told.append(asker.ask("edge", desc(f"u={user}"), hits=hits))
+    with in_full(slowly=slowly):
+        for hits, wait, user in several:
+            asker.clock.advance(wait)
+            told.append(asker.ask("edge", desc(f"u={user}"), hits=hits))
     return told
 
 
 @settings(max_examples=example_count(150), deadline=None)
 @given(st.sampled_from(LIMITS), steps, st.booleans())
-def test_a_prepared_answer_is_the_one_made_from_the_decision(
+def test_the_reply_to_an_allowed_call_is_the_one_encoded_in_full(
     limit: str,
     several: list[tuple[int, float, str]],
     headers: bool,
 ) -> None:
     quick = answers(limit, several, slowly=False, headers=headers)
     assert quick == answers(limit, several, slowly=True, headers=headers)
-
-
-def test_an_answer_is_prepared_once_for_all_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-
-    def counted(parts: Sequence[Part], clock: Clock, *, with_headers: bool) -> Allowed:
-        made.append(parts)
-        return allowed_answer(parts, clock, with_headers=with_headers)
-
-    monkeypatch.setattr(answer, "allowed_answer", counted)
-    asker = Asker("version: 1\nrules: [{id: r, key_by: 'attribute:u', limit: 10/minute}]\n")
-    for user in ("ada", "bob", "ada"):
-        asker.ask("edge", desc(f"u={user}"))
-    assert len(made) == 1

@@ -1,27 +1,15 @@
-"""Several limits of one take, with a prepared answer, decide as they do step by step."""
+"""Several limits of one take decide as they do step by step."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.service.rls import RlsOptions, answer
-from headgate.service.rls.answer import allowed_answer
+from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
 from tests.examples import example_count
 from tests.support.rls_client import NOON, OK, OVER, Asker, desc
-from tests.unit.service.rls.test_quick import AtLength
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pytest
-
-    from headgate.clock import Clock
-    from headgate.engine.calls import Part
-    from headgate.service.rls.answer import Allowed
+from tests.unit.service.rls.test_quick import in_full, unprepared
 
 LIMITS = (
     "10/minute",
@@ -61,7 +49,7 @@ def asking(several: list[tuple[str, str, str, str]], *, slowly: bool, headers: b
     policy = "version: 1\nrules:\n" + "".join(lines)
     asker = Asker(policy, options=RlsOptions(headers=headers), clock=ManualClock(NOON + 0.25))
     if slowly:
-        asker.calls._answering = AtLength(asker.core, asker.calls._options)
+        unprepared(asker)
     return asker
 
 
@@ -81,7 +69,8 @@ def test_one_take_decides_as_the_steps_do(
     headers: bool,
 ) -> None:
     quick = answers(asking(several, slowly=False, headers=headers), asked)
-    assert quick == answers(asking(several, slowly=True, headers=headers), asked)
+    with in_full(slowly=True):
+        assert quick == answers(asking(several, slowly=True, headers=headers), asked)
 
 
 TWO_AND_A_SHADOW = [
@@ -89,24 +78,6 @@ TWO_AND_A_SHADOW = [
     ("5/minute", "enforce", "on", "v"),
     ("1/minute", "shadow", "on", "u"),
 ]
-
-
-def test_calls_that_several_limits_allow_have_one_prepared_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = []
-
-    def counted(parts: Sequence[Part], clock: Clock, *, with_headers: bool) -> Allowed:
-        made.append([part.name for part in parts])
-        return allowed_answer(parts, clock, with_headers=with_headers)
-
-    monkeypatch.setattr(answer, "allowed_answer", counted)
-    asker = asking(TWO_AND_A_SHADOW, slowly=False, headers=True)
-    codes = [
-        asker.code("edge", desc(f"u={user}", "v=all")) for user in ("ada", "bob", "ada", "ada")
-    ]
-    assert codes == [OK, OK, OK, OVER]
-    assert made == [["r0", "r1"]]
 
 
 def test_a_refusal_by_one_of_several_limits_charges_none_of_them() -> None:
