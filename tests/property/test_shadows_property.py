@@ -30,6 +30,10 @@ _STEPS = st.lists(
 )
 
 
+class _Blocking(MemoryStore):
+    waits = True
+
+
 def _policy(rules: list[tuple[str, str]]) -> str:
     lines = [
         f"  - {{id: r{n}, key_by: user_id, limit: '{limit}', mode: {mode}}}"
@@ -54,7 +58,8 @@ def test_both_ways_say_the_same(
     policy = read_policy(_policy(rules))
     clock = ManualClock()
     prepared = RuleEngine(policy, store=MemoryStore(clock=clock))
-    # A store that waits is asked about shadow rules and the others in one operation.
+    # Takes on a store that waits: in a thread one operation, in an event loop several at once.
+    blocking = RuleEngine(policy, store=_Blocking(clock=clock))
     awaited = AsyncRuleEngine(policy, store=Waiting(clock, turns=0))
     with asyncio.Runner() as runner:
         for user, cost, tenths in steps:
@@ -62,6 +67,7 @@ def test_both_ways_say_the_same(
             request = Request(headers=(("x-user-id", user),))
             found = runner.run(awaited.check(request, cost=cost))
             assert _told(prepared.check(request, cost=cost)) == _told(found)
+            assert _told(blocking.check(request, cost=cost)) == _told(found)
 
 
 def test_a_shadow_counts_what_a_rule_that_decides_refuses() -> None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.engine.request import Request
+from headgate.errors import StoreError
 from headgate.limits import Accuracy, Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.model import Idempotency, Match, Policy, Rule
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.stores.base import Accuracies, group_name
 from headgate.stores.factory import unwrapped
+from headgate.stores.operations import TakeEach
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore
 from tests.support.failing_fallback import FailingStore, reconcile
@@ -281,3 +283,45 @@ def test_two_policies_on_one_store_keep_their_terms() -> None:
     one.replace(Policy((rule("b", accuracy=BATCH),)))
     assert group_name("1", "b") in store.accuracies
     assert group_name("1", "a") not in store.accuracies
+
+
+@pytest.mark.parametrize("has_shadow", [False, True])
+def test_a_decision_of_the_store_ends_the_outage(make: Any, *, has_shadow: bool) -> None:
+    rules = [rule("open")] + ([rule("shadow", mode="shadow")] if has_shadow else [])
+    desk = make(*rules)
+    desk.go()
+    desk.check(ask())
+    assert desk.engine.engine.fallback.is_out
+    desk.store.fault = None
+    desk.store.clock.advance(2)
+    assert desk.check(ask()).source == "store"
+    assert not desk.engine.engine.fallback.is_out
+
+
+def test_a_shadow_rule_that_the_store_fails_alone_changes_no_decision(make: Any) -> None:
+    desk = make(rule("open"), rule("shadow", mode="shadow"))
+    shadows = group_name("headgate", "shadow")
+
+    def run(operation: Any) -> Any:
+        takes = operation.takes if isinstance(operation, TakeEach) else (operation,)
+        replies = [
+            StoreError("a part is gone", reason="circuit_open")
+            if take.checks[0].group == shadows
+            else desk.store.inner.run(take)
+            for take in takes
+        ]
+        if isinstance(operation, TakeEach):
+            return tuple(replies)
+        if isinstance(replies[0], StoreError):
+            raise replies[0]
+        return replies[0]
+
+    desk.store.run = run
+    verdict = desk.check(ask())
+    assert [(one.rule.id, one.decision.source) for one in verdict.rules] == [
+        ("open", "store"),
+        ("shadow", "fail_open"),
+    ]
+    assert verdict.allowed
+    assert not desk.engine.engine.fallback.is_out
+    assert (desk.used("open"), desk.used("shadow")) == (1, 0)

@@ -6,9 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.decision import decide_without_store
+from headgate.decision import Decision, decide_without_store
 from headgate.limits import TokenBucket, parse_limit
-from headgate.responses import Answer, Load, ResponseOptions, expose_headers, headers_for
+from headgate.responses import (
+    Answer,
+    Load,
+    ResponseOptions,
+    allowed_lines,
+    expose_headers,
+    headers_for,
+)
+from headgate.units import SECOND
 from tests.support.decisions import NOW, answer, decided, outage, refused, told
 
 EVERYTHING = ResponseOptions(draft03=True, bucket=True)
@@ -195,3 +203,18 @@ def test_a_free_retry_is_marked() -> None:
     assert headers(Answer(allowed=True, is_replay=True)) == {"Idempotency-Replayed": "true"}
     denied = replace(answer(told(refused())), is_replay=True)
     assert "Idempotency-Replayed" not in headers(denied)
+
+
+def test_the_next_unit_of_a_bucket_comes_back_before_all_units() -> None:
+    bucket = parse_limit("10/minute")
+    used = Decision("k", bucket, True, 7, 0, 18 * SECOND)
+    lines = {
+        b"x-ratelimit-limit": b"10",
+        b"x-ratelimit-remaining": b"7",
+        b"x-ratelimit-reset": b"%d" % (NOW // SECOND + 18),
+        b"ratelimit-policy": b'"r";q=10;w=60',
+        b"ratelimit": b'"r";r=7;t=6',
+    }
+    assert dict(allowed_lines([("r", used)], NOW // SECOND * SECOND) or ()) == lines
+    fresh = used._replace(remaining=10, reset_after_ns=0)
+    assert dict(allowed_lines([("r", fresh)], NOW) or ())[b"ratelimit"] == b'"r";r=10'
