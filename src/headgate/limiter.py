@@ -12,7 +12,7 @@ import inspect
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from headgate.decision import (
     Decision,
@@ -40,7 +40,7 @@ from headgate.stores.operations import Charge, Refund
 from headgate.units import MILLISECOND, duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Iterable
     from typing import Self
 
     from headgate.clock import Clock
@@ -65,76 +65,45 @@ Cost = int | Callable[..., int]
 """A cost, or a function that makes it from the arguments of the call."""
 
 
-class Waits(Protocol):
-    """The verbs of `RateLimiter` that the decorator needs."""
-
-    def hit(self, key: str, cost: int = 1) -> Decision: ...
-    def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision: ...
-
-
-class AsyncWaits(Protocol):
-    """The verbs of `AsyncRateLimiter` that the decorator needs."""
-
-    def hit(self, key: str, cost: int = 1) -> Awaitable[Decision]: ...
-    def acquire(
-        self, key: str, cost: int = 1, timeout: float | None = None
-    ) -> Awaitable[Decision]: ...
-
-
 def decorate(
-    limiter: Waits, key: Key | None, cost: Cost, *, wait: bool, timeout: float | None
+    hit: Callable[[str, int], Any],
+    acquire: Callable[[str, int, float | None], Any],
+    key: Key | None,
+    cost: Cost,
+    *,
+    wait: bool,
+    timeout: float | None,
+    is_async: bool,
 ) -> Callable[[F], F]:
-    """A decorator for plain functions."""
+    """A decorator that hits or acquires before each call; for async functions if *is_async*."""
     _check_options(key, cost, wait=wait, timeout=timeout)
 
+    def decide(shared: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        whose, price = _ask(key, shared, args, kwargs), _ask(cost, 1, args, kwargs)
+        return acquire(whose, price, timeout) if wait else hit(whose, price)
+
     def wrap(function: F) -> F:
-        _check_function(function)
-        if inspect.iscoroutinefunction(function):
-            raise UsageError(
-                f"{_shared_key(function)} is async: decorate it with an AsyncRateLimiter, "
-                "which never blocks the event loop (it can share a MemoryStore with this one)"
-            )
+        _check_function(function, is_async=is_async)
         shared = _shared_key(function)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            whose, price = _ask(key, shared, args, kwargs), _ask(cost, 1, args, kwargs)
-            decision = limiter.acquire(whose, price, timeout) if wait else limiter.hit(whose, price)
-            if not decision:
-                raise RateLimitedError(decision)
+            _raise_denied(decide(shared, args, kwargs))
             return function(*args, **kwargs)
 
-        return cast("F", call)
-
-    return wrap
-
-
-def decorate_async(
-    limiter: AsyncWaits, key: Key | None, cost: Cost, *, wait: bool, timeout: float | None
-) -> Callable[[F], F]:
-    """A decorator for async functions."""
-    _check_options(key, cost, wait=wait, timeout=timeout)
-
-    def wrap(function: F) -> F:
-        _check_function(function)
-        if not inspect.iscoroutinefunction(function):
-            raise UsageError(
-                f"{_shared_key(function)} is not async: decorate it with a RateLimiter"
-            )
-        shared = _shared_key(function)
-
         @functools.wraps(function)
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            whose, price = _ask(key, shared, args, kwargs), _ask(cost, 1, args, kwargs)
-            asked = limiter.acquire(whose, price, timeout) if wait else limiter.hit(whose, price)
-            decision = await asked
-            if not decision:
-                raise RateLimitedError(decision)
+        async def acall(*args: Any, **kwargs: Any) -> Any:
+            _raise_denied(await decide(shared, args, kwargs))
             return await function(*args, **kwargs)
 
-        return cast("F", call)
+        return cast("F", acall if is_async else call)
 
     return wrap
+
+
+def _raise_denied(decision: Decision) -> None:
+    if not decision:
+        raise RateLimitedError(decision)
 
 
 def _check_options(key: Key | None, cost: Cost, *, wait: bool, timeout: float | None) -> None:
@@ -146,9 +115,17 @@ def _check_options(key: Key | None, cost: Cost, *, wait: bool, timeout: float | 
         raise UsageError("a timeout is for waiting: say wait=True too")
 
 
-def _check_function(function: object) -> None:
+def _check_function(function: Callable[..., Any], *, is_async: bool) -> None:
     if not callable(function):
         raise UsageError(f"cannot decorate {function!r}; write @limiter.limit(), with parentheses")
+    if inspect.iscoroutinefunction(function) == is_async:
+        return
+    if is_async:
+        raise UsageError(f"{_shared_key(function)} is not async: decorate it with a RateLimiter")
+    raise UsageError(
+        f"{_shared_key(function)} is async: decorate it with an AsyncRateLimiter, "
+        "which never blocks the event loop (it can share a MemoryStore with this one)"
+    )
 
 
 def _shared_key(function: Callable[..., Any]) -> str:
@@ -517,8 +494,12 @@ class RateLimiter(_Limiter):
         `wait=True` it waits, at most *timeout* seconds. Under a `LeakyQueue` each call waits for
         its place before it goes on.
         """
-        limiter = _InTurn(self) if self._stack.has_queues else self
-        return decorate(limiter, key, cost, wait=wait, timeout=timeout)
+
+        def hit(key: str, cost: int) -> Decision:
+            return drive(self._hitting_in_turn(key, cost))
+
+        chosen = hit if self._stack.has_queues else self.hit
+        return decorate(chosen, self.acquire, key, cost, wait=wait, timeout=timeout, is_async=False)
 
     def close(self) -> None:
         """Release what the store holds open."""
@@ -601,8 +582,12 @@ class AsyncRateLimiter(_Limiter):
         timeout: float | None = None,
     ) -> Callable[[F], F]:
         """Decorate an async function: see `RateLimiter.limit`."""
-        limiter = _AsyncInTurn(self) if self._stack.has_queues else self
-        return decorate_async(limiter, key, cost, wait=wait, timeout=timeout)
+
+        async def hit(key: str, cost: int) -> Decision:
+            return await adrive(self._hitting_in_turn(key, cost))
+
+        chosen = hit if self._stack.has_queues else self.hit
+        return decorate(chosen, self.acquire, key, cost, wait=wait, timeout=timeout, is_async=True)
 
     async def aclose(self) -> None:
         """Release what the store holds open."""
@@ -613,28 +598,6 @@ class AsyncRateLimiter(_Limiter):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
-
-
-class _InTurn:
-    """A limiter with a queue, for the decorator."""
-
-    def __init__(self, limiter: RateLimiter) -> None:
-        self._hitting = limiter._hitting_in_turn  # noqa: SLF001 (a part of it)
-        self.acquire = limiter.acquire
-
-    def hit(self, key: str, cost: int = 1) -> Decision:
-        return drive(self._hitting(key, cost))
-
-
-class _AsyncInTurn:
-    """An async limiter with a queue, for the decorator."""
-
-    def __init__(self, limiter: AsyncRateLimiter) -> None:
-        self._hitting = limiter._hitting_in_turn  # noqa: SLF001 (a part of it)
-        self.acquire = limiter.acquire
-
-    async def hit(self, key: str, cost: int = 1) -> Decision:
-        return await adrive(self._hitting(key, cost))
 
 
 def _decision(verdict: Verdict) -> Decision:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.decision import read_on_failure
 from headgate.errors import OptionError, StoreError, UsageError
 from headgate.fork import watch_forks
-from headgate.limiter import AsyncRateLimiter, RateLimiter, decorate, decorate_async
+from headgate.limiter import AsyncRateLimiter, RateLimiter, decorate
 from headgate.limits import LeakyQueue, parse_rate
 from headgate.limits.queues import LONGEST_QUEUE
 from headgate.observability import MEASURES
@@ -321,8 +321,9 @@ class _Shaper:
         """
         shaper: Any = self
         is_async = self._kind is AsyncRateLimiter
-        wrap = (decorate_async if is_async else decorate)(
-            shaper, key, cost, wait=True, timeout=timeout
+        acquire = shaper.acquire  # which every call uses, as it waits
+        wrap: Callable[[F], F] = decorate(
+            acquire, acquire, key, cost, wait=True, timeout=timeout, is_async=is_async
         )
 
         def checked(function: F) -> F:
