@@ -40,7 +40,7 @@ __all__ = [
 
 
 Taken = tuple[object, "int | None", int, int]
-"""Of one limit: the state of its counter, `retry_after_ns`, `remaining`, `reset_after_ns`."""
+"""The result of one limit: its state, `retry_after_ns`, `remaining`, `reset_after_ns`."""
 
 Parts = (
     tuple["Decision", ...]
@@ -100,7 +100,7 @@ class Decision(NamedTuple):
 
     @property
     def delay(self) -> float:
-        """Seconds that an allowed request has to wait for its turn: 0.0 without a queue."""
+        """Seconds that an allowed request has to wait for its place: 0.0 without a queue."""
         return seconds_at_least(self.delay_ns)
 
     @property
@@ -212,9 +212,9 @@ def decide(key: str, limits: tuple[Limit, ...], outcomes: tuple[Outcome, ...]) -
 def combine(parts: Sequence[Decision]) -> Decision:
     """The decision that *parts* make together; allowed only if all are.
 
-    Of several, the tightest speaks: among refusals the one with the longest wait, else the one
-    with the least remaining. `remaining` is the least of all, `reset_after` the longest. Where
-    several queues let it wait, its turn is the latest; each part keeps its own.
+    The tightest decides: the denial with the longest wait, or else the one with the least
+    remaining. `remaining` is the least of all, `reset_after` the longest. Of several queues, the
+    place is the latest; each part keeps its own.
     """
     if len(parts) == 1:
         return parts[0]
@@ -276,7 +276,8 @@ def decide_blocked(wait_ns: int, asked: Iterable[tuple[str, Limit]]) -> Decision
 
 
 HeaderMode = Literal["on", "brief", "off", "redacted"]
-"""What a response says of a rule: all, only when to retry, nothing, or not even that."""
+"""The part of a rule that responses show: all; only when to retry; that without the rule's name;
+nothing."""
 
 FailurePolicy = Literal["fail_open", "fail_closed", "local"]
 
@@ -288,8 +289,8 @@ RETRY_AFTER_FAILURE_NS: Final = SECOND
 class OnFailure:
     """The failure policy of a limit while the store is gone.
 
-    *mode* `fail_open` admits, but in each process no more than *share* of the limit; `local` is the
-    same on purpose: a share of the limit goes on being enforced; `fail_closed` refuses. After
+    *mode* `fail_open` allows, but in each process no more than *share* of the limit; `local` is the
+    same on purpose: a share of the limit stays enforced; `fail_closed` denies. After
     *open_ns* without the store a limit that fails open does what *then* says instead; None: it
     stays open. With *raises* the caller receives the `StoreError` instead of a decision.
     """
@@ -325,7 +326,7 @@ def read_on_failure(given: str | OnFailure) -> OnFailure:
 def decide_without_store(policy: FailurePolicy, asked: Iterable[tuple[str, Limit]]) -> Decision:
     """The decision for the (key, limit) pairs in *asked* that no store could make.
 
-    Its `source` is the policy, so it is never mistaken for a plain pass or a denial.
+    Its `source` is the policy, which distinguishes it from a decision of the store.
     """
     is_open = policy == "fail_open"
     return combine(

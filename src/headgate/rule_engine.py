@@ -48,7 +48,7 @@ class PolicyInForce:
         clock: Clock | None = None,
     ) -> None:
         self.scale = Scale()
-        """What pressure has brought limits down to; whoever watches that sets it."""
+        """The factor by which pressure lowers limits, set by the watcher of that."""
         self._compile = partial(
             CompiledPolicy,
             salt=salt,
@@ -66,7 +66,7 @@ class PolicyInForce:
         return self.compiled.policy
 
     def subscribe(self, listener: Callable[[CompiledPolicy], None]) -> None:
-        """Have *listener* told the engine that is in force, and each one that is about to be."""
+        """Call *listener* with the compiled policy in force, and with each one before it is."""
         with self._lock:
             listener(self.compiled)
             self._listeners.append(listener)
@@ -217,7 +217,7 @@ class AsyncRuleEngine(_Rules):
 
 
 def amounts_of(verdict: Verdict, actual: int | Mapping[str, int] | None) -> Mapping[str, int]:
-    """What each rule of *verdict* that holds something is to be settled for."""
+    """The amount to settle each rule of *verdict* for that holds something."""
     if actual is None:
         return {}
     if not isinstance(actual, Mapping):
@@ -253,8 +253,7 @@ def _tried(policy: Policy) -> Iterator[ShadowRule]:
 
 
 def _version(rule: Rule, live: Rule | None) -> str:
-    """What is otherwise when *rule* or its *live* rule is, but for what changes nothing that is
-    counted."""
+    """A digest of *rule* and its *live* rule, without the fields that change no decision."""
     both = [rule_to_data(one) for one in (rule, live) if one is not None]
     for data in both:
         data.pop("description", None)

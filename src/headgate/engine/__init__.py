@@ -1,5 +1,5 @@
 """Request in, decision out: each use case once, without I/O.
 
-A `Plan` (`plan`) says what to ask the store about a request, `Engine` (`use_cases`) asks it, and a
-`Verdict` (`verdict`) says what came of it. Read `use_cases` first.
+A `Plan` (`plan`) has the rules, keys and checks of a request, `Engine` (`use_cases`) carries it out
+on a store, and a `Verdict` (`verdict`) is the result. Read `use_cases` first.
 """

@@ -134,7 +134,7 @@ class Holding:
     rules: tuple[RulePlan, ...]
     name: str
     stages: Stages = field(default_factory=dict)
-    """What is known of the request as a repeated one."""
+    """The stages of a repeated request."""
 
     @property
     def left_open(self) -> tuple[RulePlan, ...]:

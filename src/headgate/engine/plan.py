@@ -55,7 +55,7 @@ class Marker(NamedTuple):
     once: Check
     """One unit, that the first request takes."""
     retries: Check
-    """As many units as there are free retries."""
+    """One unit for each free retry."""
 
 
 class Block(NamedTuple):
@@ -85,11 +85,6 @@ class RulePlan:
 
     sheds: bool = False
     """True if a denial is for lack of capacity, not because the caller has used its quota."""
-
-    @property
-    def blocked_until_ns(self) -> int | None:
-        """The end of the block, in nanoseconds since the epoch; None if there is none."""
-        return None if self.block is None else self.block.until_ns
 
     @property
     def has_slots(self) -> bool:

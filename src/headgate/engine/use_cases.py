@@ -122,7 +122,7 @@ class Engine:
         self.fallback.close()
         yield Close(self.store)
 
-    # ---- decide ----------------------------------------------------------------------------
+    # ---- decide ------------------------------------------------------------------------------
 
     def decide_now(self, plan: Plan) -> Verdict | None:
         """Decide *plan* at once; None if it needs `decide`, and nothing was charged then."""
@@ -237,11 +237,11 @@ class Engine:
             yield from self._undo(verdict_on(plan, interrupted.reply), Calls(self.store))
 
     def succeed(self) -> None:
-        """Note that the store has answered, if an outage or a report waits for that."""
+        """Record that the store has answered, if an outage or unreported usage waits for that."""
         if self.fallback.needs_success:
             self.fallback.succeed()
 
-    # ---- reserve and settle ----------------------------------------------------------------
+    # ---- reserve and settle ------------------------------------------------------------------
 
     def reserve(self, plan: Plan, name: str, ttl_ns: int) -> Effects[Verdict]:
         """Decide, with what the rules in `plan.open` charge held under *name* for *ttl_ns*."""
@@ -279,7 +279,7 @@ class Engine:
         calls.end()
         return was_open or held.is_empty
 
-    # ---- charge and refund -----------------------------------------------------------------
+    # ---- charge and refund -------------------------------------------------------------------
 
     def charge(self, owed: Owed) -> Effects[Owed]:
         """Record what requests have cost beyond what they were charged, in full.
@@ -354,7 +354,7 @@ class Engine:
         self.fallback.reset(_asked(one))
         calls.end()
 
-    # ---- slots -----------------------------------------------------------------------------
+    # ---- slots -------------------------------------------------------------------------------
 
     def renew(self, verdict: Verdict) -> Effects[bool]:
         """Renew the slots of a request; False if one was lost. Raises `StoreError` if unknown."""
@@ -384,7 +384,7 @@ class Engine:
         """Count that *slots*, granted at *since_ns*, are released now."""
         self._hold_times.record(slots, max(0, self.fallback.local.clock() - since_ns))
 
-    # ---- how it is decided -----------------------------------------------------------------
+    # ---- parts of decide ---------------------------------------------------------------------
 
     def _prepare(self, plan: Plan) -> None:
         """Prepare the takes of *plan*, which are kept in it."""
@@ -483,7 +483,7 @@ class Engine:
         release = ReleaseSlot(tuple(slots), plan.lease) if slots else None
         return replace(verdict, local_slots=release)
 
-    # ---- how it is held --------------------------------------------------------------------
+    # ---- parts of reserve --------------------------------------------------------------------
 
     def _reserve(self, plan: Plan, name: str, ttl_ns: int, calls: Calls) -> Effects[Verdict]:
         replies: list[Outcomes | StoreError] = []
@@ -544,7 +544,7 @@ class Engine:
                     self.fallback.report_later(_asked(one), error)
         return verdict
 
-    # ---- how it is given back --------------------------------------------------------------
+    # ---- parts of refund and release ---------------------------------------------------------
 
     def _undo(self, verdict: Verdict, calls: Calls) -> Effects[None]:
         """Give back all that an interrupted caller was granted."""
@@ -579,7 +579,7 @@ class Engine:
                 was_held = False  # the slots are free when their lease has expired
         return was_held
 
-    # ---- what is changed in this process ---------------------------------------------------
+    # ---- changes in this process -------------------------------------------------------------
 
     def _renew_here(self, verdict: Verdict) -> bool:
         slots = verdict.local_slots

@@ -1,11 +1,10 @@
-"""All that limits a caller, whatever it asks for: to be shown, not to be charged. No I/O.
+"""The rules that limit a caller, for any request: to be shown, not to be charged. No I/O.
 
-Some counters are one for each endpoint or each method. What such a rule has left for a caller is
-one figure only where the rule is for one endpoint and one method; elsewhere there is none to tell.
+Some rules have a counter for each endpoint or method. Such a rule has one figure for a caller only
+if it is for one endpoint and one method.
 
-The plans are for a cost of 1, to be asked without consuming. What remains and when all is back are
-the same for every cost then; but only a cost of 1 is refused when nothing is left, and so finds out
-when there will be something again. (A cost of 0 is never refused and never waits.)
+The plans are peeks with a cost of 1. `remaining` and `reset_after` are the same for every cost; but
+only a cost of 1 is denied when nothing is left, and so has a `retry_after`.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _BY_ROUTE: Final = f"attribute:{ROUTE}"
 class Concern:
     """A rule that limits a caller, and the *limits* that it has for it.
 
-    *plan* is how to look at its counter; None if it has several for this caller, by what is asked.
-    What overrides say of single counters is in both, but for those several.
+    *plan* is the peek at its counter; None if it has several for this caller. Overrides of a single
+    counter are in both.
     """
 
     rule: Rule
@@ -57,11 +56,11 @@ def concerns_of(
     overrides: Overrides | None = None,
     soften: Soften | None = None,
 ) -> tuple[Concern, ...]:
-    """The rules for some request of the caller who made *request*, in the order of the policy.
+    """The rules for some request of the caller of *request*, in the order of the policy.
 
     The path and the method of *request* do not matter. Rules that are off or in shadow, or do not
-    apply to the caller, are not among them; those whose `headers` are not to be shown are. *soften*
-    says what becomes of limits under pressure, and by the share of the caller.
+    apply to the caller, are left out; those with hidden `headers` are not. *soften* adjusts limits
+    to the pressure and to the share of the caller.
     """
     found = identifier.find(request)
     concerns = []
@@ -86,8 +85,7 @@ def concerns_of(
 
 
 def _asked(rule: Rule, request: Request) -> Request | None:
-    """A request of the same caller that *rule* is for, as far as its key tells them apart; None if
-    it tells several apart."""
+    """A request of the same caller under *rule*; None if several would have different keys."""
     if "method" in rule.key_by:
         method = only_method(rule.match)
         if method is None:

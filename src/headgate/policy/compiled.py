@@ -1,6 +1,6 @@
-"""From a request to a plan: which rules match, whose counters, which limits, what it costs.
+"""From a request to a plan: the rules that match, their keys, limits and costs.
 
-An engine is made for one policy and never changes; a new policy has a new one.
+A compiled policy never changes; a new policy is compiled again.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ if TYPE_CHECKING:
     from headgate.stores.base import Accuracies
 
 
-# What of a rule is the same for all requests, made once: its counters, its key, its cost.
+# The parts of a rule that are the same for all requests: counters, key, cost.
 
 
-REMEMBERED: Final = 1024
-"""Of how many endpoints it is remembered what they cost."""
+MAX_COSTS: Final = 1024
+"""Endpoints whose cost is cached."""
 
-LONGEST_REMEMBERED: Final = 256
-"""What longer paths cost is found anew, so that what is remembered stays small."""
+LONGEST_PATH: Final = 256
+"""The longest path whose cost is cached."""
 
 _new: Final = object.__new__
 
@@ -78,7 +78,7 @@ class Layout(NamedTuple):
 
 
 class PreparedRule:
-    """How *rule* is asked about requests."""
+    """A *rule*, prepared for requests."""
 
     __slots__ = (
         "_by_tier",
@@ -107,11 +107,11 @@ class PreparedRule:
         self._cost = None if by_header or by_endpoint else rule.cost.default
         self._costs: dict[tuple[str, str], int] | None = None if by_header else {}
         self.has_slots = any(layout.has_slots for layout in self._by_tier.values())
-        """Whether some callers take a place for a while."""
+        """True if some callers take a slot."""
 
     def terms(self) -> Iterator[tuple[str, Accuracy]]:
-        """How exactly its counters are kept, by group, where that is not exactly, by asking and in
-        this region alone; not where there are places, nor for what tells repeated requests."""
+        """The accuracy of its counters, by group, unless that is exact and of this region alone.
+        Slots and markers of repeated requests are always exact."""
         accuracy = self.rule.accuracy
         if self.rule.across_regions:
             accuracy = replace(accuracy, across_regions=True)
@@ -134,9 +134,9 @@ class PreparedRule:
         overrides: Overrides | None,
         priority: Priority = "default",
     ) -> RulePlan | None:
-        """What to ask about the request that *found* is of; None if the rule does not apply.
+        """The plan for the request of *found*; None if the rule does not apply.
 
-        *cost* takes the place of what the rule says. *priority* is the class of the request.
+        *cost* replaces the cost of the rule. *priority* is the class of the request.
         """
         layout = self._for_all
         if layout is None:
@@ -159,7 +159,7 @@ class PreparedRule:
         if self._softening is not None:
             limits, sheds = self._softening.limits(layout.limits, found, priority)
             layout = layout._replace(limits=limits)
-            sheds = sheds and block is None  # who is blocked is so whatever the capacity
+            sheds = sheds and block is None  # a block has nothing to do with capacity
         limits, groups, has_slots, has_turns = layout
         marker = None
         if rule.idempotency is not None and not has_turns:
@@ -176,14 +176,13 @@ class PreparedRule:
         return plan
 
     def softened(self, limits: tuple[Limit, ...], found: Found) -> tuple[Limit, ...]:
-        """What *limits* are now for the caller that *found* is, in a request that matters as most
-        do."""
+        """*limits* under the present pressure for the caller of *found*, at default priority."""
         if self._softening is None:
             return limits
         return self._softening.limits(limits, found, "default")[0]
 
     def queueing(self, found: Found, cost: int | None, priority: Priority) -> Queueing | None:
-        """Whose turn a request under a rule with `fair` waits for; None if it does not apply."""
+        """The fair queue that a request waits in; None if the rule does not apply."""
         rule, request = self.rule, found.request
         key = self._key_of(request, found)
         if rule.fair is None or key is None or rule.mode != "enforce":
@@ -199,14 +198,14 @@ class PreparedRule:
         return one
 
     def _cost_of(self, request: Request) -> int:
-        """What *request* costs; remembered where only its path and its method matter."""
+        """The cost of *request*, cached where only its path and its method matter."""
         known, path = self._costs, request.path
-        if known is None or len(path) > LONGEST_REMEMBERED:
+        if known is None or len(path) > LONGEST_PATH:
             return cost_of(self.rule.cost, request, normalised_path(path))
         place = path, request.method
         cost = known.get(place)
         if cost is None:
-            if len(known) >= REMEMBERED:
+            if len(known) >= MAX_COSTS:
                 known.clear()
             cost = known[place] = cost_of(self.rule.cost, request, normalised_path(path))
         return cost
@@ -247,7 +246,7 @@ def marker_of(rule: Rule, found: Found, key: str, cost: int, namespace: str) -> 
     )
 
 
-# The overrides of a policy: which counters are blocked, or have more, at this time.
+# The overrides of a policy: counters that are blocked, or have more, for some time.
 
 
 if TYPE_CHECKING:
@@ -255,10 +254,9 @@ if TYPE_CHECKING:
 
 
 class Overrides:
-    """The overrides of *policy*, by rule and key; those that are over have no effect.
+    """The overrides of *policy*, by rule and key; those that have expired have no effect.
 
-    What is granted under a rule is granted under its candidate as well, as it would be if that took
-    its place; who is blocked there is not asked about anyway.
+    Extra quota under a rule counts under its candidate too. (A blocked caller is denied before.)
 
     Raises `OptionError` for one of a rule that is not there, `LimitError` for one that makes a
     limit too large.
@@ -293,7 +291,7 @@ class Overrides:
             return
         try:
             self._enlarge(candidate, one)
-        except LimitError:  # nothing that is only tried keeps a policy from being put in force
+        except LimitError:  # a candidate must not keep a policy from being put in force
             return
         self._found[candidate.id, one.key] = one
 
@@ -303,8 +301,7 @@ class Overrides:
         return any((one.rule.id, one.key) in found for one in rules)
 
     def apply(self, rule: Rule, key: str, limits: Limits) -> tuple[Limits, Block | None]:
-        """The limits of *rule* for *key*, *limits* unless they are larger; and whether it is
-        blocked."""
+        """The limits of *rule* for *key*, which are *limits* or larger, and its block, if any."""
         one = self._found.get((rule.id, key))
         if one is None or (wait_ns := one.until_ns - self._clock()) <= 0:
             return limits, None
@@ -314,15 +311,15 @@ class Overrides:
 
 
 Costs = int | Mapping[str, int] | None
-"""What a request costs: for all rules, by the id of a rule, or as the rules say."""
+"""The cost of a request: for all rules, by the id of a rule, or None for that of the rules."""
 
 
 class CompiledPolicy:
-    """The rules of *policy*, ready to be applied. Safe to share among threads.
+    """The rules of *policy*, compiled. Safe to share among threads.
 
-    *salt* is what secrets are hashed with; *namespace* keeps the counters of different policies in
-    one store apart. *clock* tells when overrides end: the system's if none is given. *scale* is
-    what pressure has brought limits down to.
+    Secrets in keys are hashed with *salt*; *namespace* keeps the counters of different policies in
+    one store apart. Overrides expire by *clock*. *scale* is the factor by which pressure lowers
+    limits.
     """
 
     __slots__ = (
@@ -365,13 +362,13 @@ class CompiledPolicy:
         self._plans_by_class = bool(policy.priorities) and any(map(_goes_by_class, policy.rules))
         self._prepared = {one.rule.id: one for one in prepared}
         self.has_slots = any(one.has_slots for one in prepared)
-        """Whether requests may take places for a while, for which they need a lease."""
+        """True if requests may take slots, for which they need a lease."""
         self.counts_endpoints = any("endpoint" in rule.key_by for rule in policy.rules)
-        """Whether it matters which route of an app a request is for."""
+        """True if a key depends on the route of a request."""
         self.charges_after = any(rule.cost.after is not None for rule in policy.rules)
-        """Whether some requests cost more when they are over than they took to enter."""
+        """True if some requests are charged more when they are over."""
         self.terms: Accuracies = {group: how for one in prepared for group, how in one.terms()}
-        """How exactly the counters of those rules are kept that say so, by group."""
+        """The accuracy of counters, by group, where it is declared."""
         self._caller_matcher: CallerMatcher | None = None
         self._overrides: Overrides | None = None
         if policy.overrides:
@@ -388,8 +385,8 @@ class CompiledPolicy:
         return self._matcher.matching(request, self._identifier.find(request))
 
     def concerning(self, request: Request) -> tuple[Concern, ...]:
-        """All that limits the caller who made *request*, whatever it asks: see `concerns_of`."""
-        if self._caller_matcher is None:  # made for those who ask; by two threads at worst
+        """The rules that limit the caller of *request*, for any request: see `concerns_of`."""
+        if self._caller_matcher is None:  # made when needed; by two threads at worst
             self._caller_matcher = CallerMatcher(self.policy.rules)
         return concerns_of(
             request,
@@ -408,11 +405,11 @@ class CompiledPolicy:
         lease: str | None = None,
         is_estimate: bool = False,
     ) -> Plan:
-        """What is to be asked about *request*.
+        """The plan of *request*.
 
-        *cost* takes the place of what the rules say, for all or by the id of a rule. *lease* names
-        the slots that the request will take under concurrency limits. A cost that *is_estimate* is
-        to be held, and settled later. Equal requests share one plan: see `plan_cache`.
+        *cost* replaces the cost of the rules, for all or by the id of a rule. *lease* names the
+        slots that the request takes under concurrency limits. A cost that *is_estimate* is held,
+        and settled later. Equal requests share one plan: see `plan_cache`.
         """
         if cost is not None:
             _check_costs(cost)
@@ -436,7 +433,7 @@ class CompiledPolicy:
     def _planned(
         self, request: Request, cost: Costs, lease: str | None, *, is_estimate: bool = False
     ) -> tuple[Plan, bool]:
-        """A new plan, and whether equal requests may share it."""
+        """A new plan, and True if equal requests may share it."""
         found = self._identifier.find(request)
         prepared, overrides = self._prepared, self._overrides
         priority: Priority = "default"
@@ -461,18 +458,17 @@ class CompiledPolicy:
         return plan, is_shared and (overrides is None or not overrides.concern(rules))
 
     def priority_of(self, request: Request) -> Priority:
-        """How much *request* matters."""
+        """The priority of *request*."""
         return self._class_of(self._identifier.find(request))
 
     def _class_of(self, found: Found) -> Priority:
         return "default" if self._classifier is None else self._classifier.of(found.request, found)
 
     def plan_of(self, rule_id: str, request: Request, cost: int | None = None) -> Plan:
-        """What is to be asked about *request* under one rule, without asking whether it matches.
+        """The plan of *request* under one rule, which a gateway has matched already.
 
-        For a gateway that has seen to that. *cost* takes the place of what the rule says. The plan
-        is empty if there is no such rule, it is off, or it does not apply to the caller; and it has
-        no lease, so no places can be taken with it.
+        *cost* replaces the cost of the rule. The plan is empty if there is no such rule, it is off,
+        or it does not apply to the caller; and it has no lease, so it takes no slots.
         """
         if cost is not None:
             checked_cost(cost)
@@ -486,7 +482,7 @@ class CompiledPolicy:
 
 
 def _goes_by_class(rule: Rule) -> bool:
-    """Whether it matters under *rule* how much a request matters."""
+    """True if *rule* depends on the priority of a request."""
     return bool(rule.reserve) or rule.fair is not None or rule.share_by == BY_PRIORITY
 
 
@@ -503,14 +499,13 @@ def _hashable(cost: Costs) -> Hashable:
 
 
 def _named(costs: Mapping[str, int], rule: Rule | CompiledRule) -> int | None:
-    """What *costs* says of *rule*; of a candidate what it says of the rule that it is tried
-    beside, whose place it would have."""
+    """The cost of *rule* in *costs*; of a candidate that of the rule that it may replace."""
     found = costs.get(rule.id)
     return costs.get(rule.candidate_of or "") if found is None else found
 
 
 def _estimated(rules: Iterable[RulePlan], cost: Costs) -> frozenset[str]:
-    """The rules whose cost is an estimate: those it was given for."""
+    """The rules whose cost is an estimate: those that have one in *cost*."""
     return frozenset(
         one.rule.id
         for one in rules

@@ -34,7 +34,7 @@ _UNITS: Final = (
 
 @lru_cache(maxsize=1024)  # a flood of refusals is about few limits, and has to be cheap
 def limit_in_words(limit: Limit) -> str:
-    """Such as "100 per minute", "10 per second, up to 50 at once", "20 at the same time" or
+    """*limit* in words: "100 per minute", "10 per second, up to 50 at once", "20 at the same time",
     "10 per second, one after the other, with up to 100 waiting"."""
     if isinstance(limit, Concurrency):
         return f"{limit.quota} at the same time"
@@ -49,7 +49,7 @@ def limit_in_words(limit: Limit) -> str:
 
 
 def wait_in_words(seconds: int) -> str:
-    """Such as "1 second", "23 seconds" or "15 minutes", rounded up."""
+    """*seconds* in words, rounded up: "1 second", "23 seconds", "15 minutes"."""
     for size, name in ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")):
         if seconds >= 2 * (size // SECOND):
             return _counted(-(-seconds * SECOND // size), name)
@@ -57,8 +57,8 @@ def wait_in_words(seconds: int) -> str:
 
 
 def _pace_in_words(limit: PacedLimit) -> str:
-    """The rate the way a person would say it: by the second, minute, hour or day if it is a whole
-    number of them, unless it is simpler to say how long the whole quota takes."""
+    """The rate in words: by the second, minute, hour or day if it is a whole number of them, unless
+    the time of the whole quota is simpler."""
     quota, period = limit.quota, limit.period_ns
     if any(period == size for size, _ in _UNITS):
         return f"{quota} per {_period(period)}"
@@ -221,10 +221,10 @@ _WEIGHT: Final = re.compile(r"(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)", re.ASCII)
 
 
 def wants_problem(accept: str | None) -> bool:
-    """Whether a client that sent *accept* is to get `application/problem+json`.
+    """True if a client that sent *accept* prefers `application/problem+json`.
 
-    It is if it names that type and does not like `application/json` better, or likes it better by
-    way of a wildcard. Ranges that make no sense are as if they were not there.
+    It names that type and does not weigh `application/json` higher, or weighs it higher by a
+    wildcard. Invalid ranges are ignored.
     """
     if accept is None or "application" not in accept.lower():
         return False
@@ -248,7 +248,7 @@ def _weights(accept: str) -> dict[str, float]:
 
 
 def _weight_among(parameters: list[str]) -> float | None:
-    """The weight that *parameters* give; 1 if they give none, None if it makes no sense."""
+    """The weight in *parameters*; 1 if there is none, None if it is invalid."""
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip() == "q":

@@ -1,16 +1,16 @@
-"""How a request was decided, told in its response to who may ask that.
+"""The trace of a decision in the response, for a client with a token.
 
     Headgate-Debug: 1763323200.5d0c...                  in the request: a token that expires
     Headgate-Decision: "per-tenant";allowed=?0;mode=enforce;key="tenant=~0d3b5a91c2e4";
         counter="8=headgate=per-tenant";limit="100/s";used=100;remaining=0;cost=1;source=store;
         revision=12, "per-ip";...                       in the response: every rule that applied
 
-The token is a time, in seconds since the epoch, and a keyed hash of it: whoever runs Headgate makes
-one (the admin API does), gives it to whoever is to look, and it is worth nothing after that time.
-Nobody else learns anything, not even that there is such a header. The field is a list (RFC 9651).
+The token is a time, in seconds since the epoch, and a keyed hash of it. The operator makes one (by
+the admin API) for the person who debugs; it expires at that time. Without a token the response does
+not even show that there is such a header. The field is a list (RFC 9651).
 
-A response that tells it is not to be kept by any cache, which would give it to others. The field is
-never long: a server on the way that has room for 4 kB of headers would fail the request else.
+No cache may keep a response with a trace. The field is short: servers with room for 4 kB of headers
+would fail the request otherwise.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ DEBUG: Final = "Headgate-Debug"
 DECISION: Final = "Headgate-Decision"
 
 LONGEST_TTL_S: Final = 86_400
-"""For how many seconds a token is good at most."""
+"""The longest lifetime of a token, in seconds."""
 
 NO_STORE: Final = ("Cache-Control", "no-store")
-"""What a response that tells something says to caches."""
+"""The line that keeps a response with a trace out of caches."""
 
 LONGEST_LINE: Final = 2_000
-"""How many characters the header has at most."""
+"""The most characters of the header."""
 
 _PURPOSE: Final = b"headgate debug token\0"
 _TOKEN: Final = re.compile(r"([0-9]{1,12})\.([0-9a-f]{64})")
@@ -51,7 +51,7 @@ _WORD: Final = re.compile(r"[A-Za-z*][A-Za-z0-9:/!#$%&'*+.^_`|~-]*")
 
 
 def debug_token(secret: bytes, *, now_ns: int, ttl_s: int) -> tuple[str, int]:
-    """A token that is good for *ttl_s* seconds, and the epoch second that it ends at."""
+    """A token that expires in *ttl_s* seconds, and the epoch second of that."""
     if not secret:
         raise OptionError("a debug token is signed with a secret, and there is none")
     if not 1 <= ttl_s <= LONGEST_TTL_S:
@@ -61,7 +61,7 @@ def debug_token(secret: bytes, *, now_ns: int, ttl_s: int) -> tuple[str, int]:
 
 
 def is_genuine(token: str, secret: bytes, *, now_ns: int) -> bool:
-    """Whether *token* was made with *secret* and is still good."""
+    """True if *token* was made with *secret* and has not expired."""
     read = _TOKEN.fullmatch(token) if secret else None
     if read is None:
         return False
@@ -73,10 +73,10 @@ def is_genuine(token: str, secret: bytes, *, now_ns: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What one limit of a rule said: *key* as it may be told, *counter* as the store knows it.
+    """The decision of one limit of a rule: *key* as it may be shown, *counter* as in the store.
 
-    What has no figures (nobody counted) has None in *remaining*. What is empty is not told: where
-    there is a turn to be had, and nothing is counted, there is no counter and no limit.
+    *remaining* is None if nothing was counted. Empty fields are left out: a place in a fair queue
+    has neither a counter nor a limit.
     """
 
     rule: str
@@ -94,14 +94,14 @@ class Traced:
 
     @property
     def refuses(self) -> bool:
-        """Whether it is among what refused the request."""
+        """True if it denied the request."""
         return not self.allowed and self.mode == "enforce"
 
 
 def decision_lines(traced: Iterable[Traced]) -> list[tuple[str, str]]:
-    """Return the headers of a response that tells of *traced*; `none` if no rule applied.
+    """Return the headers of a response with the trace *traced*; `none` if no rule applied.
 
-    Of more than there is room for, what denied comes first, and `more` says how many are left out.
+    If there is no room for all, denials come first, and `more` has the number of those left out.
     """
     told = list(traced)
     items = list(map(_item, told))
@@ -111,7 +111,7 @@ def decision_lines(traced: Iterable[Traced]) -> list[tuple[str, str]]:
 
 
 def _fitting(told: Sequence[Traced], items: Sequence[str]) -> list[str]:
-    """Those of *items* that there is room for, in their order, and how many there are besides."""
+    """The *items* that fit, in their order, and the number of the others."""
     room, chosen = _ROOM, set()
     for place in sorted(range(len(items)), key=lambda place: not told[place].refuses):
         room -= len(items[place]) + 2
@@ -140,7 +140,7 @@ def _word(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """*text* as a String; what such a one cannot hold is written as in a URL."""
+    """*text* as a String; other characters are escaped as in a URL."""
     cut = text[: _LONGEST + 1]
     if not (cut.isascii() and cut.isprintable()):
         cut = quote(cut.encode("utf-8", "surrogatepass"), safe=_PRINTABLE)

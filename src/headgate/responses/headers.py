@@ -36,7 +36,7 @@ Left = tuple["LimitTemplate", int, int]
 """A limit that allowed, the units that are left, and the nanoseconds until all are back."""
 
 NAMES: Final = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
-"""Of the tightest limit. All are integers. The reset is an epoch second, as with GitHub."""
+"""Integers of the tightest limit. The reset is an epoch second, as with GitHub."""
 
 DRAFT_03_NAMES: Final = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
 """The same in draft-03 of the IETF, which has the reset in seconds from now."""

@@ -1,19 +1,18 @@
-"""How much is waiting, for callers and load balancers that would slow down.
+"""The load of queues, for callers and load balancers that slow down.
 
     Headgate-Queue: "turns";waiting=12;wait=0.34;in-flight=20;slots=20, "exports";waiting=3;wait=0.3
     Headgate-Delay: 0.25
 
-`Headgate-Queue` is a list of rules (RFC 9651, as `RateLimit`), with what is known of the queue of
-each when the response was begun: `waiting`, how many requests wait for their turn; `wait`, about
-how many seconds one more of this caller would; `in-flight` and `slots`, how many have their turn,
-and how many may. `Headgate-Delay` is how many seconds this request was delayed, or is to be by
-whoever asked about it.
+`Headgate-Queue` is a list of rules (RFC 9651, as `RateLimit`), with the state of the queue of each
+when the response began: `waiting`, the requests in the queue; `wait`, the expected seconds of one
+more request of this caller; `in-flight` and `slots`, the slots in use and all slots.
+`Headgate-Delay` has the seconds by which this request was delayed, or has to be delayed by the
+caller of the service.
 
 Balancers that weigh their endpoints by load, such as Envoy's `client_side_weighted_round_robin`,
-read the Open Request Cost Aggregation (ORCA) in `endpoint-load-metrics`. It says how much of the
-slots is in use, which is more than 1 where requests wait for one, and how many requests a second
-there are. The forms in JSON and in plain text mean the same; versions of Envoy disagree on the
-latter, so it is the former.
+read the Open Request Cost Aggregation (ORCA) in `endpoint-load-metrics`: the share of the slots in
+use, above 1 where requests wait for one, and the requests a second. It is written in JSON, because
+versions of Envoy disagree on the plain text form.
 """
 
 from __future__ import annotations
@@ -40,15 +39,14 @@ ORCA: Final = "endpoint-load-metrics"
 Lines = list[tuple[str, str]]
 
 _LARGEST_DECIMAL_MS: Final = 10**15 - 1
-"""What has twelve digits before the point (RFC 9651, 3.3.2)."""
+"""Twelve digits before the point (RFC 9651, 3.3.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is known of the queue of the rule *name*: figures that are left out are not known.
+    """The state of the queue of the rule *name*: figures that are None are unknown.
 
-    *expected_wait_ns* is what one more request of the same caller would have to wait; None if
-    there is nothing to go by.
+    *expected_wait_ns* is the wait of one more request of the same caller.
     """
 
     name: str
@@ -59,7 +57,7 @@ class Load:
 
 
 def load_of_queue(name: str, limit: LeakyQueue, decision: Decision) -> Load:
-    """Return what a *decision* under *limit* says of the queue, this request included.
+    """Return the load of the queue of *limit* by a *decision*, this request included.
 
     It is as long as it takes until all have left, and one of them leaves now.
     """
@@ -69,7 +67,7 @@ def load_of_queue(name: str, limit: LeakyQueue, decision: Decision) -> Load:
 
 
 def pressure_lines(loads: Sequence[Load], delayed_ns: int, options: ResponseOptions) -> Lines:
-    """What a response says of *loads*, and of how long its request was delayed."""
+    """The headers of *loads*, and of the delay of the request."""
     lines: Lines = []
     if options.pressure:
         if loads:
@@ -80,7 +78,7 @@ def pressure_lines(loads: Sequence[Load], delayed_ns: int, options: ResponseOpti
 
 
 def orca_line(loads: Sequence[Load], requests_per_second: float) -> tuple[str, str]:
-    """The load of this process, as balancers read it: of several rules that of the fullest."""
+    """The load of this process for balancers: of several rules that of the fullest."""
     used = [((load.in_flight or 0) + load.waiting) / load.slots for load in loads if load.slots]
     report: dict[str, object] = {}
     if used:
@@ -113,13 +111,13 @@ def _item(load: Load) -> str:
     return text
 
 
-# How many requests a second there are, as of late.
+# The recent number of requests a second.
 
 
 class Throughput:
     """Counts requests by the second; times are nanoseconds of any one clock.
 
-    Threads may share one: what they lose to each other now and then does not matter to a rate.
+    Threads may share one: a lost count now and then does not matter to a rate.
     """
 
     __slots__ = ("_before", "_count", "_second")
@@ -131,16 +129,16 @@ class Throughput:
 
     def add(self, now_ns: int) -> None:
         """Count a request."""
-        self._turn_to(now_ns // SECOND)
+        self._advance_to(now_ns // SECOND)
         self._count += 1
 
     def per_second(self, now_ns: int) -> float:
-        """Of the second before and this one, by how much of this one has passed."""
-        self._turn_to(now_ns // SECOND)
+        """The rate, from the second before and this one, weighed by the part that has passed."""
+        self._advance_to(now_ns // SECOND)
         passed = now_ns % SECOND / SECOND
         return self._before * (1 - passed) + self._count
 
-    def _turn_to(self, second: int) -> None:
+    def _advance_to(self, second: int) -> None:
         if second == self._second:
             return
         self._before = self._count if second == self._second + 1 else 0

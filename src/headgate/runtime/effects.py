@@ -248,7 +248,7 @@ class _BegunTake:
     def __init__(self, take: Effects[Any]) -> None:
         self.take = take
         self.reply: Any = None
-        """What the generator has returned, or the `StoreError` that it raised."""
+        """The result of the generator, or the `StoreError` that it raised."""
         self.effect: Effect | None = None
         """The effect that it waits for; None if it has ended."""
         self.running: Pending | None = None
@@ -277,7 +277,7 @@ class _BegunTake:
 
 
 async def _end(one: _BegunTake) -> Any:
-    """Perform the effects that are left after the first; what the generator returns."""
+    """Perform the effects that are left after the first; return the result of the generator."""
     one.is_ended()
     while one.effect is not None:
         one.step(await one.effect.aperform())

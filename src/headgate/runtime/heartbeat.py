@@ -71,7 +71,7 @@ class Pulse:
             self.is_lost = True
         self.due_ns = min(now + max(1, self._every_ns // RETRIES), max(now, self._lapses_ns))
 
-    def refused(self) -> None:
+    def denied(self) -> None:
         """Record that the store does not know the lease any more."""
         self.is_lost = True
 
@@ -220,10 +220,10 @@ class Heart:
         try:
             is_held = renew()
         except Exception as error:  # noqa: BLE001 (one lease must not end the beats of all others)
-            _tell(error)
+            _log(error)
             pulse.failed(self._clock())
         else:
-            pulse.renewed(now) if is_held else pulse.refused()
+            pulse.renewed(now) if is_held else pulse.denied()
         with self._changed:
             if beat.is_lost:
                 self._schedule.end(beat)
@@ -266,8 +266,8 @@ class Heart:
                 wait_ns = self._schedule.wait_ns(self._clock())
                 if wait_ns == 0:
                     return True
-                was_told = self._changed.wait(LINGER_S if wait_ns is None else wait_ns / SECOND)
-                if wait_ns is None and not was_told and not len(self._schedule):
+                was_notified = self._changed.wait(LINGER_S if wait_ns is None else wait_ns / SECOND)
+                if wait_ns is None and not was_notified and not len(self._schedule):
                     return False
         finally:
             self._waiting -= 1
@@ -326,10 +326,10 @@ class AsyncBeat:
         try:
             is_held = await renew()
         except Exception as error:  # noqa: BLE001 (whatever it is, the lease may still be saved)
-            _tell(error)
+            _log(error)
             self._pulse.failed(self._now())
         else:
-            self._pulse.renewed(asked_ns) if is_held else self._pulse.refused()
+            self._pulse.renewed(asked_ns) if is_held else self._pulse.denied()
         self._task = None
         if self._renew is not None and not self.is_lost:
             self._wait()
@@ -345,7 +345,7 @@ class AsyncHeart:
         return AsyncBeat(renew, every_ns, owner)
 
 
-def _tell(error: Exception) -> None:
+def _log(error: Exception) -> None:
     """Log *error*, unless it is that of a store, which is reported elsewhere."""
     if not isinstance(error, HeadgateError):
         LOG.error("a lease could not be renewed, and will be tried again", exc_info=error)

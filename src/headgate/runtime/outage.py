@@ -105,10 +105,10 @@ _DECIDED: Final = {
     for mode in get_args(Mode)
 }
 _REPORTED: Final = MEASURES.counter(
-    "fallback_merged", "Units admitted without the store that it was told of afterwards."
+    "fallback_merged", "Units allowed without the store and reported to it afterwards."
 )
 _DROPPED: Final = MEASURES.counter(
-    "fallback_dropped", "Admissions without the store that it will not hear of: too many counters."
+    "fallback_dropped", "Usage without the store that is not reported: too many counters."
 )
 
 
@@ -125,10 +125,8 @@ class Outages:
 
     def __init__(self) -> None:
         self._all: WeakSet[WatchedStore] = WeakSet()
-        MEASURES.gauge("fail_mode_active", "How many stores are gone.", self.active)
-        MEASURES.gauge(
-            "fail_mode_seconds", "For how long the first of them has been gone.", self.seconds
-        )
+        MEASURES.gauge("fail_mode_active", "Stores that are gone.", self.active)
+        MEASURES.gauge("fail_mode_seconds", "Seconds since the first of them went.", self.seconds)
 
     def add(self, one: WatchedStore) -> None:
         self._all.add(one)
@@ -163,7 +161,7 @@ def count_dropped(times: int) -> None:
 
 def log_beginning(where: str, error: StoreError) -> None:
     _LOG.warning(
-        "%s cannot be asked (%s): every limit does what it says for that; %s",
+        "%s is gone (%s): each limit follows its failure policy; %s",
         where,
         error.reason,
         error,
