@@ -162,7 +162,7 @@ class Verdict:
 def answer_of(verdict: Verdict, *, jitter: float = 0.0) -> Answer:
     """The answer for `headgate.responses`: the rules that decide, never shadow rules.
 
-    *jitter*, from 0 to 1, is how much of the permitted extra wait this caller is told.
+    *jitter*, from 0 to 1, is the part of the permitted extra wait that this caller gets.
     """
     return Answer(verdict.allowed, told_of(verdict), jitter, is_replay=tells_replay(verdict))
 

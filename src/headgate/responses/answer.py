@@ -107,7 +107,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseOptions:
-    """The headers and bodies that responses have. The rule's `headers` say if it is told at all.
+    """The headers and bodies of responses. The header mode of a rule decides if it is shown.
 
     *x_ratelimit*, *ratelimit*: the families of headers, `X-RateLimit-*` and the IETF's pair.
     *draft03*: `RateLimit-Limit`, `-Remaining` and `-Reset` as well. *bucket*:

@@ -32,7 +32,7 @@ _UNITS: Final = (
 )
 
 
-@lru_cache(maxsize=1024)  # a flood of refusals is about few limits, and has to be cheap
+@lru_cache(maxsize=1024)  # many denials are of few limits, and have to be cheap
 def limit_in_words(limit: Limit) -> str:
     """*limit* in words: "100 per minute", "10 per second, up to 50 at once", "20 at the same time",
     "10 per second, one after the other, with up to 100 waiting"."""

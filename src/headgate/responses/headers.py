@@ -200,7 +200,7 @@ _TEMPLATES: Final[dict[tuple[str, int], LimitTemplate]] = {}
 def allowed_lines(told: Iterable[tuple[str, Decision]], now_ns: int) -> Pairs | None:
     """Return the usual families of headers of an allowed request; None if there is more to say.
 
-    *told* has the rules that responses tell, each with its decision.
+    *told* has the rules that responses show, each with its decision.
     """
     limits = []
     for name, decision in told:

@@ -301,7 +301,8 @@ def test_a_policy_without_a_clock_goes_by_the_time_of_the_system() -> None:
     assert one.in_force.compiled.plan(ASK).blocked == ()
     one.replace(Policy((rule("a"),), overrides=(future,)))
     (planned,) = one.in_force.compiled.plan(ASK).blocked
-    assert planned.blocked_until_ns == 2**62
+    assert planned.block is not None
+    assert planned.block.until_ns == 2**62
 
 
 def test_all_that_limits_a_caller_knows_of_overrides() -> None:
@@ -311,7 +312,9 @@ def test_all_that_limits_a_caller_knows_of_overrides() -> None:
     policy = Policy(rules, overrides=(block(), more(5, "b"), other))
     found = {each.rule.id: each for each in CompiledPolicy(policy, clock=clock).concerning(ASK)}
     assert found["a"].plan is not None
-    assert found["a"].plan.blocked_until_ns == ENDS * SECOND
+    blocked = found["a"].plan.block
+    assert blocked is not None
+    assert blocked.until_ns == ENDS * SECOND
     assert found["b"].limits == (FixedWindow(7, 600),)
     assert found["b"].plan is not None
     assert found["b"].plan.checks[0].limit == FixedWindow(7, 600)
