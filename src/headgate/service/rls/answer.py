@@ -168,11 +168,12 @@ class ReplyEncoder:
         """The reply to a call that all parts in *shown* allow, in half of the time; None if one
         does not, or has no figures. A property test compares it with the other way."""
         place, part = shown[0]
-        for other, candidate in shown:
-            if not decisions[other].allowed:
+        if len(shown) > 1:
+            place, part = min(shown, key=lambda one: decisions[one[0]].remaining)
+            if not all(decisions[other].allowed for other, _ in shown):
                 return None
-            if decisions[other].remaining < decisions[place].remaining:
-                place, part = other, candidate
+        elif not decisions[place].allowed:
+            return None
         decision, now_ns = decisions[place], self._core.clock()
         fields = self._fields_of(part, decision.limit)
         left, reset_ns = decision.remaining, decision.reset_after_ns

@@ -109,8 +109,8 @@ class RateLimitCalls:
 
         Raises `CallError` for a call that cannot be answered.
         """
-        in_force, amounts = self._in_force, self._amounts
-        basis = in_force.compiled, self._core.envoy, in_force.scale.factor, amounts.version
+        in_force, version = self._in_force, self._amounts.version
+        basis = in_force.compiled, self._core.envoy, in_force.scale.factor, version
         if basis != self._basis:
             self._basis, self._ready = basis, BoundedCache(MAX_BYTES)
         known = self._ready.get(request)
@@ -153,9 +153,8 @@ class RateLimitCalls:
 
     def _reply(self, asked: Asked, decisions: Decisions) -> bytes:
         reply = self._encoder.reply(asked, decisions)
-        for token in asked.debug_tokens:
-            if is_debugged(self._core, token):
-                return reply + self._trace(asked, decisions)
+        if asked.debug_tokens and any(is_debugged(self._core, one) for one in asked.debug_tokens):
+            reply += self._trace(asked, decisions)
         return reply
 
     def _trace(self, asked: Asked, decisions: Decisions) -> bytes:
