@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.documents import rules_by_id
-from headgate.control.revision import ControlError
+from headgate.control.revision import ControlError, json_text
 from headgate.policy.loader.diagnostics import LARGEST_TEXT, shown
 from headgate.policy.loader.scalars import instant_ns
 from headgate.policy.matcher import compiled, readings
@@ -100,7 +100,7 @@ def check_size(document: Mapping[str, Any]) -> None:
     rules = document.get("rules")
     if isinstance(rules, list) and len(rules) > MOST_RULES:
         problem = f"{len(rules)} rules; at most {MOST_RULES} are kept"
-    elif len(json.dumps(document, separators=(",", ":"))) > LARGEST_TEXT:
+    elif len(json_text(document)) > LARGEST_TEXT:
         problem = f"too large; at most {LARGEST_TEXT} bytes (1 MiB) of JSON are kept"
     if problem is not None:
         raise PolicyError([Problem("error", WHERE, problem)])

