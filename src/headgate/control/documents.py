@@ -6,7 +6,6 @@ shape, not its comments.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,17 +53,6 @@ def _parsed(texts: Sequence[tuple[str, bytes]]) -> Parsed:
     if examined.policy is None:
         raise PolicyError(examined.problems)
     return Parsed(examined.policy, examined.problems)
-
-
-def text_of(document: Mapping[str, Any], *, is_yaml: bool) -> bytes:
-    """A text that says *document*: YAML if it can be had and is wanted, else JSON (which YAML
-    includes)."""
-    plain = json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
-    if not is_yaml:
-        return plain
-    written = _in_yaml(document)
-    # What is read otherwise than it was meant is written in JSON.
-    return plain if written is None or not _says(written, document) else written
 
 
 def rules_of(document: Mapping[str, Any]) -> list[Data]:
@@ -127,6 +115,11 @@ def _merged(documents: Iterable[Data]) -> Data:
     return merged
 
 
+def data_of(where: str, text: bytes) -> Data:
+    """Read *text* as a document: numbers where they would be written like that again."""
+    return _grown(where, text, _as_written)
+
+
 def _grown(where: str, text: bytes, plain: Callable[[str], object]) -> Data:
     found = _data(grow_text(text, Findings(where)), plain)
     return found if isinstance(found, dict) else {}
@@ -158,29 +151,3 @@ def _as_meant(text: str) -> object:
         return text
     digits = text.replace("_", "")
     return int(digits) if digits.lstrip("+-").isdigit() else float(digits)
-
-
-def _in_yaml(document: Mapping[str, Any]) -> bytes | None:
-    try:
-        import yaml
-    except ImportError:  # pragma: no cover - the tests have it
-        return None
-    try:
-        text = yaml.dump(
-            dict(document),
-            Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
-            sort_keys=False,
-            allow_unicode=True,
-            width=100,
-        )
-    except yaml.YAMLError:
-        return None
-    return str(text).encode()
-
-
-def _says(text: bytes, document: Mapping[str, Any]) -> bool:
-    """Whether *text* is read as *document*."""
-    try:
-        return _grown("<policy>", text, _as_written) == document
-    except PolicyError:
-        return False

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control.documents import parse_document, summary_of, text_of, versions_after
+from headgate.control.documents import parse_document, summary_of, versions_after
 from headgate.control.file_history import Entry, FileHistory, digest_of
 from headgate.control.files import PolicyFiles, Texts, clear_leftovers, place_of, replace_file
 from headgate.control.revision import (
@@ -29,6 +29,7 @@ from headgate.control.revision import (
     SourceError,
     UnknownRevisionError,
 )
+from headgate.control.yaml_text import edited_text, text_of
 from headgate.policy.problems import PolicyError
 from headgate.units import SECOND
 
@@ -168,8 +169,6 @@ class FileSource:
             raise ReadOnlyError(f"{self.place}: edit the rules by hand: this is {what}")
         if not self._may_be_written():
             raise ReadOnlyError(f"{self.place}: the file is read-only; chmod u+w allows changes")
-        is_yaml = not self._target.name.lower().endswith(".json")
-        entry = Entry(revision, text_of(revision.document, is_yaml=is_yaml))
         self._known = None
         with _translated(self.place, is_change=True), history.locked(to_write=True):
             try:
@@ -179,7 +178,16 @@ class FileSource:
                 raise ReadOnlyError(f"{self.place}: {hint}\n{error}") from error
             if newest.number != revision.number - 1:
                 raise ConflictError(f"{self.place}: the policy is at revision {newest.number}")
-            self._write(history, entry)
+            self._write(history, Entry(revision, self._text_after(newest, revision)))
+
+    def _text_after(self, newest: Revision, revision: Revision) -> bytes:
+        """Return the text of the file for *revision*, with the comments and the style it has."""
+        if self._target.name.lower().endswith(".json"):
+            return text_of(revision.document, is_yaml=False)
+        texts = self._read()
+        if texts is None:
+            return text_of(revision.document, is_yaml=True)
+        return edited_text(_whole(texts), newest.document, revision.document)
 
     def at(self, number: int) -> Revision:
         """Return the revision *number*. Raises `UnknownRevisionError`."""

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from headgate.control.documents import parse_document, summary_of, text_of, versions_after
+from headgate.control.documents import parse_document, summary_of, versions_after
 from headgate.control.revision import Revision
+from headgate.control.yaml_text import text_of
 from headgate.policy.loader import examine_policies, examine_policy_data
 from headgate.policy.problems import PolicyError
 

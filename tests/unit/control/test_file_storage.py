@@ -21,7 +21,7 @@ from headgate.control.revision import (
     Revision,
     UnknownRevisionError,
 )
-from tests.support.policy_files import BAD, policy_text
+from tests.support.policy_files import BAD, policy_text, save
 from tests.support.policy_source_contract import SOON, following, in_thread, revision
 
 if TYPE_CHECKING:
@@ -90,13 +90,13 @@ def test_an_edit_while_nobody_looks_is_found_later_and_numbered_on(file: Path) -
     assert head(file).number == 3
 
 
-def test_a_change_rewrites_the_file_and_the_text_before_is_in_the_history(file: Path) -> None:
+def test_a_change_keeps_comments_and_the_text_before_is_in_the_history(file: Path) -> None:
     edit(file, "# precious\n" + policy_text())
 
     storage = storage_of(file)
     storage.head()
     storage.commit(revision(2, "a"))
-    assert "precious" not in file.read_text()
+    assert file.read_text().startswith("# precious\n")
     kept = json.loads((file.with_name("policy.yaml.history") / "1.json").read_text())
     assert kept["text"].startswith("# precious\n")
 
@@ -320,7 +320,7 @@ def test_a_watch_sees_an_edit_by_hand(file: Path) -> None:
     storage = FileSource(file, interval=0.001, pause=lambda _: None)
     assert following(storage, 1).number == 1
     with in_thread(following, storage, 2) as watching:
-        edit(file, policy_text("6/minute"))
+        save(file, policy_text("6/minute"))
         assert watching.result(SOON).versions == {"login": 2}
 
 

@@ -1,0 +1,211 @@
+"""An edit of a policy file keeps comments, order and style of all that it does not change."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.control.documents import data_of
+from headgate.control.yaml_text import edited_text, text_of
+
+BLOCK = """\
+# The shop's limits.
+version: 1   # the format
+
+identity:
+  api_key: {header: x-api-key}
+
+rules:
+  # Everybody.
+  - id: per-caller
+    key_by: ip        # the client's address
+    limit: 5/minute
+
+  # Ask Ada before you change this.
+  - id: login
+    match:
+      endpoint:
+        - "/login"
+        - '/signin'   # the old name
+    key_by: [ip, user_id]
+    limit: 5/minute
+  - {id: search, key_by: ip, limit: 10/s}   # short
+# The end.
+"""
+FLUSH = """\
+version: 1
+rules:
+- id: a
+  key_by: ip
+  limits:
+    free: 1/s   # for nothing
+    paid: 2/s
+- id: b   # second
+  key_by: ip
+  limit: 3/s
+"""
+FLOW = "{version: 1, rules: [{id: a, key_by: ip, limit: 1/s}]}   # all in one\n"
+ALIASES = """\
+version: 1
+rules:
+  - {id: a, key_by: &who ip, limit: 1/s}   # the base
+  - {id: b, key_by: *who, limit: 2/s}
+"""
+
+
+def edited(text: str, change: Any) -> str:
+    """*text* after *change* of its document, read back."""
+    before = data_of("<policy>", text.encode())
+    after = copy.deepcopy(before)
+    change(after)
+    result = edited_text(text.encode(), before, after)
+    assert data_of("<policy>", result) == after
+    return result.decode()
+
+
+def rule(document: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(one for one in document["rules"] if one["id"] == name)
+    return found
+
+
+def differing(old: str, new: str) -> tuple[list[str], list[str]]:
+    """The lines that are gone, and those that are new."""
+    gone, come = old.splitlines(), new.splitlines()
+    return [one for one in gone if one not in come], [one for one in come if one not in gone]
+
+
+def test_a_changed_field_changes_its_line_alone() -> None:
+    new = edited(BLOCK, lambda doc: rule(doc, "login").update(limit="6/minute"))
+    assert new == BLOCK.replace(
+        "    limit: 5/minute\n  - {id: search", "    limit: 6/minute\n  - {id: search"
+    )
+
+
+def test_a_rule_in_flow_style_stays_in_flow_style() -> None:
+    new = edited(BLOCK, lambda doc: rule(doc, "search").update(limit="20/s", mode="shadow"))
+    assert "  - {id: search, key_by: ip, limit: 20/s, mode: shadow} # short\n" in new
+    assert new.endswith("# The end.\n")
+
+
+def test_a_nested_value_keeps_what_stands_beside_it() -> None:
+    def change(doc: dict[str, Any]) -> None:
+        rule(doc, "login")["match"]["endpoint"][1] = "/sign-in"
+
+    gone, come = differing(BLOCK, edited(BLOCK, change))
+    assert gone == ["        - '/signin'   # the old name"]
+    assert [one.split("#")[0].strip() for one in come] == ["- '/sign-in'"]
+
+
+def test_a_new_rule_comes_where_it_belongs_in_the_indentation_of_the_others() -> None:
+    def change(doc: dict[str, Any]) -> None:
+        doc["rules"].insert(1, {"id": "new", "match": {"endpoint": ["/n"]}, "limit": "1/s"})
+
+    new = edited(BLOCK, change)
+    assert differing(BLOCK, new)[0] == []
+    assert new.index("id: per-caller") < new.index("  - id: new\n    match:\n      endpoint:\n")
+    assert new.index("id: new") < new.index("# Ask Ada")
+    flush = edited(FLUSH, lambda doc: doc["rules"].append({"id": "c", "limit": "1/s"}))
+    assert flush == FLUSH + "- id: c\n  limit: 1/s\n"
+
+
+def test_a_rule_that_is_removed_takes_its_comments_along() -> None:
+    new = edited(BLOCK, lambda doc: doc["rules"].remove(rule(doc, "login")))
+    assert "Ada" not in new
+    assert "# Everybody." in new
+    assert "# short" in new
+    assert differing(BLOCK, new)[1] == []
+
+
+def test_a_field_that_is_removed_leaves_the_others() -> None:
+    new = edited(FLUSH, lambda doc: rule(doc, "a")["limits"].pop("paid"))
+    assert new == FLUSH.replace("    paid: 2/s\n", "")
+
+
+def test_other_parts_of_a_policy_are_edited_too() -> None:
+    override = {"rule": "login", "key": "ip=192.0.2.1", "block": True, "until": "2030-01-01T00:00Z"}
+
+    def change(doc: dict[str, Any]) -> None:
+        doc["identity"]["user_id"] = {"header": "x-user"}
+        doc["overrides"] = [override]
+
+    new = edited(BLOCK, change)
+    assert "  api_key: {header: x-api-key}\n" in new
+    assert "# Ask Ada" in new
+    again = edited(new, lambda doc: doc.pop("overrides"))
+    assert "overrides" not in again
+
+
+def test_rules_in_another_order_keep_their_lines() -> None:
+    new = edited(BLOCK, lambda doc: doc["rules"].reverse())
+    assert sorted(new.splitlines()) == sorted(BLOCK.splitlines())
+
+
+@pytest.mark.parametrize("text", [FLOW, ALIASES])
+def test_a_file_that_cannot_be_cut_is_edited_as_a_whole(text: str) -> None:
+    new = edited(text, lambda doc: rule(doc, "a").update(limit="9/s"))
+    assert "#" in new
+    assert "9/s" in new
+
+
+@pytest.mark.parametrize("text", ["version: 1\nrules: []\n", "# nothing\nversion: 1\nrules:\n"])
+def test_the_first_rule_of_a_file(text: str) -> None:
+    def change(doc: dict[str, Any]) -> None:
+        doc["rules"] = [{"id": "a", "key_by": "ip", "limit": "1/s"}]
+
+    assert "id: a" in edited(text, change)
+
+
+@pytest.mark.parametrize("value", ["yes", "010", "1e3", "~", "1_000", "a: b", "#x", "", " "])
+def test_texts_that_look_like_something_else_are_quoted(value: str) -> None:
+    edited(BLOCK, lambda doc: rule(doc, "login").update(description=value))
+
+
+_VALUES = st.one_of(
+    st.text(max_size=8),
+    st.integers(-5, 10**6),
+    st.booleans(),
+    st.lists(st.text(max_size=5), max_size=3),
+    st.dictionaries(st.text("abc", min_size=1, max_size=2), st.text(max_size=4), max_size=3),
+)
+
+
+@given(
+    st.sampled_from([BLOCK, FLUSH, FLOW, ALIASES]),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["set", "drop", "add", "remove"]),
+            st.integers(0, 3),
+            st.sampled_from(["limit", "mode", "description", "match"]),
+            _VALUES,
+        ),
+        max_size=4,
+    ),
+)
+def test_whatever_is_edited_is_read_back_as_it_was_meant(
+    text: str, edits: list[tuple[str, int, str, Any]]
+) -> None:
+    def change(doc: dict[str, Any]) -> None:
+        for number, (what, place, name, value) in enumerate(edits):
+            rules = doc["rules"]
+            if what == "add":
+                rules.insert(place, {"id": f"new-{number}", name: value})
+            elif rules:
+                one = rules[place % len(rules)]
+                if what == "set":
+                    one[name] = value
+                elif what == "drop":
+                    one.pop(name, None)
+                else:
+                    rules.remove(one)
+
+    edited(text, change)
+
+
+def test_a_document_is_written_in_yaml_or_json() -> None:
+    document = {"version": 1, "rules": [{"id": "a", "limit": "1/s"}]}
+    for is_yaml in (True, False):
+        assert data_of("<policy>", text_of(document, is_yaml=is_yaml)) == document
