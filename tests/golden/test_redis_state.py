@@ -196,7 +196,7 @@ OPERATIONS: dict[str, list[Step]] = {
                 "most": 0,
                 "ttl": 10,
                 "used": 9,
-                "told": 3,
+                "reported": 3,
                 "is_charged": False,
             },
         ),
