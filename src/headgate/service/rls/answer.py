@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import starmap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -108,7 +109,6 @@ Decisions = Sequence["Decision"]
 
 Shown = tuple["Part", "Decision"]
 
-_OK: Final = messages.overall(passes=True)
 _UNLIMITED: Final = messages.status(b"", messages.MOST, None, passes=True)
 _ALLOWED: Final = messages.status(b"", 0, None, passes=True)
 
@@ -178,7 +178,7 @@ class ReplyEncoder:
         fields = self._fields_of(part, decision.limit)
         left, reset_ns = decision.remaining, decision.reset_after_ns
         reset_s = (reset_ns + _LESS_THAN_A_SECOND) // SECOND
-        reply = _OK + messages.status(fields.limit, left, reset_s, passes=True)
+        reply = _allowed_status(fields.limit, left, reset_s)
         if len(shown) == 1 and not decision.parts:
             if fields.template.queue or decision.source in WITHOUT_FIGURES:
                 return None
@@ -249,6 +249,13 @@ class ReplyEncoder:
             found = _Fields(field, template, total, policy)
             self._fields[part.name, part.title, id(limit)] = found
         return found
+
+
+@lru_cache(maxsize=4096)
+def _allowed_status(limit: bytes, remaining: int, seconds: int) -> bytes:
+    """The code of a reply that allows, and its only status."""
+    status = messages.status(limit, remaining, seconds, passes=True)
+    return messages.overall(passes=True) + status
 
 
 def _passed(asked: Asked, decisions: Decisions) -> list[Line]:
