@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchmarks.client_libraries.raw import RAW
 from benchmarks.redis.bare import BARE, BARE_ASYNC, BARE_LONE
 from benchmarks.redis.ours import OURS, OURS_ASYNC, ours
 from benchmarks.redis.peers import PEERS
@@ -21,6 +22,8 @@ LEAST_PART_OF_REDIS_BENCHMARK = 0.8
 MOST_OF_BARE_ASYNC = 0.5
 MOST_OF_BARE_SYNC = 0.6
 MOST_P99_MS = 1.0
+MOST_P99_RATIO = 1.5
+"""Of the bare protocol in the same run."""
 MOST_OF_SINGLE_COST = 2 / 3
 MOST_BYTES_A_KEY = 125.0
 
@@ -80,8 +83,9 @@ def lone_goals(lone_async: Samples, lone_sync: Samples) -> list[Goal]:
 
 
 def arrival_goals(arrivals: dict[str, Arrivals]) -> list[Goal]:
-    p99 = arrivals[OURS_ASYNC.name].latency.p99
-    return [Goal("10,000 checks a second: p99, ms", p99, MOST_P99_MS)]
+    p99, bare = [arrivals[one.name].latency.p99 for one in (OURS_ASYNC, RAW)]
+    most = max(MOST_P99_MS, MOST_P99_RATIO * bare)  # where the machine itself is slower
+    return [Goal("10,000 checks a second: p99, ms", p99, most)]
 
 
 def cost_goals(costs: dict[str, Samples]) -> list[Goal]:
