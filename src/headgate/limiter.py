@@ -22,7 +22,7 @@ from headgate.decision import (
     decide,
     read_on_failure,
 )
-from headgate.engine.recording import begin, record
+from headgate.engine.recorder import begin, record
 from headgate.engine.stack import Limits, Stack, checked_name, read_limits
 from headgate.engine.use_cases import Engine
 from headgate.errors import StoreError, UsageError

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from headgate.algorithms import Outcome
 from headgate.decision import Decision, combine, decide_blocked
 from headgate.engine.plan import Plan
-from headgate.engine.recording import begin, record
+from headgate.engine.recorder import begin, record
 from headgate.engine.use_cases import Calls
 from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.errors import StoreError

@@ -19,7 +19,7 @@ from headgate.engine.holds import Held, charge_of, charged_rules, holdings, refu
 from headgate.engine.holds import vacating as cancellation_of
 from headgate.engine.plan import PreparedTake, advance, replayed
 from headgate.engine.prepared import PreparedTakes
-from headgate.engine.recording import begin, record, record_all, record_part
+from headgate.engine.recorder import begin, record, record_all, record_part
 from headgate.engine.verdict import (
     verdict_of,
     verdict_on,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from headgate.control import PolicyFiles, PolicyWatcher
 from headgate.engine.holds import charged_after
 from headgate.engine.plan import Plan, RulePlan
-from headgate.engine.recording import record_denial
+from headgate.engine.recorder import record_denial
 from headgate.engine.request import Request
 from headgate.engine.rule import CompiledRule
 from headgate.engine.verdict import RuleVerdict, Verdict

@@ -10,7 +10,7 @@ import inspect
 from contextlib import AsyncExitStack, ExitStack, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from headgate.engine.recording import record_again, record_places
+from headgate.engine.recorder import record_again, record_places
 from headgate.errors import StoreError, UsageError
 from headgate.integrations.passage import Grant, Responded, owed
 from headgate.integrations.turns import Held, refusal_by

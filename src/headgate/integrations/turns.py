@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.engine.plan import Plan, RulePlan
-from headgate.engine.recording import record_denial
+from headgate.engine.recorder import record_denial
 from headgate.engine.verdict import RuleVerdict, Verdict
 from headgate.fork import watch_forks
 from headgate.overload import AsyncFairGate, FairGate

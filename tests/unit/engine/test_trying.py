@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import rule_engine
-from headgate.engine import recording
+from headgate.engine import recorder
 from headgate.engine.request import Request
 from headgate.observability.candidates import Candidates, merged_candidates
 from headgate.observability.shadow_stats import FIGURES
@@ -30,7 +30,7 @@ TRIAL = {**LIVE, "id": "trial", "limit": "3/m", "mode": "shadow", "candidate_of"
 @pytest.fixture
 def candidates(monkeypatch: pytest.MonkeyPatch) -> Candidates:
     fresh = Candidates(ManualClock())
-    for module in (recording, rule_engine):
+    for module in (recorder, rule_engine):
         monkeypatch.setattr(module, "CANDIDATES", fresh)
     return fresh
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate import rule_engine
-from headgate.engine import recording
+from headgate.engine import recorder
 from headgate.observability.candidates import Candidates, merged_candidates
 from tests.support.admin_api import READER, Desk, attended
 
@@ -18,7 +18,7 @@ LOGIN = {**TRIED, "limit": "5/minute"}
 @pytest.fixture
 def candidates(monkeypatch: pytest.MonkeyPatch) -> Candidates:
     fresh = Candidates()
-    for module in (recording, rule_engine):
+    for module in (recorder, rule_engine):
         monkeypatch.setattr(module, "CANDIDATES", fresh)
     return fresh
 

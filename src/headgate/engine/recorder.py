@@ -1,4 +1,4 @@
-"""Record decisions in the journal of this process: figures, busiest keys, listeners."""
+"""Record decisions in the journal of this process: counters, busiest keys, listeners."""
 
 from __future__ import annotations
 
