@@ -14,6 +14,7 @@ from headgate.control.watcher import PolicyWatcher
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from headgate.control.files import PolicyFiles
     from headgate.control.source import PolicySource
     from headgate.control.watcher import State
     from headgate.policy.model import Policy
@@ -106,7 +107,9 @@ class Watched:
 
 
 @contextmanager
-def watching(source: PolicySource, engine: Any = None, **options: Any) -> Iterator[Watched]:
+def watching(
+    source: PolicySource | PolicyFiles, engine: Any = None, **options: Any
+) -> Iterator[Watched]:
     """A watcher that has started, and is stopped in the end."""
     watched = Watched(source, engine, **options)
     with watched.watcher:

@@ -36,6 +36,14 @@ class UnknownOverrideError(ControlError):
     """An override that is not there."""
 
 
+def rule_in(document: Mapping[str, Any], rule_id: str) -> Data:
+    """Return a rule of *document*. Raises `UnknownRuleError`."""
+    rule = rules_by_id(document).get(rule_id)
+    if rule is None:
+        raise UnknownRuleError(f"there is no rule {shown(rule_id)}")
+    return rule
+
+
 def plain_data(given: object) -> Any:
     """A copy of *given* as JSON has it. Raises `PolicyError` for what JSON has not."""
     try:
@@ -60,8 +68,7 @@ def without_rule(document: Mapping[str, Any], rule_id: str) -> Data:
     """*document* without the rule *rule_id*, without its candidate, which is nothing by itself, and
     without overrides for their counters."""
     rules = rules_by_id(document)
-    if rule_id not in rules:
-        raise UnknownRuleError(f"there is no rule {shown(rule_id)}")
+    rule_in(document, rule_id)
     gone = {rule_id, *(name for name, rule in rules.items() if rule.get("candidate_of") == rule_id)}
     left = [rule for rule in document["rules"] if not any(_is(rule, name) for name in gone)]
     return _filtered({**document, "rules": left}, lambda one: one.get("rule") not in gone)
@@ -70,8 +77,7 @@ def without_rule(document: Mapping[str, Any], rule_id: str) -> Data:
 def with_override(document: Mapping[str, Any], override: Mapping[str, Any]) -> Data:
     """*document* with *override* in the place of any other for the same counter."""
     place = (override["rule"], override["key"])
-    if place[0] not in rules_by_id(document):
-        raise UnknownRuleError(f"there is no rule {shown(place[0])}")
+    rule_in(document, place[0])
     others = [one for one in _overrides(document) if _place(one) != place]
     return {**document, "overrides": [*others, dict(override)]}
 
@@ -164,8 +170,7 @@ def with_candidate(document: Mapping[str, Any], rule_id: str, data: Mapping[str,
     the id is another rule's.
     """
     rules = rules_by_id(document)
-    if rule_id not in rules:
-        raise UnknownRuleError(f"there is no rule {shown(rule_id)}")
+    rule_in(document, rule_id)
     name = f"{rule_id}{SUFFIX}"
     _check(data, {"id": name, "mode": "shadow", _OF: rule_id})
     earlier = candidate_id(document, rule_id)
@@ -188,9 +193,7 @@ def with_adopted(document: Mapping[str, Any], rule_id: str) -> Data:
     The rule keeps its id and its mode; its description too, if the candidate has none.
     Raises `UnknownRuleError` if there is no such rule, or no candidate.
     """
-    live = rules_by_id(document).get(rule_id)
-    if live is None:
-        raise UnknownRuleError(f"there is no rule {shown(rule_id)}")
+    live = rule_in(document, rule_id)
     name = candidate_id(document, rule_id)
     if name is None:
         raise UnknownRuleError(f"the rule {shown(rule_id)} has no candidate{_meant(live)}")

@@ -13,7 +13,7 @@ import os
 import queue
 import stat
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -130,28 +130,14 @@ class FileSource:
         raise InvalidFileError(known[1], is_lasting=True)
 
     def wait(self, known: Revision, timeout: float) -> None:
-        """Block until the file says something else than *known*.
-
-        An invalid file is read again after an interval, before `InvalidFileError` is raised: it may
-        be half written.
-        """
+        """Block until the file says something else than *known*. Raises `InvalidFileError`."""
         deadline = time.monotonic() + timeout
-        is_doubted = False
         while (left := deadline - time.monotonic()) > 0:
-            try:
+            with suppress(queue.Empty):
                 self._wakes.get(timeout=min(self._interval, left))
-            except queue.Empty:
-                pass
-            else:
                 return
-            try:
-                if self.head() != known:
-                    return
-                is_doubted = False
-            except InvalidFileError:
-                if is_doubted:
-                    raise
-                is_doubted = True
+            if self.head() != known:
+                return
 
     def wake(self) -> None:
         """End a `wait`."""

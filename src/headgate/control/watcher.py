@@ -264,18 +264,25 @@ class PolicyWatcher:
 
     def _run(self) -> None:
         attempts: float = 0
+        is_doubted = False
         while not self._is_stopped():
             while not self._wakes.empty():
                 self._wakes.get()
             try:
                 newest = self._ask()
+                is_doubted = False
                 if not self._is_stopped():
                     self._source.wait(newest, self._longest_watch)
                 attempts = 0
                 continue
+            except InvalidFileError as error:
+                # It may be half written: it is reported if it is still invalid a moment later.
+                attempts = 1
+                if is_doubted:
+                    self._lose(error)
+                is_doubted = True
             except SourceError as error:
-                # An invalid file is being edited, as a rule: look again soon.
-                attempts = 1 if isinstance(error, InvalidFileError) else attempts + 1
+                attempts += 1
                 self._lose(error)
             except Exception as error:  # noqa: BLE001 - a mistake in *apply* must not end the watch
                 attempts = math.inf
@@ -310,12 +317,13 @@ class PolicyWatcher:
                     return newest
 
     def _judge(self, newest: Revision) -> None:
-        if self.state.is_stale:
-            self._log.info("%s: available again", self.place)
-        if self.state.is_stale or self.state.trouble is not None:
+        was_stale = self.state.is_stale
+        if was_stale or self.state.trouble is not None:
             problems = None if self._refused is None else self.state.problems
             self._become(replace(self.state, is_stale=False, trouble=None, problems=problems))
         if self._is_in_force(newest):
+            if was_stale:
+                self._log.info("%s: available again", self.place)
             self._in_force = newest
             self._forget_refused()
         elif newest.number == 0 and self._had_something():

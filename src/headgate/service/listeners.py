@@ -122,7 +122,8 @@ class Doors:
 
 def make_app(parts: Parts, calls: RateLimitCalls) -> App:
     """Everything that is served over HTTP."""
-    from headgate.service.admin.openapi import SECURITY_SCHEME, SECURITY_SCHEMES, admin_paths
+    from headgate.service.admin.app import admin_paths
+    from headgate.service.admin.operations import SECURITY_SCHEME, SECURITY_SCHEMES
     from headgate.service.administration import make_admin
     from headgate.service.http import HttpApp
 

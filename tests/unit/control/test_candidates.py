@@ -161,7 +161,7 @@ def test_overrides_of_the_rule_stay_and_those_of_the_candidate_go() -> None:
         until_ns = trial.clock() + 10**12
         trial.editor.put_candidate("login", TRIED, ADA)
         for name in ("login", "login-candidate"):
-            trial.editor.grant(name, "ip=1", extra=5, until_ns=until_ns, request=ADA)
+            trial.editor.override(name, "ip=1", extra=5, until_ns=until_ns, request=ADA)
         edited = trial.editor.adopt("login", ADA)
         assert [one["rule"] for one in edited.revision.document["overrides"]] == ["login"]
 

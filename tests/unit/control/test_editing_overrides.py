@@ -14,8 +14,8 @@ class TestOverrides:
     def test_a_block_and_a_grant_are_in_the_document(self) -> None:
         def body(trial: Trial) -> None:
             ends = trial.clock() + 60 * SECOND
-            trial.editor.block("login", "ip=1.2.3.4", until_ns=ends, request=ADA)
-            edited = trial.editor.grant("api", "ip=x", extra=5, until_ns=ends, request=ADA)
+            trial.editor.override("login", "ip=1.2.3.4", block=True, until_ns=ends, request=ADA)
+            edited = trial.editor.override("api", "ip=x", extra=5, until_ns=ends, request=ADA)
             until = instant_text(ends)
             assert edited.revision.document["overrides"] == [
                 {"rule": "login", "key": "ip=1.2.3.4", "block": True, "until": until},
@@ -28,8 +28,8 @@ class TestOverrides:
     def test_one_takes_the_place_of_another_for_the_same_counter(self) -> None:
         def body(trial: Trial) -> None:
             ends = trial.clock() + 60 * SECOND
-            trial.editor.block("login", "ip=1", until_ns=ends, request=ADA)
-            edited = trial.editor.grant("login", "ip=1", extra=5, until_ns=ends, request=ADA)
+            trial.editor.override("login", "ip=1", block=True, until_ns=ends, request=ADA)
+            edited = trial.editor.override("login", "ip=1", extra=5, until_ns=ends, request=ADA)
             assert [one.get("extra") for one in edited.revision.document["overrides"]] == [5]
 
         tried(body)
@@ -38,7 +38,7 @@ class TestOverrides:
         def body(trial: Trial) -> None:
             ends = trial.clock() + 60 * SECOND
             before = (trial.editor.head()).document
-            trial.editor.block("login", "ip=1", until_ns=ends, request=ADA)
+            trial.editor.override("login", "ip=1", block=True, until_ns=ends, request=ADA)
             edited = trial.editor.remove_override("login", "ip=1", ADA)
             assert edited.revision.document == before
             with pytest.raises(UnknownOverrideError):
@@ -49,8 +49,8 @@ class TestOverrides:
     def test_those_that_have_ended_are_dropped_at_the_next_edit(self) -> None:
         def body(trial: Trial) -> None:
             soon, later = (trial.clock() + n * SECOND for n in (10, 100))
-            trial.editor.block("login", "ip=1", until_ns=soon, request=ADA)
-            trial.editor.block("login", "ip=2", until_ns=later, request=ADA)
+            trial.editor.override("login", "ip=1", block=True, until_ns=soon, request=ADA)
+            trial.editor.override("login", "ip=2", block=True, until_ns=later, request=ADA)
             trial.clock.advance(10)
             edited = trial.editor.put_rule("new", RULE, ADA)
             assert [one["key"] for one in edited.revision.document["overrides"]] == ["ip=2"]
@@ -60,7 +60,7 @@ class TestOverrides:
     def test_those_of_a_rule_go_with_it(self) -> None:
         def body(trial: Trial) -> None:
             ends = trial.clock() + 60 * SECOND
-            trial.editor.block("login", "ip=1", until_ns=ends, request=ADA)
+            trial.editor.override("login", "ip=1", block=True, until_ns=ends, request=ADA)
             edited = trial.editor.delete_rule("login", ADA)
             assert "overrides" not in edited.revision.document
 
@@ -69,6 +69,8 @@ class TestOverrides:
     def test_there_is_none_for_a_rule_that_is_not_there(self) -> None:
         def body(trial: Trial) -> None:
             with pytest.raises(UnknownRuleError):
-                trial.editor.block("none", "ip=1", until_ns=trial.clock() + 1, request=ADA)
+                trial.editor.override(
+                    "none", "ip=1", block=True, until_ns=trial.clock() + 1, request=ADA
+                )
 
         tried(body)

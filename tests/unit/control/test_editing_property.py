@@ -105,7 +105,7 @@ def edit(editor: PolicyEditor, now: int, verb: str, *given: Any) -> None:
         case "off", rule:
             editor.switch_off(rule, ADA)
         case "block", rule, key, seconds:
-            editor.block(rule, key, until_ns=now + seconds * SECOND, request=ADA)
+            editor.override(rule, key, block=True, until_ns=now + seconds * SECOND, request=ADA)
         case "unblock", rule, key:
             editor.remove_override(rule, key, ADA)
 

@@ -15,6 +15,7 @@ from headgate.errors import HeadgateError, LimitError, OptionError
 from headgate.policy.problems import PolicyError, Problem
 from headgate.testing import ManualClock
 from tests.support.policy_files import BAD, WARNED, Applied, policy_text
+from tests.support.shaky_source import watching
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -255,28 +256,26 @@ class TestHalfAFile:
         texts = [policy_text(rule=f"r{n}") for n in range(100)]
         assert self.source(file, *texts).head().number == 1
 
-    def test_is_waited_for_an_interval_before_it_is_reported(
+    def test_is_read_again_before_it_is_reported(
         self, app: App, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What is bad once may be on its way to the disk, or away while an editor renames it."""
-        source = self.source(app.file)
-        known = source.head()
-        head, looks = source.head, 0
+        head, looks = FileSource.head, 0
 
-        def looked() -> object:
+        def looked(source: FileSource) -> object:
             nonlocal looks
             looks += 1
-            if looks == 1:
+            if looks == 2:
                 raise InvalidFileError([Problem("error", "a file", "half")])
-            return head()
+            return head(source)
 
-        monkeypatch.setattr(source, "head", looked)
-        app.write(policy_text(rule="edited"))
-        source.wait(known, 10)
-        assert looks == 2
-        app.write(BAD)
-        with pytest.raises(InvalidFileError, match="limitt"):
-            source.wait(known, 10)
+        monkeypatch.setattr(FileSource, "head", looked)
+        with watching(PolicyFiles(app.file), Applied(), interval=SOON) as watched:
+            app.write(policy_text(rule="edited"))
+            watched.until(lambda state: state.revision == 2)
+            assert watched.state.failures == 0
+            app.write(BAD)
+            watched.until(lambda state: state.problems)
 
 
 class TestThread:

@@ -1,11 +1,6 @@
 """The admin API over HTTP: rules, their history, single counters; for callers with a token.
 
-app         routes, access, the audit record
-auth        who is calling
-rules       rules, the whole policy, its history and rollback
-keys        single counters: look, reset, grant, block
-reports     status, live figures, explain, debug tokens
-openapi     the OpenAPI paths
+app (read first: routes, errors, audit) -> rules, keys, reports -> operations, call, auth
 """
 
 from headgate.service.admin.app import AdminApp

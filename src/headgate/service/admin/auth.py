@@ -1,4 +1,4 @@
-"""Who is calling the admin API: by a token, or by the certificate of the connection."""
+"""Authentication for the admin API: by a bearer token, or by the certificate of the connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REALM: Final = (b"www-authenticate", b'Bearer realm="headgate admin"')
 
 
 class Credential(Protocol):
-    """A token as it is kept: who has it, what they may do, and the SHA-256 of it."""
+    """A token as it is kept: the name and the role of its holder, and its SHA-256."""
 
     @property
     def name(self) -> str: ...
@@ -46,20 +46,20 @@ class Token:
         if not self.name or self.role not in ("read", "write"):
             raise OptionError(f"a token has a name and the role read or write; found {self!r}")
         if len(self.digest) != sha256().digest_size:
-            raise OptionError(f"the digest of the token {self.name!r} is no SHA-256")
+            raise OptionError(f"the digest of the token {self.name!r} is not a SHA-256")
 
     @classmethod
     def of(cls, name: str, role: Role, secret: str) -> Token:
-        """The token *secret*, of which only the digest is kept."""
+        """Make the token *secret*, of which only the digest is kept."""
         return cls(name, role, sha256(secret.encode()).digest())
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A client certificate that is as good as a token: by its *subject*, as RFC 4514 writes it.
+    """A client certificate that is as good as a token, by its *subject* in the form of RFC 4514.
 
-    Whether it is genuine is for the server that ends TLS to say; it tells the subject in the ASGI
-    scope (`extensions.tls.client_cert_name`).
+    The server that ends TLS verifies it and passes the subject in the ASGI scope
+    (`extensions.tls.client_cert_name`).
     """
 
     name: str
@@ -68,14 +68,14 @@ class Certificate:
 
 
 class Caller(NamedTuple):
-    """Who is calling, and what they may do."""
+    """An authenticated caller."""
 
     name: str
     role: Role
 
 
-class Door:
-    """Lets callers in. With neither *tokens* nor *certificates* it is closed."""
+class Authenticator:
+    """Identifies callers. With neither *tokens* nor *certificates* the API is closed."""
 
     def __init__(
         self, tokens: Iterable[Credential], certificates: Sequence[Certificate] = ()
@@ -83,21 +83,17 @@ class Door:
         self._tokens = tuple(tokens)
         self._certificates = tuple(certificates)
 
-    @property
-    def is_closed(self) -> bool:
-        return not self._tokens and not self._certificates
-
-    def caller_of(self, scope: Scope) -> Caller:
-        """Who is calling. Raises `RefusedError`: 403 if it is closed, 401 for everybody else."""
-        if self.is_closed:
-            told = "the admin API is closed: no token is set (HEADGATE_ADMIN_TOKEN)"
-            raise RefusedError(problem(403, told))
+    def authenticate(self, scope: Scope) -> Caller:
+        """Return the caller. Raises `RefusedError`: 403 if the API is closed, else 401."""
+        if not self._tokens and not self._certificates:
+            message = "the admin API is closed: no token is set (HEADGATE_ADMIN_TOKEN)"
+            raise RefusedError(problem(403, message))
         lines = [value for name, value in scope["headers"] if name == b"authorization"]
         caller = self._by_token(lines[0]) if len(lines) == 1 else None
         caller = caller or self._by_certificate(scope)
         if caller is None:
-            told = "no such token" if lines else "expected Authorization: Bearer TOKEN"
-            raise RefusedError(problem(401, told, headers=(_REALM,)))
+            message = "no such token" if lines else "expected Authorization: Bearer TOKEN"
+            raise RefusedError(problem(401, message, headers=(_REALM,)))
         return caller
 
     def _by_token(self, line: bytes) -> Caller | None:
@@ -105,7 +101,7 @@ class Door:
             return None
         digest = sha256(line[len(_BEARER) :].strip(b" ")).digest()
         found = None
-        for token in self._tokens:  # all of them, however early one fits: nothing to be timed
+        for token in self._tokens:  # all of them, so that the time says nothing
             if hmac.compare_digest(token.digest, digest):
                 found = Caller(token.name, token.role)
         return found
@@ -115,14 +111,12 @@ class Door:
         subject = shown.get("client_cert_name")
         if not subject or shown.get("client_cert_error"):
             return None
-        for one in self._certificates:
-            if one.subject == subject:
-                return Caller(one.name, one.role)
-        return None
+        matching = (one for one in self._certificates if one.subject == subject)
+        return next((Caller(one.name, one.role) for one in matching), None)
 
 
 def check_role(caller: Caller, role: Role) -> None:
-    """Raise `RefusedError` (403) unless *caller* may do what is for *role*."""
+    """Raise `RefusedError` (403) unless *caller* has the *role* that an operation needs."""
     if role == "write" and caller.role != "write":
-        told = f"the token {caller.name!r} may only read; this is for tokens with the role write"
-        raise RefusedError(problem(403, told))
+        message = f"the token {caller.name!r} may only read; this needs the role write"
+        raise RefusedError(problem(403, message))

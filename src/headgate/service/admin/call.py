@@ -1,10 +1,10 @@
-"""One call of the admin API: what it asks, who asks, and what is to be noted of it."""
+"""One call of the admin API: its parameters, its caller, and its outcome."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from asyncio import to_thread
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
@@ -12,23 +12,24 @@ from headgate.control.editor import EditRequest
 from headgate.policy.loader.diagnostics import choosing, closest, meaning
 from headgate.policy.loader.scalars import instant_text
 from headgate.service.http.body import body_of, document_of, json_body_of
-from headgate.service.http.replies import Flaw, RefusedError, json_reply, problem
+from headgate.service.http.check_request import Flaws, invalid
+from headgate.service.http.replies import Flaw, RefusedError, Reply, json_reply, problem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
     from headgate.control.audit import Outcome
     from headgate.control.editor import AnyVersion, Edited
     from headgate.control.revision import Change, Revision
     from headgate.policy.problems import Problem
     from headgate.service.admin.auth import Caller
-    from headgate.service.http.body import Document
-    from headgate.service.http.replies import HttpOptions, Receive, Reply, Scope
+    from headgate.service.admin.operations import Operation
+    from headgate.service.http.replies import HttpOptions, Receive, Scope
 
-
+Data = dict[str, Any]
 LONGEST_NOTE: Final = 500
 NOTE: Final = "x-change-note"
-"""The header with words on why something is changed; they are kept in the history."""
+"""The header with the reason of a change, kept in the history."""
 
 _TAG: Final = re.compile(r'"([^"]*)"|([0-9]+)|(W/"[^"]*")')
 _VERSION: Final = re.compile(r"[0-9]{1,18}")
@@ -36,7 +37,10 @@ _VERSION: Final = re.compile(r"[0-9]{1,18}")
 
 @dataclass(slots=True)
 class Call:
-    """A call that was let in. *parts* are what its path says (`rule_id`, `number`)."""
+    """A call of an authenticated *caller*. *parts* are the parameters of the path.
+
+    `read` fills *query*, *body*, *flaws* (unknown fields of the body) and *request*.
+    """
 
     scope: Scope
     receive: Receive
@@ -44,23 +48,72 @@ class Call:
     caller: Caller
     parts: Mapping[str, str]
     begin: Callable[[str], Awaitable[None]]
-    """To be awaited with a few words before anything is changed: they are noted, or it raises."""
+    """To be awaited with a few words before a change: they are recorded, or it raises."""
 
+    query: dict[str, str] = field(default_factory=dict)
+    body: Data = field(default_factory=dict)
+    flaws: Flaws = field(default_factory=Flaws)
+    request: EditRequest = field(default_factory=lambda: EditRequest(author=""))
     outcome: Outcome = "unchanged"
     revision: Revision | None = None
-    """What the policy is after it."""
+    """The policy after the call."""
 
-    async def document(self) -> Document:
-        """The JSON object that was sent. Raises `RefusedError`."""
-        return document_of(await json_body_of(self.scope, self.receive, self.options))
+    @property
+    def rule_id(self) -> str:
+        return self.parts["rule_id"]
 
-    async def document_if_any(self) -> Document:
-        """The same; nothing at all is an empty object."""
-        body = await body_of(self.scope, self.receive, self.options)
-        return document_of(body) if body else {}
+    async def read(self, operation: Operation) -> None:
+        """Read what *operation* declares. Raises `RefusedError`."""
+        self.query = self._query([one.name for one in operation.query])
+        if operation.body is not None:
+            read = json_body_of if operation.needs_body else body_of
+            content = await read(self.scope, self.receive, self.options)
+            self.body = document_of(content) if content or operation.needs_body else {}
+            known = operation.body.get("properties")
+            if known is not None:
+                self.refuse_fields(sorted(known))
+        if operation.is_edit:
+            self.request = self._edit_request()
 
-    def query(self, *known: str) -> dict[str, str]:
-        """What stands behind the `?`, by name. Raises `RefusedError` for other names, and twice."""
+    def refuse_fields(self, known: Collection[str]) -> None:
+        """Note fields of the body that are not *known*."""
+        hint = f"expected {', '.join(known)}" if known else "expected none"
+        names = [name for name in self.body if name not in known]
+        self.flaws.extend(Flaw(name[:40], "no such field", hint) for name in names)
+
+    def check(self) -> None:
+        """Raise `RefusedError` with all that is wrong with the body."""
+        if self.flaws:
+            raise invalid(self.flaws)
+
+    async def edit(
+        self, what: str, edit: Callable[..., Edited], *given: Any, **more: Any
+    ) -> Edited:
+        """Record *what* is to be done, do it, and note the outcome."""
+        self.check()
+        await self.begin(what)
+        edited = await to_thread(edit, *given, **more, request=self.request)
+        self.revision = edited.revision
+        self.outcome = "changed" if edited.is_changed else "unchanged"
+        return edited
+
+    def number(self, name: str, usual: int, most: int) -> int:
+        """Return a whole number from the query. Raises `RefusedError`."""
+        text = self.query.get(name)
+        if text is None:
+            return usual
+        if not _VERSION.fullmatch(text) or int(text) > most:
+            flaw = Flaw(name, f"found {text[:40]!r}", f"expected a whole number up to {most}")
+            raise wrong_query(flaw)
+        return int(text)
+
+    def has(self, version: int) -> bool:
+        """True if the caller has *version* already (`If-None-Match`)."""
+        text = (self._header("if-none-match") or "").replace("W/", "")
+        tags = [part.strip().strip('"') for part in text.split(",")]
+        return text.strip() == "*" or str(version) in tags
+
+    def _query(self, known: Collection[str]) -> dict[str, str]:
         text = self.scope.get("query_string", b"").decode("latin-1")
         try:
             pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=50, errors="strict")
@@ -71,70 +124,42 @@ class Call:
         if len(found) != len(pairs):
             flaws.append(Flaw("query", "a parameter is given twice"))
         if flaws:
-            raise RefusedError(problem(400, "the query is wrong", flaws=tuple(flaws)))
+            raise wrong_query(*flaws)
         return found
 
-    def number(self, query: Mapping[str, str], name: str, usual: int, most: int) -> int:
-        """A whole number from the query. Raises `RefusedError`."""
-        text = query.get(name)
-        if text is None:
-            return usual
-        if not _VERSION.fullmatch(text) or int(text) > most:
-            flaw = Flaw(name, f"found {text[:40]!r}", f"expected a whole number up to {most}")
-            raise RefusedError(problem(400, "the query is wrong", flaws=(flaw,)))
-        return int(text)
-
-    def header(self, name: str) -> str | None:
+    def _header(self, name: str) -> str | None:
         """The value of a header; of several lines all, with commas."""
         wanted = name.encode()
         lines = [value for line, value in self.scope["headers"] if line == wanted]
         return b", ".join(lines).decode("latin-1") if lines else None
 
-    def edit_request(self) -> EditRequest:
-        """Who wants it, why, and of which version. Raises `RefusedError`."""
-        note = self.header(NOTE) or ""
+    def _edit_request(self) -> EditRequest:
+        note = self._header(NOTE) or ""
         if len(note) > LONGEST_NOTE or not note.isprintable():
-            told = f"{NOTE} may have up to {LONGEST_NOTE} printable characters"
-            raise RefusedError(problem(400, told))
-        none = self.header("if-none-match")
+            message = f"{NOTE} may have up to {LONGEST_NOTE} printable characters"
+            raise RefusedError(problem(400, message))
+        none = self._header("if-none-match")
         if none is not None and none.strip() != "*":
             raise RefusedError(problem(400, "If-None-Match: expected * (nothing is there yet)"))
-        versions = self._versions()
-        return EditRequest(
-            author=self.caller.name, note=note, versions=versions, is_new=none is not None
-        )
-
-    def edited(self, edited: Edited) -> Edited:
-        """Note what came of it."""
-        self.revision = edited.revision
-        self.outcome = "changed" if edited.is_changed else "unchanged"
-        return edited
-
-    def has(self, version: int) -> bool:
-        """Whether the caller says that it has *version* already (`If-None-Match`)."""
-        text = (self.header("if-none-match") or "").replace("W/", "")
-        return text.strip() == "*" or str(version) in [
-            part.strip().strip('"') for part in text.split(",")
-        ]
+        is_new, versions = none is not None, self._versions()
+        return EditRequest(author=self.caller.name, note=note, versions=versions, is_new=is_new)
 
     def _versions(self) -> Collection[int] | AnyVersion | None:
-        text = self.header("if-match")
+        text = self._header("if-match")
         if text is None:
             return None
         if text.strip() == "*":
             return "any"
-        tags = [part.strip() for part in text.split(",")]
-        found = [_TAG.fullmatch(tag) for tag in tags]
+        found = [_TAG.fullmatch(part.strip()) for part in text.split(",")]
         if not all(found):
-            told = f'If-Match: found {text[:60]!r}, expected a version such as "7", or *'
-            raise RefusedError(problem(400, told))
+            message = f'If-Match: found {text[:60]!r}, expected a version such as "7", or *'
+            raise RefusedError(problem(400, message))
         named = [match[1] or match[2] or "" for match in found if match]
         return frozenset(int(one) for one in named if _VERSION.fullmatch(one))
 
 
-def etag(version: int) -> tuple[bytes, bytes]:
-    """The header that tells a version."""
-    return (b"etag", b'"%d"' % version)
+def wrong_query(*flaws: Flaw) -> RefusedError:
+    return RefusedError(problem(400, "the query is wrong", flaws=flaws))
 
 
 def _unknown(name: str, known: Collection[str]) -> Flaw:
@@ -143,13 +168,17 @@ def _unknown(name: str, known: Collection[str]) -> Flaw:
     return Flaw(name[:40], "no such parameter", hint if near is None else meaning(near))
 
 
-Handler = Callable[[Call], Awaitable[Any]]
+# ---- replies -------------------------------------------------------------------------------
 
 
-# What is answered about revisions, rules and problems, as data for JSON.
+def tagged_reply(content: Data, version: int) -> Reply:
+    """*content* with its version in the header `ETag`."""
+    reply = json_reply(content)
+    return reply._replace(headers=[*reply.headers, _etag(version)])
 
 
-Data = dict[str, Any]
+def not_modified(version: int) -> Reply:
+    return Reply(304, [_etag(version)], b"")
 
 
 def rule_data(rule: Mapping[str, Any], version: int) -> Data:
@@ -159,7 +188,7 @@ def rule_data(rule: Mapping[str, Any], version: int) -> Data:
 
 
 def change_data(number: int, change: Change) -> Data:
-    """Who made a revision, when, and what it was."""
+    """The author, the time and the summary of a revision."""
     data = {
         "revision": number,
         "author": change.author,
@@ -169,32 +198,44 @@ def change_data(number: int, change: Change) -> Data:
     return {**data, "note": change.note} if change.note else data
 
 
-def problem_data(problem: Problem) -> Data:
-    """One thing that is wrong, and where."""
-    fields = {
-        "severity": problem.severity,
-        "rule_id": problem.rule,
-        "field": problem.field or None,
-        "message": problem.message,
-        "hint": problem.hint or None,
-        "line": problem.line,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def problems_data(problems: Iterable[Problem]) -> list[Data]:
-    """The same of several."""
-    return [problem_data(problem) for problem in problems]
+    """Problems of a policy, each with its place."""
+    return [
+        {
+            name: value
+            for name, value in (
+                ("severity", one.severity),
+                ("rule_id", one.rule),
+                ("field", one.field or None),
+                ("message", one.message),
+                ("hint", one.hint or None),
+                ("line", one.line),
+            )
+            if value is not None
+        }
+        for one in problems
+    ]
+
+
+def rule_reply(edited: Edited, rule_id: str, **more: Any) -> Reply:
+    """The reply to an edit of one rule: its version, and the warnings about it."""
+    version = edited.version_of(rule_id)
+    content = {"rule_id": rule_id, "version": version, **more}
+    return edited_reply(content, edited, version, rule_id=rule_id)
 
 
 def edited_reply(
-    content: Data, edited: Edited, *headers: tuple[bytes, bytes], rule_id: str | None = None
+    content: Data, edited: Edited, version: int | None = None, *, rule_id: str | None = None
 ) -> Reply:
-    """*content*, and the revision in a header; with the warnings about the policy, if there are
-    any, or about the rule *rule_id* alone."""
-    told = [one for one in edited.warnings if rule_id in (None, one.rule)]
-    if told:
-        content = {**content, "warnings": problems_data(told)}
+    """*content*, with the revision and the *version* in headers, and with the warnings about the
+    policy, or about the rule *rule_id* alone."""
+    warnings = [one for one in edited.warnings if rule_id in (None, one.rule)]
+    if warnings:
+        content = {**content, "warnings": problems_data(warnings)}
     reply = json_reply(content)
-    revision = (b"x-headgate-revision", b"%d" % edited.revision.number)
-    return reply._replace(headers=[*reply.headers, revision, *headers])
+    headers = [*reply.headers, (b"x-headgate-revision", b"%d" % edited.revision.number)]
+    return reply._replace(headers=headers if version is None else [*headers, _etag(version)])
+
+
+def _etag(version: int) -> tuple[bytes, bytes]:
+    return (b"etag", b'"%d"' % version)

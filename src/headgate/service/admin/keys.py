@@ -1,11 +1,10 @@
-"""Calls about single counters: look at one, forget it, give it more, refuse it for a while."""
+"""Operations on single counters: look one up, reset it, grant it more, block it for a while."""
 
 from __future__ import annotations
 
 import re
 from asyncio import to_thread
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.edits import UnknownOverrideError, override_of
@@ -17,7 +16,8 @@ from headgate.policy.loader.limits import DEFAULT_TIER
 from headgate.policy.loader.overrides import LONGEST_KEY
 from headgate.policy.loader.scalars import AN_INSTANT, instant_ns, instant_text
 from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, compiled_rule
-from headgate.service.admin.call import edited_reply, etag
+from headgate.service.admin.call import edited_reply, tagged_reply, wrong_query
+from headgate.service.admin.operations import MOMENT, TEXT, WHOLE, Query, an_object, operation
 from headgate.service.http.check_request import TO_LOOK, Flaws, invalid, read_asked
 from headgate.service.http.replies import Flaw, RefusedError, Reply, json_reply, problem
 from headgate.stores.operations import Reset, Take
@@ -28,67 +28,80 @@ if TYPE_CHECKING:
     from headgate.control.editor import PolicyEditor
     from headgate.control.live_counters import LiveCounters
     from headgate.limits import Limit
-    from headgate.policy.model import Identity, Override, Policy, Rule
+    from headgate.policy.model import Identity, Override, Rule
     from headgate.service.admin.call import Call
     from headgate.service.core import Core
     from headgate.stores.operations import Check
 
 
-# What the keys of a rule look like, so that none is taken for one that cannot be.
+# ---- the shape of keys: a key that cannot be one of a rule is refused --------------------------
 #
-# A key that no caller ever has would be blocked in vain; and one who gives a raw credential in the
-# place of its digest would have it kept for ever, in the policy and in what is noted.
-
+# A key that no caller ever has would be blocked in vain; and a raw credential in the place of its
+# digest would be kept for ever, in the policy and in the audit log.
 
 _DIGEST: Final = "~[0-9a-f]{32}"
 _VALUE: Final = "[^&]*"
 
 
 def key_shape(rule: Rule, identity: Identity) -> str:
-    """What a key of *rule* looks like, in words: `tenant=...&api_key=~DIGEST`."""
-    return "&".join(map(partial(_shape, identity=identity), rule.key_by))
+    """Describe a key of *rule*: `tenant=...&api_key=~DIGEST`."""
+    parts = (_claimed(name, identity) for name in rule.key_by)
+    return "&".join(
+        label if value is None else f"{label}={_SHAPES[value]}" for label, value in parts
+    )
 
 
 def fits(key: str, rule: Rule, identity: Identity) -> bool:
-    """Whether *key* may be one of *rule*."""
-    parts = map(partial(_pattern, identity=identity), rule.key_by)
-    return re.fullmatch("&".join(parts), key) is not None
+    """True if *key* may be one of *rule*."""
+    parts = (_claimed(name, identity) for name in rule.key_by)
+    pattern = "&".join(
+        re.escape(label)
+        if value is None
+        else f"{re.escape(label)}(?:={value}|!shared|!ip={_VALUE})"
+        for label, value in parts
+    )
+    return re.fullmatch(pattern, key) is not None
 
 
-def _shape(name: str, identity: Identity) -> str:
+_SHAPES: Final = {_DIGEST: "~DIGEST", _VALUE: "..."}
+
+
+def _claimed(name: str, identity: Identity) -> tuple[str, str | None]:
+    """The label of a part of a key, and the pattern of its value if it has one."""
     if name == GLOBAL:
-        return name
-    label, is_secret = _claimed(name, identity)
-    return f"{label}=~DIGEST" if is_secret else f"{label}=..."
-
-
-def _pattern(name: str, identity: Identity) -> str:
-    if name == GLOBAL:
-        return re.escape(name)
-    label, is_secret = _claimed(name, identity)
-    value = _DIGEST if is_secret else _VALUE
-    return f"{re.escape(label)}(?:={value}|!shared|!ip={_VALUE})"
-
-
-def _claimed(name: str, identity: Identity) -> tuple[str, bool]:
+        return name, None
     if name in BUILT_IN_PARTS:
-        return name, False
+        return name, _VALUE
     claim = claim_of(name, identity)
-    return spelled(claim.name), claim.secret
+    return spelled(claim.name), _DIGEST if claim.secret else _VALUE
 
 
-# Whose counter is meant: by its key, by a request, or by what is known of the caller.
+# ---- naming a counter: by its key, by a request, or by what is known of the caller -------------
 
-
+Data = dict[str, Any]
 WAYS: Final = ("key", "request", "identity")
-_ABOUT: Final = frozenset(("rule", "key", "tier", "request", "identity"))
+_COUNTER: Final[dict[str, Data]] = {
+    "rule": {"type": "string", "description": "The id of a rule."},
+    "key": {"type": "string", "description": "The key of the counter."},
+    "tier": {"type": "string", "description": "With a key: whose limits, if tiers have others."},
+    "request": {"type": "object", "description": "In place of a key: a request as /v1/check has."},
+    "identity": {
+        "type": "object",
+        "description": "In place of a key: what is known of the caller, as user_id or ip.",
+        "additionalProperties": TEXT,
+    },
+}
+_UNTIL: Final[dict[str, Data]] = {
+    "until": MOMENT,
+    "ttl": {"type": "number", "minimum": 0.001, "description": "Seconds, in place of until."},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A counter of *rule*, under *limits*; with what is otherwise for it now, if anything is.
+    """A counter of *rule*, under *limits*, with its *override* if there is one.
 
-    *applies* is whether the rule is for the request that it was named by; None if it was not.
+    *applies*: the rule matches the request that named the counter; None if none did.
     """
 
     rule: Rule
@@ -98,85 +111,58 @@ class Named:
     applies: bool | None
 
     def checks(self, namespace: str) -> tuple[Check, ...]:
-        """How to look at it: each limit, for one unit."""
+        """The checks that look at it: each limit, for one unit."""
         extra = 0 if self.override is None else self.override.extra
         limits = tuple(with_extra(one, extra) if extra else one for one in self.limits)
         return plan_rule(compiled_rule(self.rule), limits, self.key, 1, namespace).checks
 
     def every_check(self, namespace: str) -> tuple[Check, ...]:
-        """All the places where something may be counted for it, of whatever tier."""
-        found: dict[Check, None] = {}
-        for limits in self.rule.limits.values():
-            found |= dict.fromkeys(
-                plan_rule(compiled_rule(self.rule), limits, self.key, 1, namespace).checks
-            )
-        return tuple(found)
+        """All places where something may be counted for it, of any tier."""
+        plans = (
+            plan_rule(compiled_rule(self.rule), limits, self.key, 1, namespace)
+            for limits in self.rule.limits.values()
+        )
+        return tuple(dict.fromkeys(check for plan in plans for check in plan.checks))
 
 
-class Naming:
-    """Finds the counters that are meant, in the policy in force."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-
-    def named(self, document: dict[str, Any], *more: str) -> Named:
-        """The counter that *document* means, which may have the fields *more* besides.
-
-        Raises `RefusedError` with all that is wrong with it.
-        """
-        _check(document, more)
-        engine = self._core.rules.in_force.compiled
-        policy = engine.policy
-        rule = next((one for one in policy.rules if one.id == document["rule"]), None)
-        if rule is None:
-            told = f"there is no rule {document['rule'][:100]!r} in force"
-            raise RefusedError(problem(404, told))
-        if rule.fair is not None:
-            told = f"the rule {rule.id!r} has no counters: its requests take turns, in each app"
-            raise RefusedError(problem(422, told))
-        if "key" in document:
-            _check_shape(document["key"], rule, policy.identity)
-            tier = _tier(rule, document.get("tier"))
-            return self._named(policy, rule, document["key"], rule.limits_for(tier), None)
+def named(core: Core, document: dict[str, Any], flaws: Flaws) -> Named:
+    """Find the counter that *document* names. Raises `RefusedError` with all that is wrong."""
+    _check(document, flaws)
+    engine = core.rules.in_force.compiled
+    policy = engine.policy
+    rule = next((one for one in policy.rules if one.id == document["rule"]), None)
+    if rule is None:
+        message = f"there is no rule {document['rule'][:100]!r} in force"
+        raise RefusedError(problem(404, message))
+    if rule.fair is not None:
+        message = f"the rule {rule.id!r} has no counters: it is a fair queue, in each app"
+        raise RefusedError(problem(422, message))
+    applies = None
+    if "key" in document:
+        key: str | None = document["key"]
+        _check_shape(document["key"], rule, policy.identity)
+        limits = rule.limits_for(_tier(rule, document.get("tier")))
+    else:
         request = _request(document, policy.identity)
         found = engine.identifier.find(request)
         key = engine.identifier.key(rule, request, found)
         limits = rule.limits_for(found["tier"])
-        if key is None or not limits:
-            told = f"the rule {rule.id!r} does not limit this caller: it has no counter"
-            raise RefusedError(problem(422, told))
-        applies = None
         if "request" in document:
             applies = any(one.id == rule.id for one in engine.matching(request))
-        return self._named(policy, rule, key, limits, applies)
-
-    def _named(
-        self,
-        policy: Policy,
-        rule: Rule,
-        key: str,
-        limits: tuple[Limit, ...],
-        applies: bool | None,  # noqa: FBT001 (it is told, it chooses nothing)
-    ) -> Named:
-        now_ns = self._core.clock()
-        override = next(
-            (
-                one
-                for one in policy.overrides
-                if (one.rule, one.key) == (rule.id, key) and one.until_ns > now_ns
-            ),
-            None,
-        )
-        return Named(rule, key, limits, override, applies)
+    if key is None or not limits:
+        message = f"the rule {rule.id!r} does not limit this caller: it has no counter"
+        raise RefusedError(problem(422, message))
+    now_ns = core.clock()
+    overrides = (
+        one
+        for one in policy.overrides
+        if (one.rule, one.key) == (rule.id, key) and one.until_ns > now_ns
+    )
+    return Named(rule, key, limits, next(overrides, None), applies)
 
 
-def _check(document: dict[str, Any], more: tuple[str, ...]) -> None:
-    """Refuse what does not name one counter."""
-    flaws = Flaws()
-    known = sorted({*_ABOUT, *more})
-    for name in document:
-        if name not in known:
-            flaws.append(Flaw(name[:40], "no such field", f"expected {', '.join(known)}"))
+def _check(document: dict[str, Any], flaws: Flaws) -> None:
+    """Refuse a document that does not name one counter."""
     if not isinstance(document.get("rule"), str):
         flaws.add("rule", document.get("rule"), "the id of a rule")
     given = [way for way in WAYS if way in document]
@@ -195,14 +181,14 @@ def _check(document: dict[str, Any], more: tuple[str, ...]) -> None:
 
 
 def _check_shape(key: str, rule: Rule, identity: Identity) -> None:
-    """Refuse what cannot be a key of *rule*; it may be a secret, so it is not repeated."""
+    """Refuse a text that cannot be a key of *rule*; it may be a secret, so it is not repeated."""
     if not fits(key, rule, identity):
         hint = f"expected {key_shape(rule, identity)}; or say identity, to name a caller by it"
         raise invalid([Flaw("key", f"no key of the rule {rule.id!r}", hint)])
 
 
 def _tier(rule: Rule, named: object) -> str | None:
-    """The tier whose limits a key is under."""
+    """Return the tier whose limits a key is under."""
     tiers = [DEFAULT_TIER if tier is None else tier for tier in rule.limits]
     if named is None and len(rule.limits) == 1:
         return next(iter(rule.limits))
@@ -220,7 +206,7 @@ def _request(document: dict[str, Any], identity: Identity) -> Request:
 
 
 def _request_of(values: dict[str, Any], identity: Identity) -> Request:
-    """A request of the caller who is known by *values*."""
+    """Make a request of the caller with these *values*."""
     flaws = Flaws()
     headers: list[tuple[str, str]] = []
     attributes: dict[str, str] = {}
@@ -246,33 +232,48 @@ def _request_of(values: dict[str, Any], identity: Identity) -> Request:
     return Request(headers=tuple(headers), peer=peer, attributes=attributes)
 
 
-Data = dict[str, Any]
+# ---- operations ----------------------------------------------------------------------------
+
 MOST_LISTED: Final = 1_000
 LONGEST: Final = 10 * 366 * 86_400
 """Seconds that an override may last."""
 _LARGEST_EXTRA: Final = 10**15 - 1
+_KEYS: Final = (
+    Query("rule", "the id of a rule"),
+    Query("key", "one key; without it some of those in use are listed"),
+    Query("tier", "whose limits, if tiers have others"),
+    Query("pattern", "only keys like this: * ?"),
+    Query("limit", "how many at most", WHOLE),
+)
+_BY_KEY: Final = (Query("rule", "the id of a rule"), Query("key", "the key of a counter"))
+_NAMED: Final = an_object(("rule",), **_COUNTER)
+_BLOCKED: Final = an_object(("rule",), **_COUNTER, **_UNTIL)
+_GRANTED: Final = an_object(
+    ("rule",), **_COUNTER, extra={"type": "integer", "minimum": 1}, **_UNTIL
+)
 
 
 class KeyCalls:
-    """What can be done with the counter of one caller under one rule."""
+    """Operations on the counter of one caller under one rule."""
 
     def __init__(self, core: Core, editor: PolicyEditor, live: LiveCounters | None) -> None:
         self._core = core
         self._editor = editor
         self._live = live
-        self._naming = Naming(core)
 
-    async def listed(self, call: Call) -> Reply:
-        """GET /keys: one counter (`key`), or some of those of a rule."""
-        query = call.query("rule", "key", "tier", "pattern", "limit")
+    @operation("GET /keys", "Get one counter, or list some of a rule.", query=_KEYS)
+    async def list_keys(self, call: Call) -> Reply:
+        query = call.query
         if "key" in query:
-            return await self._portrait(self._naming.named(query))
+            call.body = dict(query)
+            call.refuse_fields(sorted(_COUNTER))
+            return await self._reply(named(self._core, call.body, call.flaws))
         if "rule" not in query:
             raise RefusedError(problem(400, "expected rule, the id of a rule"))
         if self._live is None:
-            told = "the counters of this store cannot be listed; say key, the one that is meant"
-            raise RefusedError(problem(501, told))
-        limit = max(1, call.number(query, "limit", 100, MOST_LISTED))
+            message = "the counters of this store cannot be listed; name one by key"
+            raise RefusedError(problem(501, message))
+        limit = max(1, call.number("limit", 100, MOST_LISTED))
         rule, pattern = query["rule"], query.get("pattern")
         look = await self._live.find([rule], most=limit, pattern=pattern)
         found = [
@@ -281,114 +282,95 @@ class KeyCalls:
         ]
         return json_reply({"rule_id": rule, "counters": found, "more": look.has_more})
 
-    async def looked_up(self, call: Call) -> Reply:
-        """POST /keys:lookup."""
-        call.query()
-        return await self._portrait(self._naming.named(await call.document()))
+    @operation("POST /keys:lookup", "Get one counter.", body=_NAMED)
+    async def look_up(self, call: Call) -> Reply:
+        return await self._reply(named(self._core, call.body, call.flaws))
 
+    @operation("POST /keys:reset", "Reset a counter.", body=_NAMED, role="write")
     async def reset(self, call: Call) -> Reply:
-        """POST /keys:reset: as if it had never been used, reservations included."""
-        call.query()
-        document, request = await call.document(), call.edit_request()
-        named = self._naming.named(document)
-        await to_thread(self._editor.check_revision, request)
-        await call.begin(f"reset {named.key} under {named.rule.id}")
-        checks = named.every_check(self._core.namespace)
+        found = named(self._core, call.body, call.flaws)
+        await to_thread(self._editor.check_revision, call.request)
+        await call.begin(f"reset {found.key} under {found.rule.id}")
+        checks = found.every_check(self._core.namespace)
         await self._core.rules.engine.store.arun(Reset(checks))
         call.outcome = "changed"
-        return json_reply({"rule_id": named.rule.id, "key": named.key, "reset": True})
+        return json_reply({"rule_id": found.rule.id, "key": found.key, "reset": True})
 
-    async def granted(self, call: Call) -> Reply:
-        """POST /keys:grant: every limit is larger by `extra`, until then."""
-        call.query()
-        document, request = await call.document(), call.edit_request()
-        named = self._naming.named(document, "extra", "until", "ttl")
-        extra = document.get("extra")
+    @operation("POST /keys:grant", "Grant a caller more, for a while.", body=_GRANTED, role="write")
+    async def grant(self, call: Call) -> Reply:
+        found = named(self._core, call.body, call.flaws)
+        extra = call.body.get("extra")
         if type(extra) is not int or not 0 < extra <= _LARGEST_EXTRA:
-            flaws = Flaws()
-            flaws.add("extra", extra, f"a whole number from 1 to {_LARGEST_EXTRA}")
-            raise invalid(flaws)
-        until_ns = self._until(document)
-        rule_id, key = named.rule.id, named.key
-        await call.begin(f"grant {extra} more to {key} under {rule_id}")
-        edited = call.edited(
-            await to_thread(
-                self._editor.grant, rule_id, key, extra=extra, until_ns=until_ns, request=request
-            )
-        )
-        content = {"rule_id": rule_id, "key": key, "extra": extra, "until": instant_text(until_ns)}
-        return edited_reply(content, edited, rule_id=rule_id)
+            call.flaws.add("extra", extra, f"a whole number from 1 to {_LARGEST_EXTRA}")
+            call.check()
+        what = f"grant {extra} more to {found.key} under {found.rule.id}"
+        return await self._override(call, found, what, {"extra": extra})
 
-    async def blocked(self, call: Call) -> Reply:
-        """POST /keys:block: everything is refused, until then."""
-        call.query()
-        document, request = await call.document(), call.edit_request()
-        named = self._naming.named(document, "until", "ttl")
-        until_ns = self._until(document)
-        rule_id, key = named.rule.id, named.key
-        await call.begin(f"block {key} under {rule_id}")
-        edited = call.edited(
-            await to_thread(self._editor.block, rule_id, key, until_ns=until_ns, request=request)
-        )
-        content = {"rule_id": rule_id, "key": key, "block": True, "until": instant_text(until_ns)}
-        return edited_reply(content, edited, rule_id=rule_id)
+    @operation("POST /keys:block", "Block a caller for a while.", body=_BLOCKED, role="write")
+    async def block(self, call: Call) -> Reply:
+        found = named(self._core, call.body, call.flaws)
+        what = f"block {found.key} under {found.rule.id}"
+        return await self._override(call, found, what, {"block": True})
 
-    async def unblocked(self, call: Call) -> Reply:
-        """POST /keys:unblock."""
-        call.query()
-        document, request = await call.document(), call.edit_request()
-        named = self._naming.named(document)
-        rule_id, key = named.rule.id, named.key
+    @operation("POST /keys:unblock", "End a block.", body=_NAMED, role="write")
+    async def unblock(self, call: Call) -> Reply:
+        found = named(self._core, call.body, call.flaws)
+        rule_id, key = found.rule.id, found.key
         if not (await self._standing(rule_id, key)).get("block"):
             raise UnknownOverrideError(f"the key {key!r} is not blocked under {rule_id!r}")
-        await call.begin(f"unblock {key} under {rule_id}")
-        edited = call.edited(await to_thread(self._editor.remove_override, rule_id, key, request))
-        return edited_reply(
-            {"rule_id": rule_id, "key": key, "block": False}, edited, rule_id=rule_id
-        )
+        return await self._end(call, f"unblock {key} under {rule_id}", rule_id, key, block=False)
 
+    @operation("GET /overrides", "List blocks and grants that have not ended.", query=_BY_KEY)
     async def overrides(self, call: Call) -> Reply:
-        """GET /overrides: those that have not ended."""
-        query = call.query("rule", "key")
         newest = await to_thread(self._editor.head)
         now_ns = self._core.clock()
         found = [
             one
             for one in newest.document.get("overrides") or ()
             if (instant_ns(str(one.get("until"))) or 0) > now_ns
-            and query.get("rule") in (None, one.get("rule"))
-            and query.get("key") in (None, one.get("key"))
+            and all(one.get(name) == value for name, value in call.query.items())
         ]
-        reply = json_reply({"revision": newest.number, "overrides": found})
-        return reply._replace(headers=[*reply.headers, etag(newest.number)])
+        return tagged_reply({"revision": newest.number, "overrides": found}, newest.number)
 
-    async def override_ended(self, call: Call) -> Reply:
-        """DELETE /overrides?rule=&key=: a block or a grant."""
-        query, request = call.query("rule", "key"), call.edit_request()
-        missing = [Flaw(name, "it is missing") for name in ("rule", "key") if name not in query]
+    @operation("DELETE /overrides", "End a block or a grant.", query=_BY_KEY, role="write")
+    async def delete_override(self, call: Call) -> Reply:
+        missing = [
+            Flaw(name, "it is missing") for name in ("rule", "key") if name not in call.query
+        ]
         if missing:
-            raise RefusedError(problem(400, "the query is wrong", flaws=tuple(missing)))
-        rule_id, key = query["rule"], query["key"]
-        await self._standing(rule_id, key)  # or it is nothing to be noted, and may be a secret
-        await call.begin(f"end the override of {key} under {rule_id}")
-        edited = call.edited(await to_thread(self._editor.remove_override, rule_id, key, request))
-        return edited_reply({"rule_id": rule_id, "key": key}, edited, rule_id=rule_id)
+            raise wrong_query(*missing)
+        rule_id, key = call.query["rule"], call.query["key"]
+        await self._standing(rule_id, key)  # else it is not recorded: it may be a secret
+        return await self._end(call, f"end the override of {key} under {rule_id}", rule_id, key)
+
+    async def _override(self, call: Call, found: Named, what: str, given: Data) -> Reply:
+        until_ns = self._until(call)
+        rule_id, key = found.rule.id, found.key
+        edited = await call.edit(
+            what, self._editor.override, rule_id, key, until_ns=until_ns, **given
+        )
+        content = {"rule_id": rule_id, "key": key, **given, "until": instant_text(until_ns)}
+        return edited_reply(content, edited, rule_id=rule_id)
+
+    async def _end(self, call: Call, what: str, rule_id: str, key: str, **more: Any) -> Reply:
+        edited = await call.edit(what, self._editor.remove_override, rule_id, key)
+        return edited_reply({"rule_id": rule_id, "key": key, **more}, edited, rule_id=rule_id)
 
     async def _standing(self, rule_id: str, key: str) -> Data:
-        """What is otherwise for *key*. Raises `UnknownOverrideError`."""
+        """Return the override of *key*. Raises `UnknownOverrideError`."""
         standing = override_of((await to_thread(self._editor.head)).document, rule_id, key)
         if standing is None:
             raise UnknownOverrideError(f"the key {key!r} has no override under {rule_id!r}")
         return standing
 
-    async def _portrait(self, named: Named) -> Reply:
-        checks = named.checks(self._core.namespace)
+    async def _reply(self, found: Named) -> Reply:
+        checks = found.checks(self._core.namespace)
         outcomes = await self._core.rules.engine.store.arun(Take(checks, consume=False))
-        override = named.override
+        override = found.override
         content: Data = {
-            "rule_id": named.rule.id,
-            "key": named.key,
-            "mode": named.rule.mode,
+            "rule_id": found.rule.id,
+            "key": found.key,
+            "mode": found.rule.mode,
             "blocked_until": None,
             "extra": 0,
             "limits": [
@@ -400,27 +382,25 @@ class KeyCalls:
             until = instant_text(override.until_ns)
             content |= {"blocked_until": until} if override.block else {"extra": override.extra}
             content["until"] = until
-        if named.applies is not None:
-            content["applies"] = named.applies
+        if found.applies is not None:
+            content["applies"] = found.applies
         return json_reply(content)
 
-    def _until(self, document: Data) -> int:
-        """When an override is to end, in nanoseconds since the epoch: at a time, or after one."""
-        flaws = Flaws()
+    def _until(self, call: Call) -> int:
+        """Return when an override ends, in nanoseconds since the epoch: `until`, or after `ttl`."""
         now_ns, ends_ns = self._core.clock(), 0
-        until, ttl = document.get("until"), document.get("ttl")
+        until, ttl = call.body.get("until"), call.body.get("ttl")
         if (until is None) == (ttl is None):
-            flaws.append(Flaw("until", "expected one of until, ttl (seconds)"))
+            call.flaws.append(Flaw("until", "expected one of until, ttl (seconds)"))
         elif until is not None:
             ends_ns = (instant_ns(until) if isinstance(until, str) else None) or 0
             if not now_ns < ends_ns <= now_ns + LONGEST * SECOND:
-                flaws.add("until", until, f"{AN_INSTANT}, to come, within ten years")
+                call.flaws.add("until", until, f"{AN_INSTANT}, to come, within ten years")
         elif ttl is None or type(ttl) not in (int, float) or not 0.001 <= ttl <= LONGEST:
-            flaws.add("ttl", ttl, f"seconds, at least 0.001, at most {LONGEST}")
+            call.flaws.add("ttl", ttl, f"seconds, at least 0.001, at most {LONGEST}")
         else:
             ends_ns = now_ns + int(ttl * SECOND)
-        if flaws:
-            raise invalid(flaws)
+        call.check()
         return ends_ns
 
 

@@ -1,4 +1,4 @@
-"""Calls that tell how things stand, and who did what."""
+"""Operations that report: status, live figures, the audit log, explain; and debug tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,19 @@ from headgate.responses.debug import DEBUG, DECISION, LONGEST_TTL_S, debug_token
 from headgate.runtime.drivers import adrive
 from headgate.runtime.holds import new_name
 from headgate.service.admin.call import change_data, problems_data
-from headgate.service.http.check_request import TO_CHECK, Flaws, invalid, read_asked
-from headgate.service.http.replies import JSON_LINE, NO_STORE, Flaw, Reply, json_reply
+from headgate.service.admin.operations import (
+    ANY,
+    NUMBER,
+    REQUEST,
+    TEXT,
+    WHOLE,
+    Query,
+    a_list,
+    an_object,
+    operation,
+)
+from headgate.service.http.check_request import TO_CHECK, read_asked
+from headgate.service.http.replies import JSON_LINE, NO_STORE, Reply, json_reply
 from headgate.service.http.verdict_json import limit_text
 from headgate.service.live.standing import bounds, hot_keys
 from headgate.stores.factory import health_of
@@ -31,19 +42,47 @@ if TYPE_CHECKING:
 
 
 MOST_LISTED: Final = 1_000
+_LIVE: Final = an_object(
+    ("at", "began", "version", "workers", "policy", "store", "requests", "rules", "series"),
+    at=NUMBER,
+    began=NUMBER,
+    version=TEXT,
+    workers=WHOLE,
+    policy=ANY,
+    store=ANY,
+    factor=NUMBER,
+    requests=an_object(("allowed", "denied"), allowed=WHOLE, denied=WHOLE),
+    latency={
+        **ANY,
+        "description": "Seconds: p50, p90 and p99 of the last minute, null if nothing was decided.",
+    },
+    rules=a_list(ANY),
+    series={**ANY, "description": "By rule and outcome: 120 seconds until `end`, oldest first."},
+    minutes={**ANY, "description": "The same: 180 minutes."},
+    busiest_keys=a_list(ANY),
+    refused_keys=a_list(ANY),
+    hot_keys=a_list(ANY),
+    bounds=a_list(ANY),
+    queues=a_list(ANY),
+    candidates=a_list(ANY),
+)
 
 
 class ReportCalls:
-    """What there is to know."""
+    """Reports of this node; *live* has its figures."""
 
-    def __init__(self, core: Core, watcher: PolicyWatcher, audit: Audit) -> None:
+    def __init__(self, core: Core, watcher: PolicyWatcher, audit: Audit, live: Live) -> None:
         self._core = core
         self._watcher = watcher
         self._audit = audit
+        self._live = live
 
+    @operation("GET /live", "Live figures of all workers of this node.", answer=_LIVE)
+    async def live(self, call: Call) -> Reply:
+        return Reply(200, [JSON_LINE, NO_STORE], await self._live.answer())
+
+    @operation("GET /status", "The policy in force in this worker, and its state.")
     async def status(self, call: Call) -> Reply:
-        """GET /status: of the worker that answers."""
-        call.query()
         state = self._watcher.state
         policy = self._core.rules.in_force.policy
         loaded = state.loaded_at_ns
@@ -68,11 +107,14 @@ class ReportCalls:
         }
         return json_reply(content)
 
+    @operation(
+        "GET /pressure",
+        "The hottest keys of this worker, how far limits may be overshot, the circuit breaker, and "
+        "the factor that limits are lowered by.",
+        query=(Query("limit", "", WHOLE),),
+    )
     async def pressure(self, call: Call) -> Reply:
-        """GET /pressure: what this worker asks most of, how far limits may be overshot, and what
-        they are multiplied by while the fleet is under pressure."""
-        query = call.query("limit")
-        count = max(1, call.number(query, "limit", 20, MOST_LISTED))
+        count = max(1, call.number("limit", 20, MOST_LISTED))
         hot = [
             {"rule_id": rule, "key": key, "per_second": least, "at_most": most}
             for rule, key, least, most in hot_keys(self._core, count)
@@ -90,38 +132,38 @@ class ReportCalls:
         }
         return json_reply(found)
 
+    @operation(
+        "GET /audit",
+        "The audit log, newest first; without an audit file, of this worker.",
+        query=(Query("limit", "", WHOLE),),
+    )
     async def audit(self, call: Call) -> Reply:
-        """GET /audit: the newest first."""
-        query = call.query("limit")
-        limit = call.number(query, "limit", 100, MOST_LISTED)
+        limit = call.number("limit", 100, MOST_LISTED)
         return json_reply({"events": list(await self._audit.latest(limit))})
-
-
-# Tokens by which a request may hear how it was decided.
 
 
 _USUAL_S: Final = 900
 
 
 class DebugCalls:
-    """Makes them, signed with the secret of *core*: all replicas with the same one take them."""
+    """Makes debug tokens, signed with the secret of *core*, which all replicas share."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def made(self, call: Call) -> Reply:
-        """POST /debug-tokens: `ttl` is how many seconds it is good for, 15 minutes if not said."""
-        call.query()
-        document = await call.document_if_any()
-        flaws = Flaws()
-        for name in document:
-            if name != "ttl":
-                flaws.append(Flaw(name[:40], "no such field", "expected ttl"))
-        ttl_s = document.get("ttl", _USUAL_S)
+    @operation(
+        "POST /debug-tokens",
+        "Make a token that has responses explain their decision (Headgate-Debug).",
+        body=an_object(ttl=WHOLE),
+        needs_body=False,
+        role="write",
+        is_edit=False,
+    )
+    async def make_token(self, call: Call) -> Reply:
+        ttl_s = call.body.get("ttl", _USUAL_S)
         if type(ttl_s) is not int or not 1 <= ttl_s <= LONGEST_TTL_S:
-            flaws.add("ttl", ttl_s, f"whole seconds from 1 to {LONGEST_TTL_S}")
-        if flaws:
-            raise invalid(flaws)
+            call.flaws.add("ttl", ttl_s, f"whole seconds from 1 to {LONGEST_TTL_S}")
+        call.check()
         await call.begin(f"make a debug token that is good for {ttl_s} s")
         token, ends = debug_token(self._core.secret, now_ns=self._core.clock(), ttl_s=int(ttl_s))
         call.outcome = "changed"
@@ -129,13 +171,10 @@ class DebugCalls:
         return json_reply(told)
 
 
-# What becomes of a request, and why: without counting it.
-
-
 Data = dict[str, Any]
 
-EXPLAINING_MOST_LISTED: Final = 200
-"""How many rules that do not apply are told; of more, those that come nearest."""
+MOST_EXPLAINED: Final = 200
+"""How many rules that do not apply are listed: those that come nearest."""
 
 
 class ExplainCalls:
@@ -144,10 +183,11 @@ class ExplainCalls:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def explained(self, call: Call) -> Reply:
-        """POST /explain: the body is that of a check."""
-        call.query()
-        asked = read_asked(await call.document(), TO_CHECK)
+    @operation(
+        "POST /explain", "Explain the decision of a request; nothing is counted.", body=REQUEST
+    )
+    async def explain(self, call: Call) -> Reply:
+        asked = read_asked(call.body, TO_CHECK)
         rules = self._core.rules
         engine = rules.in_force.compiled
         lease = new_name() if engine.has_slots else None
@@ -159,7 +199,7 @@ class ExplainCalls:
 
     def _content(self, engine: CompiledPolicy, request: Request, verdict: Verdict) -> Data:
         membership = Membership(engine, request, verdict)
-        others, count = membership.not_applied(EXPLAINING_MOST_LISTED)
+        others, count = membership.not_applied(MOST_EXPLAINED)
         refusing = verdict.denied_by
         applied = membership.applied()
         return {
@@ -215,18 +255,3 @@ def _limit(part: Decision) -> Data:
 
 def _not_applied(member: Member) -> Data:
     return {"rule_id": member.rule.id, "mode": member.rule.mode, "why": member.reason}
-
-
-# The call that tells what the service is doing, for the page at `/` and `headgate top`.
-
-
-class LiveCalls:
-    """What *live* sees."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-
-    async def told(self, call: Call) -> Reply:
-        """GET /live: of all workers of this node."""
-        call.query()
-        return Reply(200, [JSON_LINE, NO_STORE], await self._live.answer())

@@ -1,4 +1,4 @@
-"""Calls about rules: one, many, what would change, the switch and the candidate of each."""
+"""Operations on rules and on the policy as a whole: read, edit, preview, history, rollback."""
 
 from __future__ import annotations
 
@@ -12,43 +12,119 @@ from headgate.control.revision import Revision, UnknownRevisionError
 from headgate.errors import StoreError
 from headgate.policy.loader.rules import MODES
 from headgate.service.admin.call import (
-    Call,
     change_data,
     edited_reply,
-    etag,
+    not_modified,
     problems_data,
     rule_data,
+    rule_reply,
+    tagged_reply,
+    wrong_query,
 )
-from headgate.service.http.check_request import Flaws, invalid
-from headgate.service.http.replies import Flaw, RefusedError, Reply, json_reply, problem
+from headgate.service.admin.operations import (
+    ANY,
+    MOMENT,
+    NOTHING,
+    POLICY,
+    PROBLEM,
+    RULE,
+    TEXT,
+    WHOLE,
+    Query,
+    a_list,
+    an_object,
+    operation,
+)
+from headgate.service.http.check_request import invalid
+from headgate.service.http.replies import Flaw, Reply, json_reply
 
 if TYPE_CHECKING:
     from headgate.control.editor import Edited, PolicyEditor
     from headgate.control.live_counters import Affected, LiveCounters
     from headgate.control.preview import Preview
+    from headgate.service.admin.call import Call
     from headgate.service.core import ShowKey
 
+    Data = dict[str, Any]
 
 MOST_LISTED: Final = 1_000
-_USUAL: Final = 100
-_FILTERS: Final = ("mode", "key_by", "endpoint", "tier", "q", "limit", "offset")
-_ON: Final = ("enforce", "shadow")
+MOST_REVISIONS: Final = 500
+_LARGEST: Final = 10**15
+
+_ONE_RULE: Final = an_object(("rule_id", "version", "rule"), rule_id=TEXT, version=WHOLE, rule=RULE)
+_EDITED_RULE: Final = an_object(
+    ("rule_id", "version"),
+    rule_id=TEXT,
+    version=WHOLE,
+    mode=TEXT,
+    candidate_of=TEXT,
+    warnings=a_list(PROBLEM),
+)
+_DELETED: Final = an_object(
+    ("rule_id", "revision"), rule_id=TEXT, revision=WHOLE, warnings=a_list(PROBLEM)
+)
+_RULES: Final = an_object(
+    ("revision", "total", "rules"),
+    revision=WHOLE,
+    total=WHOLE,
+    rules=a_list(_ONE_RULE),
+    next_offset={"type": ["integer", "null"]},
+)
+_FILTERS: Final = (
+    Query("mode", "enforce, shadow or off"),
+    Query("key_by", "a part of the key"),
+    Query("endpoint", "a pattern, or a path that the rule is for"),
+    Query("tier", "one that the rule is for, or has limits for"),
+    Query("q", "a text anywhere in the rule"),
+    Query("limit", "how many at most", WHOLE),
+    Query("offset", "how many to leave out first", WHOLE),
+)
+_PREVIEW: Final = an_object(
+    ("revision", "valid", "changes"),
+    revision=WHOLE,
+    valid={"type": "boolean"},
+    errors=a_list(PROBLEM),
+    warnings=a_list(PROBLEM),
+    changes=ANY,
+    consequences=a_list(an_object(rule_id=TEXT, effect=TEXT, message=TEXT)),
+    counters=ANY,
+)
+_SOME_RULES: Final = an_object(
+    ("rules",), rules={"type": "object", "additionalProperties": {"type": ["object", "null"]}}
+)
+_CHANGE: Final = {"revision": WHOLE, "author": TEXT, "time": MOMENT, "what": TEXT, "note": TEXT}
+_REVISION: Final = an_object(
+    ("revision", "policy"),
+    **_CHANGE,
+    policy=POLICY,
+    versions={"type": "object", "additionalProperties": WHOLE},
+    changes={"type": ["object", "null"]},
+)
+_REVISED: Final = an_object(
+    ("revision",), revision=WHOLE, changed={"type": "boolean"}, warnings=a_list(PROBLEM)
+)
+_HISTORY: Final = an_object(
+    ("revisions",),
+    revisions=a_list(an_object(("revision", "author", "time", "what"), **_CHANGE)),
+    next_before={"type": ["integer", "null"]},
+)
 
 
 class RuleCalls:
-    """What can be done with rules."""
+    """Operations on rules."""
 
     def __init__(self, editor: PolicyEditor, previews: Previews) -> None:
         self._editor = editor
         self._previews = previews
 
-    async def listed(self, call: Call) -> Reply:
-        """GET /rules: those that fit all filters."""
-        query = call.query(*_FILTERS)
+    @operation("GET /rules", "List rules.", answer=_RULES, query=_FILTERS)
+    async def list_rules(self, call: Call) -> Reply:
+        query = call.query
         mode = query.get("mode")
         if mode is not None and mode not in MODES:
-            flaw = Flaw("mode", f"found {mode[:40]!r}", f"expected one of {', '.join(MODES)}")
-            raise RefusedError(problem(400, "the query is wrong", flaws=(flaw,)))
+            raise wrong_query(
+                Flaw("mode", f"found {mode[:40]!r}", f"expected one of {', '.join(MODES)}")
+            )
         wanted = RuleFilter(
             mode=mode,
             key_by=query.get("key_by"),
@@ -56,8 +132,7 @@ class RuleCalls:
             tier=query.get("tier"),
             text=query.get("q"),
         )
-        limit = call.number(query, "limit", _USUAL, MOST_LISTED)
-        offset = call.number(query, "offset", 0, 10**9)
+        limit, offset = call.number("limit", 100, MOST_LISTED), call.number("offset", 0, 10**9)
         page = await to_thread(self._editor.rules, wanted, offset=offset, limit=limit)
         after = offset + len(page.rules)
         content = {
@@ -66,116 +141,131 @@ class RuleCalls:
             "rules": [rule_data(rule, version) for version, rule in page.rules],
             "next_offset": after if after < page.total and page.rules else None,
         }
-        return _tagged(json_reply(content), page.revision)
+        return tagged_reply(content, page.revision)
 
-    async def got(self, call: Call) -> Reply:
-        """GET /rules/{rule_id}."""
-        call.query()
-        version, rule = await to_thread(self._editor.rule, call.parts["rule_id"])
+    @operation("GET /rules/{rule_id}", "Get a rule.", answer=_ONE_RULE)
+    async def get(self, call: Call) -> Reply:
+        version, rule = await to_thread(self._editor.rule, call.rule_id)
         if call.has(version):
-            return Reply(304, [etag(version)], b"")
-        return _tagged(json_reply(rule_data(rule, version)), version)
+            return not_modified(version)
+        return tagged_reply(rule_data(rule, version), version)
 
+    @operation(
+        "PUT /rules/{rule_id}",
+        "Create or change a rule.",
+        answer=_EDITED_RULE,
+        body=RULE,
+        role="write",
+    )
     async def put(self, call: Call) -> Reply:
-        """PUT /rules/{rule_id}."""
-        call.query()
-        rule_id = call.parts["rule_id"]
-        document, request = await call.document(), call.edit_request()
-        await call.begin(f"put rule {rule_id}")
-        edited = call.edited(await to_thread(self._editor.put_rule, rule_id, document, request))
-        version = edited.version_of(rule_id)
-        content = {"rule_id": rule_id, "version": version}
-        return edited_reply(content, edited, etag(version), rule_id=rule_id)
+        rule_id = call.rule_id
+        edited = await call.edit(f"put rule {rule_id}", self._editor.put_rule, rule_id, call.body)
+        return rule_reply(edited, rule_id)
 
-    async def deleted(self, call: Call) -> Reply:
-        """DELETE /rules/{rule_id}."""
-        call.query()
-        rule_id, request = call.parts["rule_id"], call.edit_request()
-        await call.begin(f"delete rule {rule_id}")
-        edited = call.edited(await to_thread(self._editor.delete_rule, rule_id, request))
+    @operation(
+        "DELETE /rules/{rule_id}",
+        "Delete a rule and its candidate.",
+        answer=_DELETED,
+        role="write",
+    )
+    async def delete(self, call: Call) -> Reply:
+        rule_id = call.rule_id
+        edited = await call.edit(f"delete rule {rule_id}", self._editor.delete_rule, rule_id)
         content = {"rule_id": rule_id, "revision": edited.revision.number}
         return edited_reply(content, edited, rule_id=rule_id)
 
-    async def switched_off(self, call: Call) -> Reply:
-        """POST /rules/{rule_id}:disable."""
-        call.query()
-        rule_id, request = call.parts["rule_id"], call.edit_request()
-        _check_empty(await call.document_if_any(), ())
-        await call.begin(f"switch off {rule_id}")
-        edited = call.edited(await to_thread(self._editor.switch_off, rule_id, request))
-        version = edited.version_of(rule_id)
-        content = {"rule_id": rule_id, "version": version, "mode": "off"}
-        return edited_reply(content, edited, etag(version), rule_id=rule_id)
+    @operation(
+        "POST /rules/{rule_id}:disable",
+        "Take a rule out of force.",
+        answer=_EDITED_RULE,
+        body=NOTHING,
+        needs_body=False,
+        role="write",
+    )
+    async def disable(self, call: Call) -> Reply:
+        rule_id = call.rule_id
+        edited = await call.edit(f"switch off {rule_id}", self._editor.switch_off, rule_id)
+        return rule_reply(edited, rule_id, mode="off")
 
-    async def switched_on(self, call: Call) -> Reply:
-        """POST /rules/{rule_id}:enable, with a mode or in the one before."""
-        call.query()
-        rule_id, request = call.parts["rule_id"], call.edit_request()
-        document = await call.document_if_any()
-        _check_empty(document, ("mode",))
-        mode = document.get("mode")
-        if mode is not None and mode not in _ON:
-            flaws = Flaws()
-            flaws.add("mode", mode, "enforce or shadow")
-            raise invalid(flaws)
-        await call.begin(f"switch on {rule_id}")
-        edited = call.edited(await to_thread(self._editor.switch_on, rule_id, request, mode=mode))
-        version = edited.version_of(rule_id)
+    @operation(
+        "POST /rules/{rule_id}:enable",
+        "Put a rule in force again, by default in the mode that it had.",
+        answer=_EDITED_RULE,
+        body=an_object(mode={"enum": ["enforce", "shadow"]}),
+        needs_body=False,
+        role="write",
+    )
+    async def enable(self, call: Call) -> Reply:
+        rule_id, mode = call.rule_id, call.body.get("mode")
+        if mode not in (None, "enforce", "shadow"):
+            call.flaws.add("mode", mode, "enforce or shadow")
+        edited = await call.edit(f"switch on {rule_id}", self._editor.switch_on, rule_id, mode=mode)
         rules = edited.revision.document["rules"]
         now = next(rule.get("mode", "enforce") for rule in rules if rule.get("id") == rule_id)
-        content = {"rule_id": rule_id, "version": version, "mode": now}
-        return edited_reply(content, edited, etag(version), rule_id=rule_id)
+        return rule_reply(edited, rule_id, mode=now)
 
-    async def tried(self, call: Call) -> Reply:
-        """POST /rules/{rule_id}/candidate: a rule to be tried in shadow beside it."""
-        call.query()
-        rule_id = call.parts["rule_id"]
-        document, request = await call.document(), call.edit_request()
-        await call.begin(f"try a candidate of {rule_id}")
-        edited = call.edited(
-            await to_thread(self._editor.put_candidate, rule_id, document, request)
-        )
+    @operation(
+        "POST /rules/{rule_id}/candidate",
+        "Try a rule in shadow beside this one.",
+        answer=_EDITED_RULE,
+        body=RULE,
+        role="write",
+    )
+    async def try_candidate(self, call: Call) -> Reply:
+        rule_id = call.rule_id
+        what = f"try a candidate of {rule_id}"
+        edited = await call.edit(what, self._editor.put_candidate, rule_id, call.body)
         name = candidate_id(edited.revision.document, rule_id) or ""
-        version = edited.version_of(name)
-        content = {"rule_id": name, "version": version, "mode": "shadow", "candidate_of": rule_id}
-        return edited_reply(content, edited, etag(version), rule_id=name)
+        return rule_reply(edited, name, mode="shadow", candidate_of=rule_id)
 
-    async def adopted(self, call: Call) -> Reply:
-        """POST /rules/{rule_id}/adopt: its candidate in its place."""
-        call.query()
-        rule_id, request = call.parts["rule_id"], call.edit_request()
-        _check_empty(await call.document_if_any(), ())
-        await call.begin(f"adopt the candidate of {rule_id}")
-        edited = call.edited(await to_thread(self._editor.adopt, rule_id, request))
-        version = edited.version_of(rule_id)
-        return edited_reply(
-            {"rule_id": rule_id, "version": version}, edited, etag(version), rule_id=rule_id
+    @operation(
+        "POST /rules/{rule_id}/adopt",
+        "Replace a rule by its candidate.",
+        answer=_EDITED_RULE,
+        body=NOTHING,
+        needs_body=False,
+        role="write",
+    )
+    async def adopt(self, call: Call) -> Reply:
+        what = f"adopt the candidate of {call.rule_id}"
+        edited = await call.edit(what, self._editor.adopt, call.rule_id)
+        return rule_reply(edited, call.rule_id)
+
+    @operation(
+        "POST /rules/{rule_id}/candidate:preview",
+        "Preview a candidate.",
+        answer=_PREVIEW,
+        body=RULE,
+    )
+    async def preview_candidate(self, call: Call) -> Reply:
+        preview = await to_thread(self._editor.preview_candidate, call.rule_id, call.body)
+        return await self._previews.reply(preview)
+
+    @operation(
+        "POST /rules/{rule_id}/adopt:preview",
+        "Preview the adoption of a candidate.",
+        answer=_PREVIEW,
+        body=NOTHING,
+        needs_body=False,
+    )
+    async def preview_adoption(self, call: Call) -> Reply:
+        call.check()
+        return await self._previews.reply(
+            await to_thread(self._editor.preview_adoption, call.rule_id)
         )
 
-    async def trial_previewed(self, call: Call) -> Reply:
-        """POST /rules/{rule_id}/candidate:preview."""
-        call.query()
-        document = await call.document()
-        preview = await to_thread(self._editor.preview_candidate, call.parts["rule_id"], document)
-        return await self._previews.reply(preview)
-
-    async def adoption_previewed(self, call: Call) -> Reply:
-        """POST /rules/{rule_id}/adopt:preview."""
-        call.query()
-        _check_empty(await call.document_if_any(), ())
-        preview = await to_thread(self._editor.preview_adoption, call.parts["rule_id"])
-        return await self._previews.reply(preview)
-
-    async def previewed(self, call: Call) -> Reply:
-        """POST /rules:preview, of rules by their ids; null deletes."""
-        call.query()
-        document = await call.document()
-        _check_empty(document, ("rules",))
-        rules = document.get("rules")
+    @operation(
+        "POST /rules:preview",
+        "Preview changed rules; null deletes one.",
+        answer=_PREVIEW,
+        body=_SOME_RULES,
+    )
+    async def preview(self, call: Call) -> Reply:
+        call.check()
+        rules = call.body.get("rules")
         if not isinstance(rules, dict) or not rules or not all(map(_is_rule, rules.values())):
-            flaws = Flaws()
-            flaws.add("rules", rules, "an object of rules by their ids, null to delete one")
-            raise invalid(flaws)
+            call.flaws.add("rules", rules, "an object of rules by their ids, null to delete one")
+            raise invalid(call.flaws)
         return await self._previews.reply(await to_thread(self._editor.preview_rules, rules))
 
 
@@ -183,61 +273,39 @@ def _is_rule(value: Any) -> bool:
     return value is None or isinstance(value, dict)
 
 
-def _check_empty(document: dict[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse fields that nobody knows."""
-    hint = f"expected {', '.join(known)}" if known else "expected none"
-    flaws = [Flaw(name[:40], "no such field", hint) for name in document if name not in known]
-    if flaws:
-        raise invalid(flaws)
-
-
-def _tagged(reply: Reply, version: int) -> Reply:
-    return reply._replace(headers=[*reply.headers, etag(version)])
-
-
-# Calls about the whole policy: as it is, in its place another, its history, going back.
-
-
-POLICIES_MOST_LISTED: Final = 500
-_POLICIES_USUAL: Final = 50
-_LARGEST: Final = 10**15
-
-
 class PolicyCalls:
-    """What can be done with the policy as a whole."""
+    """Operations on the policy as a whole."""
 
     def __init__(self, editor: PolicyEditor, previews: Previews) -> None:
         self._editor = editor
         self._previews = previews
 
-    async def got(self, call: Call) -> Reply:
-        """GET /policy."""
-        call.query()
+    @operation("GET /policy", "Get the whole policy.", answer=_REVISION)
+    async def get(self, call: Call) -> Reply:
         newest = await to_thread(self._editor.head)
         if call.has(newest.number):
-            return Reply(304, [etag(newest.number)], b"")
-        reply = json_reply(_portrait(newest))
-        return reply._replace(headers=[*reply.headers, etag(newest.number)])
+            return not_modified(newest.number)
+        return tagged_reply(_revision_data(newest), newest.number)
 
+    @operation(
+        "PUT /policy", "Replace the whole policy.", answer=_REVISED, body=POLICY, role="write"
+    )
     async def put(self, call: Call) -> Reply:
-        """PUT /policy: all at once, or nothing."""
-        call.query()
-        document, request = await call.document(), call.edit_request()
-        await call.begin("replace the policy")
-        return _revised(call.edited(await to_thread(self._editor.replace, document, request)))
+        return _revised(await call.edit("replace the policy", self._editor.replace, call.body))
 
-    async def previewed(self, call: Call) -> Reply:
-        """POST /policy:preview."""
-        call.query()
-        return await self._previews.reply(
-            await to_thread(self._editor.preview, await call.document())
-        )
+    @operation("POST /policy:preview", "Preview a policy.", answer=_PREVIEW, body=POLICY)
+    async def preview(self, call: Call) -> Reply:
+        return await self._previews.reply(await to_thread(self._editor.preview, call.body))
 
+    @operation(
+        "GET /history",
+        "List revisions, newest first.",
+        answer=_HISTORY,
+        query=(Query("before", "older than this", WHOLE), Query("limit", "", WHOLE)),
+    )
     async def history(self, call: Call) -> Reply:
-        """GET /history: the newest first."""
-        query = call.query("before", "limit")
-        limit = max(1, call.number(query, "limit", _POLICIES_USUAL, POLICIES_MOST_LISTED))
-        before = call.number(query, "before", _LARGEST, _LARGEST)
+        limit = max(1, call.number("limit", 50, MOST_REVISIONS))
+        before = call.number("before", _LARGEST, _LARGEST)
         found = await to_thread(self._editor.source.history, before=before, most=limit)
         content = {
             "revisions": [change_data(number, change) for number, change in found],
@@ -245,11 +313,9 @@ class PolicyCalls:
         }
         return json_reply(content)
 
+    @operation("GET /history/{number}", "Get a revision and its changes.", answer=_REVISION)
     async def revision(self, call: Call) -> Reply:
-        """GET /history/{number}: with what it changed, if the one before is still there."""
-        call.query()
-        number = int(call.parts["number"])
-        source = self._editor.source
+        number, source = int(call.parts["number"]), self._editor.source
         revision = await to_thread(source.at, number)
         try:
             before = Revision(0) if number == 1 else await to_thread(source.at, number - 1)
@@ -257,28 +323,24 @@ class PolicyCalls:
             changes = None
         else:
             changes = to_data(differences(before.document, revision.document))
-        return json_reply({**_portrait(revision), "changes": changes})
+        return json_reply({**_revision_data(revision), "changes": changes})
 
-    async def rolled_back(self, call: Call) -> Reply:
-        """POST /rollback {"revision": n}."""
-        call.query()
-        document = await call.document()
-        flaws = Flaws(
-            Flaw(name[:40], "no such field", "expected revision")
-            for name in document
-            if name != "revision"
-        )
-        number = document.get("revision")
+    @operation(
+        "POST /rollback",
+        "Make an old revision the newest again, with its switches, blocks and grants.",
+        answer=_REVISED,
+        body=an_object(("revision",), revision={"type": "integer", "minimum": 1}),
+        role="write",
+    )
+    async def rollback(self, call: Call) -> Reply:
+        number = call.body.get("revision")
         if type(number) is not int or not 0 < number <= _LARGEST:
-            flaws.add("revision", number, "the number of a revision")
-        if flaws or number is None:
-            raise invalid(flaws)
-        request = call.edit_request()
-        await call.begin(f"roll back to revision {number}")
-        return _revised(call.edited(await to_thread(self._editor.rollback, number, request)))
+            call.flaws.add("revision", number, "the number of a revision")
+        what = f"roll back to revision {number}"
+        return _revised(await call.edit(what, self._editor.rollback, number))
 
 
-def _portrait(revision: Revision) -> dict[str, Any]:
+def _revision_data(revision: Revision) -> Data:
     return {
         **change_data(revision.number, revision.change),
         "policy": dict(revision.document),
@@ -288,26 +350,19 @@ def _portrait(revision: Revision) -> dict[str, Any]:
 
 def _revised(edited: Edited) -> Reply:
     number = edited.revision.number
-    content = {"revision": number, "changed": edited.is_changed}
-    return edited_reply(content, edited, etag(number))
-
-
-# What is answered to a preview: what would change, and for whom.
-
-
-Data = dict[str, Any]
+    return edited_reply({"revision": number, "changed": edited.is_changed}, edited, number)
 
 
 class Previews:
-    """Tells previews, with counters of the store if it can be looked through, whose keys are shown
-    to people as *show_key* says."""
+    """Replies to previews, with counters of the store *live* if it can be listed. *show_key*
+    formats keys for people."""
 
     def __init__(self, live: LiveCounters | None, show_key: ShowKey) -> None:
         self._live = live
         self._show_key = show_key
 
     async def reply(self, preview: Preview) -> Reply:
-        """All that *preview* says. It is 200 too if the policy could not be put in force."""
+        """Describe *preview*; 200 also for a policy that is invalid."""
         errors = [one for one in preview.problems if one.severity == "error"]
         warnings = [one for one in preview.problems if one.severity == "warning"]
         content = {
@@ -330,20 +385,19 @@ class Previews:
         try:
             look = await affected_by(preview, self._live)
         except StoreError as error:
-            return {"available": False, "reason": f"the store cannot be asked ({error.reason})"}
-        found = [_affected(one, self._show_key) for one in judged(look, preview)]
+            return {"available": False, "reason": f"the store is unavailable ({error.reason})"}
+        found = [self._affected(one) for one in judged(look, preview)]
         return {"available": True, "affected": found, "more": look.has_more}
 
-
-def _affected(one: Affected, show_key: ShowKey) -> Data:
-    counter = one.counter
-    return {
-        "rule_id": counter.rule,
-        "key": counter.key,
-        "shown_key": counter.key if counter.is_digest else show_key(counter.key),
-        "is_digest": counter.is_digest,
-        "limit": counter.place,
-        "used": counter.used,
-        "refused_now": one.was_refused,
-        "refused_after": one.would_be_refused,
-    }
+    def _affected(self, one: Affected) -> Data:
+        counter = one.counter
+        return {
+            "rule_id": counter.rule,
+            "key": counter.key,
+            "shown_key": counter.key if counter.is_digest else self._show_key(counter.key),
+            "is_digest": counter.is_digest,
+            "limit": counter.place,
+            "used": counter.used,
+            "refused_now": one.was_refused,
+            "refused_after": one.would_be_refused,
+        }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.control.editor import EditRequest
 from headgate.observability import JOURNAL
 from headgate.policy.identity.parts import hashed_key
-from headgate.service.admin.reports import EXPLAINING_MOST_LISTED
+from headgate.service.admin.reports import MOST_EXPLAINED
 from tests.support.admin_api import READER, Desk, attended
 from tests.support.http_app import FakeStore
 
@@ -211,7 +211,7 @@ def test_of_many_rules_the_nearest_are_told_and_all_are_counted() -> None:
     async def body(desk: Desk) -> None:
         told = await desk.ask("POST /explain", {"path": "/here"})
         listed = [one["rule_id"] for one in told["not_applied"]]
-        assert len(listed) == EXPLAINING_MOST_LISTED
+        assert len(listed) == MOST_EXPLAINED
         assert told["not_applied_count"] == 300
         assert listed[-1] == "r299"
 

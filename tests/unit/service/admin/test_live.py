@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.limits import TokenBucket
 from headgate.observability import JOURNAL, MEASURES
 from headgate.policy.identity.parts import hashed_key
-from headgate.service.admin.openapi import admin_paths
+from headgate.service.admin.app import admin_paths
 from headgate.stores.base import groups_of
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.operations import Check, Take

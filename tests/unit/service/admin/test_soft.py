@@ -32,7 +32,7 @@ def test_it_has_no_counters_to_look_at() -> None:
         await desk.ask("PUT /rules/turns", FAIR)
         for named in ({"key": "ip=192.0.2.1"}, {"identity": {"ip": "192.0.2.1"}}):
             status, told = await desk.refusal("POST /keys:lookup", {"rule": "turns", **named})
-            assert (status, "take turns" in told) == (422, True)
+            assert (status, "fair queue" in told) == (422, True)
         assert (await desk.refusal("POST /keys:reset", {"rule": "turns", "key": "ip=1"}))[0] == 422
 
     attended(body)
