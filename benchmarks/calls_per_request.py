@@ -71,7 +71,7 @@ async def _calls(url: str) -> Counter[tuple[str, str]]:
         await app(new_scope(), _receive, _send)
     finally:
         sys.setprofile(None)
-    await app.gate.aclose()
+    await app.limiter.aclose()
     return found
 
 

@@ -36,7 +36,7 @@ settings.configure(
     },
 )
 
-from headgate.integrations import Responded  # noqa: E402 (Django is configured in this file)
+from headgate.integrations import CompletedResponse  # noqa: E402 (Django is configured in this file)
 from headgate.integrations.django import limit, report, status  # noqa: E402
 
 
@@ -50,9 +50,9 @@ def health(_request: HttpRequest) -> HttpResponse:
     return HttpResponse("fine\n")
 
 
-def failed(responded: Responded) -> bool:
+def failed(responded: CompletedResponse) -> bool:
     """Which attempts to log in count."""
-    return responded.status == 401
+    return responded.status_code == 401
 
 
 @limit("3/minute", name="logins", charge_when=failed)
@@ -70,7 +70,7 @@ async def story(request: HttpRequest) -> StreamingHttpResponse:
     async def words() -> AsyncIterator[str]:
         sent = 0
         try:
-            for word in ("Open", "the", "gate", "and", "let", "the", "water", "in.\n"):
+            for word in ("Open", "the", "limiter", "and", "let", "the", "water", "in.\n"):
                 sent += 1
                 yield f"{word} "
                 await asyncio.sleep(0)

@@ -17,9 +17,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from headgate.integrations.fastapi import (
-    Passage,
     RateLimit,
     RateLimitMiddleware,
+    RequestContext,
     exempt,
     limit,
 )
@@ -54,7 +54,7 @@ async def search(q: str) -> dict[str, str]:
 
 
 @app.post("/login")
-@limit("5/minute", name="failed-logins", charge_when=lambda response: response.status == 401)
+@limit("5/minute", name="failed-logins", charge_when=lambda response: response.status_code == 401)
 def login(given: Credentials) -> str:
     if given.password != "open sesame":  # noqa: S105 (everybody knows it)
         raise HTTPException(401, "wrong password")
@@ -66,7 +66,7 @@ tokens = RateLimit("1000/hour", name="tokens", cost=500, is_estimate=True)
 
 
 @app.get("/chat")
-async def chat(usage: Annotated[Passage, Depends(tokens)]) -> StreamingResponse:
+async def chat(usage: Annotated[RequestContext, Depends(tokens)]) -> StreamingResponse:
     async def words() -> AsyncIterator[str]:
         for used, word in enumerate(("to ", "whom ", "it ", "concerns"), 1):
             usage.report({"tokens": used})

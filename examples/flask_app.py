@@ -39,7 +39,7 @@ def health() -> str:
 
 
 @app.post("/login")
-@limits.limit("5/minute", charge_when=lambda response: response.status == 401)
+@limits.limit("5/minute", charge_when=lambda response: response.status_code == 401)
 def login() -> tuple[str, int]:
     """Five wrong passwords a minute; right ones are free."""
     if request.form.get("password") != "open sesame":

@@ -10,19 +10,19 @@ import os
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import make_server
 
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.wsgi import RateLimitMiddleware, StatusApp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-gate = Gate(
+limiter = RequestLimiter(
     limits="20/minute",
     exempt=["/health", "/rate_limit"],
     store=os.environ.get("HEADGATE_STORE", "memory://"),
 )
-status = StatusApp(gate)
+status = StatusApp(limiter)
 
 
 def hello(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -33,7 +33,7 @@ def hello(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[b
     return [b"hello\n"]
 
 
-app = RateLimitMiddleware(hello, gate)
+app = RateLimitMiddleware(hello, limiter)
 
 if __name__ == "__main__":
     port = int(os.environ.get("PORT", "8000"))

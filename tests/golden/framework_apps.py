@@ -33,17 +33,17 @@ from tests.golden.python_api import (
     FairMiddleware,
     FastAPIDependency,
     FlaskExtension,
-    Gate,
     ManualClock,
+    RequestLimiter,
     WsgiMiddleware,
     WsgiStatus,
     asgi_report,
-    django_gate,
     django_limit,
+    django_limiter,
     django_report,
     django_status,
     fastapi_limit,
-    gate_options,
+    limiter_options,
     starlette_limit,
     wsgi_report,
 )
@@ -94,7 +94,7 @@ class Run:
         self.steps, self.clock = steps, clock
         self.log = Log()
 
-    def of_asgi(self, app: Any, gate: Any = None) -> Log:
+    def of_asgi(self, app: Any, limiter: Any = None) -> Log:
         """Ask an ASGI app."""
         self._app = app
 
@@ -104,13 +104,13 @@ class Run:
                     await ask_asgi(app, Asked.read(step), self.log)
                 else:
                     self.clock.advance(step)
-            if gate is not None:
-                await gate.aclose()
+            if limiter is not None:
+                await limiter.aclose()
 
         asyncio.run(ask())
         return self.log
 
-    def of_wsgi(self, app: Any, gate: Any = None) -> Log:
+    def of_wsgi(self, app: Any, limiter: Any = None) -> Log:
         """Ask a WSGI app."""
         self._app = app
         for step in self.steps:
@@ -118,8 +118,8 @@ class Run:
                 ask_wsgi(app, Asked.read(step), self.log)
             else:
                 self.clock.advance(step)
-        if gate is not None:
-            gate.close()
+        if limiter is not None:
+            limiter.close()
         return self.log
 
     async def again(self, path: str) -> None:
@@ -135,7 +135,7 @@ class Run:
 
 def _run(steps: Steps, options: Options) -> tuple[Run, Any]:
     clock = ManualClock(1_800_000_000)
-    return Run(steps, clock), Gate(clock=clock, **gate_options(options))
+    return Run(steps, clock), RequestLimiter(clock=clock, **limiter_options(options))
 
 
 # The whole app is limited.
@@ -168,8 +168,8 @@ def _bare_asgi(run: Run, status: Any = None) -> Any:
 
 def asgi(options: Options, steps: Steps) -> Log:
     """The ASGI middleware around a bare app."""
-    run, gate = _run(steps, options)
-    return run.of_asgi(AsgiMiddleware(_bare_asgi(run, AsgiStatus(gate)), gate), gate)
+    run, limiter = _run(steps, options)
+    return run.of_asgi(AsgiMiddleware(_bare_asgi(run, AsgiStatus(limiter)), limiter), limiter)
 
 
 def fair_turns(steps: Steps) -> Log:
@@ -186,8 +186,8 @@ class _Connection:
 
 def wsgi(options: Options, steps: Steps) -> Log:
     """The WSGI middleware around a bare app."""
-    run, gate = _run(steps, options)
-    status = WsgiStatus(gate)
+    run, limiter = _run(steps, options)
+    status = WsgiStatus(limiter)
 
     def app(environ: Any, start_response: Any) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
@@ -201,7 +201,7 @@ def wsgi(options: Options, steps: Steps) -> Log:
         start_response(line, [("Content-Type", "text/plain"), *answer.headers])
         return iter(answer.parts)
 
-    return run.of_wsgi(WsgiMiddleware(app, gate), gate)
+    return run.of_wsgi(WsgiMiddleware(app, limiter), limiter)
 
 
 def _starlette_endpoint(run: Run, report: str = "default") -> Callable[[Any], Any]:
@@ -230,7 +230,7 @@ async def _accept(websocket: Any) -> None:
 
 def starlette(options: Options, steps: Steps) -> Log:
     """The middleware in a Starlette app."""
-    run, gate = _run(steps, options)
+    run, limiter = _run(steps, options)
     endpoint = _starlette_endpoint(run)
     app = Starlette(
         routes=[
@@ -239,8 +239,8 @@ def starlette(options: Options, steps: Steps) -> Log:
             Route("/{path:path}", endpoint, methods=METHODS),
         ]
     )
-    app.add_middleware(AsgiMiddleware, gate=gate)
-    return run.of_asgi(app, gate)
+    app.add_middleware(AsgiMiddleware, limiter=limiter)
+    return run.of_asgi(app, limiter)
 
 
 def _fastapi_endpoint(run: Run, report: str = "default") -> Callable[..., Any]:
@@ -261,14 +261,14 @@ def _fastapi_endpoint(run: Run, report: str = "default") -> Callable[..., Any]:
 
 def fastapi_middleware(options: Options, steps: Steps) -> Log:
     """The middleware in a FastAPI app."""
-    run, gate = _run(steps, options)
+    run, limiter = _run(steps, options)
     app = fastapi.FastAPI()
     endpoint = _fastapi_endpoint(run)
     app.api_route("/items/{id}", methods=METHODS)(endpoint)
     app.websocket("/")(_fastapi_accept)
     app.api_route("/{path:path}", methods=METHODS)(endpoint)
-    app.add_middleware(AsgiMiddleware, gate=gate)
-    return run.of_asgi(app, gate)
+    app.add_middleware(AsgiMiddleware, limiter=limiter)
+    return run.of_asgi(app, limiter)
 
 
 async def _fastapi_accept(websocket: fastapi.WebSocket) -> None:
@@ -300,15 +300,15 @@ def _flask_rule(app: flask.Flask, rule: str, view: Any, endpoint: str) -> None:
 
 def flask_extension(options: Options, steps: Steps) -> Log:
     """The extension of a Flask app."""
-    run, gate = _run(steps, options)
+    run, limiter = _run(steps, options)
     app = _flask_app()
-    limits = FlaskExtension(app, gate)
+    limits = FlaskExtension(app, limiter)
     view = _flask_view(run)
     app.add_url_rule("/rate_limit", view_func=limits.status)
     _flask_rule(app, "/items/<id>", view, "items")
     _flask_rule(app, "/", view, "index")
     _flask_rule(app, "/<path:path>", view, "any")
-    return run.of_wsgi(app, gate)
+    return run.of_wsgi(app, limiter)
 
 
 def _django_view(run: Run, report: str = "default") -> Callable[..., Any]:
@@ -337,7 +337,7 @@ def _django_urls(view: Any) -> tuple[Any, ...]:
 
 
 def _django(run: Run, options: Options, urls: Any, **others: Any) -> Iterator[Any]:
-    given = gate_options(options)
+    given = limiter_options(options)
     middleware = [DJANGO_MIDDLEWARE] if others.pop("has_middleware", True) else []
     with override_settings(
         ROOT_URLCONF=urls,
@@ -346,14 +346,14 @@ def _django(run: Run, options: Options, urls: Any, **others: Any) -> Iterator[An
         DEBUG_PROPAGATE_EXCEPTIONS=True,
         **others,
     ):
-        yield django_gate()
+        yield django_limiter()
 
 
 def django_middleware(options: Options, steps: Steps) -> Log:
     """The middleware of a Django project, under WSGI."""
     run = Run(steps, ManualClock(1_800_000_000))
-    for gate in _django(run, options, _django_urls(_django_view(run))):
-        run.of_wsgi(WSGIHandler(), gate)
+    for limiter in _django(run, options, _django_urls(_django_view(run))):
+        run.of_wsgi(WSGIHandler(), limiter)
     return run.log
 
 
@@ -371,8 +371,8 @@ def django_asgi_middleware(options: Options, steps: Steps) -> Log:
             found[name] = value
         return found
 
-    for gate in _django(run, options, (re_path("^.*$", view),)):
-        run.of_asgi(ASGIHandler(), gate)
+    for limiter in _django(run, options, (re_path("^.*$", view),)):
+        run.of_asgi(ASGIHandler(), limiter)
     return run.log
 
 
@@ -397,41 +397,41 @@ PATHS = ("/a", "/a/{path:path}", "/b", "/{path:path}")
 def _route_run(steps: Steps, options: Options) -> tuple[Run, Any, bool]:
     given = dict(options)
     has_middleware = given.pop("has_middleware", True)
-    run, gate = _run(steps, given)
-    return run, gate, has_middleware
+    run, limiter = _run(steps, given)
+    return run, limiter, has_middleware
 
 
 def starlette_decorator(options: Options, limits: Limits, steps: Steps) -> Log:
     """Decorated endpoints of a Starlette app."""
-    run, gate, has_middleware = _route_run(steps, options)
-    extra = {} if has_middleware else {"gate": gate}
+    run, limiter, has_middleware = _route_run(steps, options)
+    extra = {} if has_middleware else {"limiter": limiter}
     limits = [(given, {**more, **extra}) for given, more in limits]
     a, b, any_ = _starlette_routes(run, limits, starlette_limit, _starlette_endpoint)
     pairs = zip(PATHS, (a, a, b, any_), strict=True)
     app = Starlette(routes=[Route(path, one, methods=METHODS) for path, one in pairs])
     if has_middleware:
-        app.add_middleware(AsgiMiddleware, gate=gate)
-    return run.of_asgi(app, gate)
+        app.add_middleware(AsgiMiddleware, limiter=limiter)
+    return run.of_asgi(app, limiter)
 
 
 def fastapi_decorator(options: Options, limits: Limits, steps: Steps) -> Log:
     """Decorated endpoints of a FastAPI app."""
-    run, gate, has_middleware = _route_run(steps, options)
-    extra = {} if has_middleware else {"gate": gate}
+    run, limiter, has_middleware = _route_run(steps, options)
+    extra = {} if has_middleware else {"limiter": limiter}
     limits = [(given, {**more, **extra}) for given, more in limits]
     a, b, any_ = _starlette_routes(run, limits, fastapi_limit, _fastapi_endpoint)
     app = fastapi.FastAPI()
     for path, one in zip(PATHS, (a, a, b, any_), strict=True):
         app.api_route(path, methods=METHODS)(one)
     if has_middleware:
-        app.add_middleware(AsgiMiddleware, gate=gate)
-    return run.of_asgi(app, gate)
+        app.add_middleware(AsgiMiddleware, limiter=limiter)
+    return run.of_asgi(app, limiter)
 
 
 def fastapi_dependency(options: Options, limits: Limits, steps: Steps) -> Log:
     """Dependencies of routes of a FastAPI app."""
-    run, gate, has_middleware = _route_run(steps, options)
-    extra = {} if has_middleware else {"gate": gate}
+    run, limiter, has_middleware = _route_run(steps, options)
+    extra = {} if has_middleware else {"limiter": limiter}
     app = fastapi.FastAPI()
     made = [FastAPIDependency(given, **more, **extra) for given, more in limits]
     depends = [fastapi.Depends(one) for one in made]
@@ -440,15 +440,15 @@ def fastapi_dependency(options: Options, limits: Limits, steps: Steps) -> Log:
         endpoint = _fastapi_endpoint(run, "named")
         app.api_route(path, methods=METHODS, dependencies=dependencies)(endpoint)
     if has_middleware:
-        app.add_middleware(AsgiMiddleware, gate=gate)
-    return run.of_asgi(app, gate)
+        app.add_middleware(AsgiMiddleware, limiter=limiter)
+    return run.of_asgi(app, limiter)
 
 
 def flask_decorator(options: Options, limits: Limits, steps: Steps) -> Log:
     """Decorated views of a Flask app."""
-    run, gate, _ = _route_run(steps, options)
+    run, limiter, _ = _route_run(steps, options)
     app = _flask_app()
-    extension = FlaskExtension(app, gate)
+    extension = FlaskExtension(app, limiter)
 
     def limited() -> Any:
         view = _flask_view(run, "named")
@@ -462,7 +462,7 @@ def flask_decorator(options: Options, limits: Limits, steps: Steps) -> Log:
     _flask_rule(app, "/b", limited(), "b")
     _flask_rule(app, "/", _flask_view(run), "index")
     _flask_rule(app, "/<path:path>", _flask_view(run), "any")
-    return run.of_wsgi(app, gate)
+    return run.of_wsgi(app, limiter)
 
 
 def _django_limited(run: Run, limits: Limits, name: str) -> Any:
@@ -480,8 +480,8 @@ def django_decorator(options: Options, limits: Limits, steps: Steps) -> Log:
     urls = (re_path("^a", a), re_path("^b$", b), re_path("^.*$", _django_view(run)))
     given = {name: value for name, value in options.items() if name != "has_middleware"}
     has_middleware = options.get("has_middleware", True)
-    for gate in _django(run, given, urls, has_middleware=has_middleware):
-        run.of_wsgi(WSGIHandler(), gate)
+    for limiter in _django(run, given, urls, has_middleware=has_middleware):
+        run.of_wsgi(WSGIHandler(), limiter)
     return run.log
 
 
@@ -508,8 +508,8 @@ def drf_throttle(options: Options, limits: Limits, steps: Steps) -> Log:
     urls = (re_path("^[ab](?:/.*)?$", View.as_view()), re_path("^.*$", Unlimited.as_view()))
     given = {name: value for name, value in options.items() if name != "has_middleware"}
     has_middleware = options.get("has_middleware", True)
-    for gate in _django(run, given, urls, has_middleware=has_middleware):
-        run.of_wsgi(WSGIHandler(), gate)
+    for limiter in _django(run, given, urls, has_middleware=has_middleware):
+        run.of_wsgi(WSGIHandler(), limiter)
     return run.log
 
 

@@ -11,12 +11,12 @@ from headgate.config import Address
 from headgate.config.gateway import GatewaySettings, parse_upstream
 from headgate.gateway.envoy.documents import documents
 from headgate.gateway.envoy.values import Places
-from headgate.integrations import Allowance, Gate, by_header
+from headgate.integrations import RequestLimiter, RouteLimit, by_header
 from headgate.integrations.asgi import FairMiddleware
 from headgate.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from headgate.integrations.asgi import StatusApp as AsgiStatus
 from headgate.integrations.django import RateLimitMiddleware as DjangoMiddleware
-from headgate.integrations.django import current_gate as django_gate
+from headgate.integrations.django import current_limiter as django_limiter
 from headgate.integrations.django import limit as django_limit
 from headgate.integrations.django import report as django_report
 from headgate.integrations.django import status as django_status
@@ -48,11 +48,11 @@ DJANGO_MIDDLEWARE = f"{DjangoMiddleware.__module__}.{DjangoMiddleware.__qualname
 
 PUBLIC: dict[str, Any] = {
     **{name: getattr(headgate, name) for name in headgate.__all__},
-    "Allowance": Allowance,
+    "RouteLimit": RouteLimit,
     "AsgiMiddleware": AsgiMiddleware,
     "FastAPIDependency": FastAPIDependency,
     "FlaskExtension": FlaskExtension,
-    "Gate": Gate,
+    "RequestLimiter": RequestLimiter,
     "ManualClock": ManualClock,
     "ResponseOptions": ResponseOptions,
     "WsgiMiddleware": WsgiMiddleware,
@@ -78,23 +78,23 @@ __all__ = [
     "FairMiddleware",
     "FastAPIDependency",
     "FlaskExtension",
-    "Gate",
     "HeadgateError",
     "Hit",
     "LeakyQueue",
     "ManualClock",
     "RateLimiter",
     "RedisStore",
+    "RequestLimiter",
     "WsgiMiddleware",
     "WsgiStatus",
     "asgi_report",
-    "django_gate",
     "django_limit",
+    "django_limiter",
     "django_report",
     "django_status",
     "envoy_files",
     "fastapi_limit",
-    "gate_options",
+    "limiter_options",
     "main",
     "operation",
     "outcome_figures",
@@ -104,7 +104,7 @@ __all__ = [
 ]
 
 
-def gate_options(given: dict[str, Any]) -> dict[str, Any]:
+def limiter_options(given: dict[str, Any]) -> dict[str, Any]:
     """The options of a middleware: a policy as text, options of responses as a mapping, a load
     shedder as the level that it has come to."""
     options = dict(given)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden.python_api import Gate, RateLimiter
+from tests.golden.python_api import RateLimiter, RequestLimiter
 from tests.golden.recorder import check_text, check_wire
 from tests.support.servers import RedisServer
 
@@ -71,8 +71,8 @@ def test_a_policy_that_is_saved_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     caplog.set_level(logging.INFO, "headgate")
     path = tmp_path / "policy.yaml"
     path.write_text(POLICY)
-    gate = Gate(policy=path)
-    gate.watch()
+    limiter = RequestLimiter(policy=path)
+    limiter.watch()
     lines = []
     try:
         for text in (POLICY.replace("5/hour", "6/hour"), POLICY.replace("5/hour", "5/hou"), POLICY):
@@ -82,5 +82,5 @@ def test_a_policy_that_is_saved_is_told(tmp_path: Path, caplog: pytest.LogCaptur
             until(lambda: bool(_told(caplog)))
             lines += [f"{one.levelname} {one.name}: {_plain(one.message)}" for one in _told(caplog)]
     finally:
-        gate.close()
+        limiter.close()
     check_text("logs_policy", "\n".join(lines))

@@ -255,7 +255,7 @@ CASES: dict[str, Case] = {
         ],
     ),
     "only failures count": (
-        {"limits": "1/minute", "charge_when": lambda response: response.status == 401},
+        {"limits": "1/minute", "charge_when": lambda response: response.status_code == 401},
         ["GET /", "GET /fail", "GET /", "GET /fail"],
     ),
     "errors": ({"limits": "3/minute"}, ["GET /boom", "GET /fail", "GET /", "GET /"]),
@@ -469,7 +469,7 @@ MORE_ROUTES: dict[str, RouteCase] = {
     ),
     "only failures count": (
         {},
-        [("1/minute", {"charge_when": lambda response: response.status == 401})],
+        [("1/minute", {"charge_when": lambda response: response.status_code == 401})],
         ["GET /a", "GET /a/fail", "GET /a/fail", "GET /a"],
     ),
     "an estimate": (

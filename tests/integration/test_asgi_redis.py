@@ -138,7 +138,7 @@ def test_a_stream_whose_client_goes_gives_its_slot_back_in_redis(redis: RedisSer
     app = RateLimitMiddleware(
         endless,
         limits=["1000/day", Concurrency(1, 3600)],
-        charge_when=lambda responded: responded.status == 200,
+        charge_when=lambda responded: responded.status_code == 200,
         store=redis.url,
     )
     with serving(app, lifespan="off") as url, httpx.Client(timeout=30) as client:
@@ -159,7 +159,7 @@ async def _gone(receive: Any) -> None:
 
 
 def test_an_app_that_is_started_again_in_the_same_process_counts_on(redis: RedisServer) -> None:
-    """Test clients do so: the gate is closed at shutdown, and asked again after a startup."""
+    """Test clients do so: the limiter is closed at shutdown, and asked again after a startup."""
 
     async def living(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":

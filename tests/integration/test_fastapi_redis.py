@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI, HTTPException
 
-from headgate.integrations.fastapi import Passage, RateLimit, RateLimitMiddleware, limit
+from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware, RequestContext, limit
 from headgate.limits import Concurrency
 from tests.support.servers import RedisServer, wait_until
 from tests.support.uvicorn_apps import script, serving
@@ -37,7 +37,7 @@ def health(): ...
 async def search(): ...
 
 @app.post("/login")
-@limit("5/day", charge_when=lambda response: response.status == 401)
+@limit("5/day", charge_when=lambda response: response.status_code == 401)
 def login():
     raise HTTPException(401)
 
@@ -99,7 +99,7 @@ def app_on(store: str) -> FastAPI:
 
     @app.get("/estimate")
     async def estimate(
-        usage: Annotated[Passage, Depends(RateLimit("99/s", name="e", is_estimate=True))],
+        usage: Annotated[RequestContext, Depends(RateLimit("99/s", name="e", is_estimate=True))],
     ) -> str:
         usage.report({"e": 3})
         return "estimate"

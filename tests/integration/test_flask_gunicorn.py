@@ -53,8 +53,8 @@ def stream():
     def chunks():
         yield "first"
         report(request, chunks=1)
-        with open("gate") as gate:  # a pipe: this waits until the test opens its other end
-            gate.read()
+        with open("limiter") as limiter:  # a pipe: this waits until the test opens its other end
+            limiter.read()
         for _ in range(int(request.args["more"])):
             yield "more" * 1000
     return app.response_class(stream_with_context(chunks()))
@@ -117,7 +117,7 @@ def apps(redis: RedisServer) -> Iterator[Callable[[str], Serving]]:
         @cache
         def app(kind: str) -> Serving:
             serving = stack.enter_context(gunicorn(source(redis.url), kind=kind))
-            os.mkfifo(serving.directory / "gate")
+            os.mkfifo(serving.directory / "limiter")
             return serving
 
         yield app
@@ -136,18 +136,18 @@ def test_a_stream_arrives_while_it_is_being_made(app: Serving) -> None:
     with httpx.stream("GET", url, trust_env=False, timeout=30) as answer:
         parts = answer.iter_raw()
         assert next(parts) == b"first"
-        (app.directory / "gate").write_text("go on")
+        (app.directory / "limiter").write_text("go on")
         assert sum(len(part) for part in parts) == 4_000_000
 
 
 @pytest.mark.parametrize("kind", ["gthread"])
 def test_a_client_that_goes_away_frees_its_slot_and_pays_what_it_had(app: Serving) -> None:
-    gate = app.directory / "gate"
+    limiter = app.directory / "limiter"
     url = f"{app.url}/stream"
     with httpx.stream("GET", f"{url}?more=10000", trust_env=False, timeout=30) as answer:
         assert next(answer.iter_raw()) == b"first"
         assert app.get("/stream").status_code == 429
-    gate.write_text("go on")
+    limiter.write_text("go on")
 
     def admitted() -> bool:
         with httpx.stream("GET", f"{url}?more=0", trust_env=False, timeout=30) as again:
@@ -155,7 +155,7 @@ def test_a_client_that_goes_away_frees_its_slot_and_pays_what_it_had(app: Servin
                 return False
             left = again.headers["RateLimit"].partition('"chunks";r=')[2].partition(";")[0]
             assert int(left) in (99, 100)  # 900 are set aside, and one comes back in 4 s
-            gate.write_text("go on")
+            limiter.write_text("go on")
             return again.status_code == 200 and len(again.read()) == 5
 
     wait_until(admitted, "the slot is free")

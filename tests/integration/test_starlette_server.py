@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
 
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware, report
 from headgate.integrations.fastapi import limit as fastapi_limit
 from headgate.integrations.starlette import limit as starlette_limit
@@ -39,19 +39,23 @@ GET = "GET / HTTP/1.1\r\nhost: app.test\r\n\r\n"
 
 
 def app_with(
-    kind: str, endpoint: Callable[..., Any], gate: Gate | None, *limits: Any, **options: Any
+    kind: str,
+    endpoint: Callable[..., Any],
+    limiter: RequestLimiter | None,
+    *limits: Any,
+    **options: Any,
 ) -> Any:
     """An app with a limited endpoint at /, limited in the way of *kind*."""
     methods = ["GET", "POST"]
     if kind == "starlette":
-        limited = starlette_limit(*limits, gate=gate, **options)(endpoint)
+        limited = starlette_limit(*limits, limiter=limiter, **options)(endpoint)
         return Starlette(routes=[Route("/", limited, methods=methods)])
     app = FastAPI()
     if kind == "fastapi":
-        limited = fastapi_limit(*limits, gate=gate, **options)(endpoint)
+        limited = fastapi_limit(*limits, limiter=limiter, **options)(endpoint)
         app.add_api_route("/", limited, methods=methods)
     else:
-        needed = [Depends(RateLimit(*limits, gate=gate, **options))]
+        needed = [Depends(RateLimit(*limits, limiter=limiter, **options))]
         app.add_api_route("/", endpoint, methods=methods, dependencies=needed)
     return app
 
@@ -60,10 +64,10 @@ def app_with(
 def served(
     kind: str, endpoint: Callable[..., Any], *limits: Any, is_watched: bool, **options: Any
 ) -> Iterator[str]:
-    gate = Gate(clock=ManualClock(1_000))
-    app = app_with(kind, endpoint, None if is_watched else gate, *limits, **options)
+    limiter = RequestLimiter(clock=ManualClock(1_000))
+    app = app_with(kind, endpoint, None if is_watched else limiter, *limits, **options)
     if is_watched:
-        app = RateLimitMiddleware(app, gate)
+        app = RateLimitMiddleware(app, limiter)
     with serving(app) as url:
         yield url
 
@@ -186,7 +190,7 @@ def test_an_endpoint_that_blocks_does_not_block_the_others(kind: str, is_watched
 @pytest.mark.parametrize("kind", ["starlette", "fastapi"])
 @watched_or_not
 def test_a_websocket_is_refused_with_a_429_at_its_handshake(kind: str, is_watched: bool) -> None:
-    gate = Gate(clock=ManualClock(1_000))
+    limiter = RequestLimiter(clock=ManualClock(1_000))
 
     async def echo(websocket: WebSocket) -> None:
         await websocket.accept()
@@ -194,7 +198,7 @@ def test_a_websocket_is_refused_with_a_429_at_its_handshake(kind: str, is_watche
             await websocket.send_text(text)
 
     limiting = starlette_limit if kind == "starlette" else fastapi_limit
-    limited = limiting(Concurrency(1, ttl=600), gate=None if is_watched else gate)(echo)
+    limited = limiting(Concurrency(1, ttl=600), limiter=None if is_watched else limiter)(echo)
     app: Any
     if kind == "starlette":
         app = Starlette(routes=[WebSocketRoute("/", limited)])
@@ -220,7 +224,7 @@ def test_a_websocket_is_refused_with_a_429_at_its_handshake(kind: str, is_watche
         except InvalidStatus:
             return False
 
-    with serving(RateLimitMiddleware(app, gate) if is_watched else app) as url:
+    with serving(RateLimitMiddleware(app, limiter) if is_watched else app) as url:
         there = url.replace("http", "ws")
         asyncio.run(connect(there))
         wait_until(lambda: asyncio.run(can_connect(there)), "the place is free again")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.policy.loader import read_policy
 from tests.support.servers import RedisServer, wait_until
@@ -81,22 +81,22 @@ def has_room(url: str) -> bool:
             return True
 
 
-def made(store: str = "memory://") -> tuple[Slow, Gate, RateLimitMiddleware]:
-    app, gate = Slow(), Gate(policy=read_policy(RULES), store=store)
-    return app, gate, RateLimitMiddleware(app, gate)
+def made(store: str = "memory://") -> tuple[Slow, RequestLimiter, RateLimitMiddleware]:
+    app, limiter = Slow(), RequestLimiter(policy=read_policy(RULES), store=store)
+    return app, limiter, RateLimitMiddleware(app, limiter)
 
 
 def test_whoever_hangs_up_while_it_waits_for_its_turn_lets_the_next_go() -> None:
-    app, gate, limited = made()
+    app, limiter, limited = made()
     with serving(limited, lifespan="off") as url, ThreadPoolExecutor() as pool:
         first = pool.submit(httpx.get, f"{url}/work", timeout=60)
         wait_until(lambda: app.began == 1, "the first is in")
         leaving = hanging_up(url, "/work")
-        wait_until(lambda: gate.turns.waiting == 1, "the second waits")
+        wait_until(lambda: limiter.queues.waiting == 1, "the second waits")
         third = pool.submit(httpx.get, f"{url}/work", timeout=60)
-        wait_until(lambda: gate.turns.waiting == 2, "the third waits")
+        wait_until(lambda: limiter.queues.waiting == 2, "the third waits")
         leaving.close()
-        wait_until(lambda: gate.turns.waiting == 1, "the second has gone")
+        wait_until(lambda: limiter.queues.waiting == 1, "the second has gone")
         app.may_end.set()
         assert [first.result().status_code, third.result().status_code] == [200, 200]
         assert app.began == 2

@@ -25,7 +25,7 @@ KINDS = ("sync", "gthread")
 SOURCE = """
 import os
 from headgate import Concurrency
-from headgate.integrations.gate import Gate
+from headgate.integrations.request_limiter import RequestLimiter
 from headgate.integrations.wsgi import RateLimitMiddleware
 from headgate.policy.loader import read_policy
 
@@ -37,8 +37,8 @@ def inner(environ, start_response):
 
 def stream(pieces):
     yield b"first"
-    with open("gate") as gate:  # a pipe: this waits until the test opens its other end
-        gate.read()
+    with open("limiter") as limiter:  # a pipe: this waits until the test opens its other end
+        limiter.read()
     for _ in range(pieces):
         yield b"more" * 1_000
 """
@@ -97,23 +97,23 @@ def test_threads_of_one_worker_share_the_counters_of_its_memory() -> None:
 )
 def test_a_stream_arrives_while_it_is_being_made(kind: str, limits: str) -> None:
     with gunicorn(source(limits, "memory://"), kind=kind) as serving:
-        os.mkfifo(serving.directory / "gate")
+        os.mkfifo(serving.directory / "limiter")
         url = f"{serving.url}/stream?1000"
         with httpx.stream("GET", url, trust_env=False, timeout=30) as answer:
             parts = answer.iter_raw()
             assert next(parts) == b"first"
-            (serving.directory / "gate").write_text("go on")
+            (serving.directory / "limiter").write_text("go on")
             assert sum(len(part) for part in parts) == 4_000_000
 
 
 def test_a_client_that_goes_away_frees_its_slot(redis: RedisServer) -> None:
     limits = "Concurrency(1, ttl=600)"
     with gunicorn(source(limits, redis.url), kind="gthread") as serving:
-        os.mkfifo(serving.directory / "gate")
+        os.mkfifo(serving.directory / "limiter")
         with httpx.stream("GET", f"{serving.url}/stream", trust_env=False, timeout=30) as answer:
             assert next(answer.iter_raw()) == b"first"
             assert serving.get().status_code == 429
-        (serving.directory / "gate").write_text("go on")
+        (serving.directory / "limiter").write_text("go on")
         wait_until(lambda: serving.get().status_code == 200, "the slot is free")
         assert [serving.get().status_code for _ in range(3)] == [200] * 3
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import Concurrency, LeakyQueue, MemoryStore, RateLimiter, TokenBucket
-from headgate.integrations.asgi.sending import encoded
-from headgate.responses import Answer, Told, allowed_lines, headers_for
+from headgate.responses import Answer, Told, allowed_lines, encoded_lines, headers_for
+from headgate.responses.headers import lines_of_decision
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.limit_kinds import KIND, limit_of
@@ -58,5 +58,9 @@ def test_the_fast_headers_are_the_general_ones(
             decision.allowed and not isinstance(decision.limit, LeakyQueue) for _, decision in shown
         )
         assert (lines is not None) == is_usual
+        for one, decision in shown:
+            if decision.allowed:
+                alone = lines_of_decision(one, decision, clock())
+                assert alone == allowed_lines([(one, decision)], clock())
         if lines is not None and answer.allowed:
-            assert lines == encoded(headers_for(answer, now_ns=clock()))
+            assert lines == encoded_lines(headers_for(answer, now_ns=clock()))

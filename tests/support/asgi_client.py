@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.starlette import RateLimitMiddleware
 from headgate.testing import ManualClock
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 RATES = ("x-ratelimit-limit", "x-ratelimit-remaining", "ratelimit", "ratelimit-policy")
 
 
-def still_gate(**options: Any) -> Gate:
-    """A gate whose clock stands still: nothing comes back while a test runs."""
-    return Gate(clock=ManualClock(1_000), **options)
+def still_limiter(**options: Any) -> RequestLimiter:
+    """A limiter whose clock stands still: nothing comes back while a test runs."""
+    return RequestLimiter(clock=ManualClock(1_000), **options)
 
 
-def app_of(*routes: Any, gate: Gate | None = None, **options: Any) -> Starlette:
-    """An app; with a *gate* it has the middleware."""
-    middleware = [] if gate is None else [Middleware(RateLimitMiddleware, gate=gate)]
+def app_of(*routes: Any, limiter: RequestLimiter | None = None, **options: Any) -> Starlette:
+    """An app; with a *limiter* it has the middleware."""
+    middleware = [] if limiter is None else [Middleware(RateLimitMiddleware, limiter=limiter)]
     return Starlette(routes=list(routes), middleware=middleware, **options)
 
 
-def watched_and_not(endpoint: Callable[[Gate | None], Any]) -> list[Starlette]:
+def watched_and_not(endpoint: Callable[[RequestLimiter | None], Any]) -> list[Starlette]:
     """The app with an endpoint at /: with the middleware, and without."""
-    gate = still_gate()
+    limiter = still_limiter()
     return [
-        app_of(Route("/", endpoint(None), methods=["GET", "POST"]), gate=gate),
-        app_of(Route("/", endpoint(still_gate()), methods=["GET", "POST"])),
+        app_of(Route("/", endpoint(None), methods=["GET", "POST"]), limiter=limiter),
+        app_of(Route("/", endpoint(still_limiter()), methods=["GET", "POST"])),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
-from headgate.integrations import passing
+from headgate.integrations import request_context
 from headgate.runtime.heartbeat import Beat, Heart
 
 if TYPE_CHECKING:
@@ -37,5 +37,5 @@ class Listened(Heart):
 def listened(monkeypatch: pytest.MonkeyPatch) -> Listened:
     """The heart of the apps of this test that block."""
     heart = Listened()
-    monkeypatch.setattr(passing, "HEART", heart)
+    monkeypatch.setattr(request_context, "HEART", heart)
     return heart

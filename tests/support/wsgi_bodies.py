@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from headgate.integrations.passage import Responded
+    from headgate.integrations.request_context import CompletedResponse
 
 PLAIN = [("Content-Type", "text/plain")]
 
@@ -21,14 +21,14 @@ class Ended:
     """Notes how requests ended; each is held until then."""
 
     def __init__(self) -> None:
-        self.all: list[Responded] = []
+        self.all: list[CompletedResponse] = []
 
-    def __call__(self, responded: Responded) -> bool:
+    def __call__(self, responded: CompletedResponse) -> bool:
         self.all.append(responded)
         return True
 
     @property
-    def one(self) -> Responded:
+    def one(self) -> CompletedResponse:
         (only,) = self.all
         return only
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.engine.verdict import RuleVerdict, Verdict
+from headgate.engine.verdict import RuleVerdict, Verdict, single_verdict
 from headgate.observability import JOURNAL, Decided, Said
 from headgate.observability.candidates import CANDIDATES
 from headgate.observability.journal import BOUNDS_NS, read_timer
@@ -14,7 +14,7 @@ from headgate.observability.journal import BOUNDS_NS, read_timer
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from headgate.decision import PartialHit
+    from headgate.decision import Decision, PartialHit
     from headgate.engine.plan import Plan
     from headgate.observability.candidates import Spoken
     from headgate.observability.journal import Outcome
@@ -84,6 +84,28 @@ def record(verdict: Verdict, began_ns: int, *, is_timed: bool = True) -> Verdict
     if journal.listeners or (denies and journal.refusal_listeners):
         _notify(verdict, took_ns)
     return verdict
+
+
+def record_single(plan: Plan, decision: Decision, began_ns: int) -> None:
+    """Record the *decision* of the only rule of *plan*, which is plain: see `record`."""
+    journal = JOURNAL
+    if not decision.allowed or journal.has_listeners or plan.awaits_turns:
+        record(single_verdict(plan, decision), began_ns)
+        return
+    if not plan.is_recorded:
+        return
+    took_ns = read_timer() - began_ns
+    journal.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
+    journal.latency_ns += took_ns
+    journal.requests[True][0] += 1
+    one = plan.rules[0]
+    cell = journal.cells.get((one.rule.id, "allowed", decision.source))
+    if cell is None:
+        cell = journal.cell(one.rule.id, "allowed", decision.source)
+    cell[0] += 1
+    journal.until_sampled -= 1
+    if journal.until_sampled <= 0:
+        journal.sample(one.rule.id, one.key)
 
 
 def record_all(verdicts: Sequence[Verdict], began_ns: int) -> None:

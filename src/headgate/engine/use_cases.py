@@ -19,7 +19,7 @@ from headgate.engine.holds import Held, charge_of, charged_rules, holdings, refu
 from headgate.engine.holds import vacating as cancellation_of
 from headgate.engine.plan import PreparedTake, advance, replayed
 from headgate.engine.prepared import PreparedTakes
-from headgate.engine.recorder import begin, record, record_all, record_part
+from headgate.engine.recorder import begin, record, record_all, record_part, record_single
 from headgate.engine.verdict import (
     verdict_of,
     verdict_on,
@@ -152,6 +152,22 @@ class Engine:
             except StoreError as error:
                 replies.append(error)
         return record(self._verdict_on(plan, replies), began_ns)
+
+    def decide_single(self, plan: Plan) -> Decision | None:
+        """Decide *plan* as `decide_now`, without a verdict, if it has one rule and the store makes
+        decisions itself; else None. It saves 2 of 4 us."""
+        began_ns = begin()
+        if not plan.is_plain or len(plan.rules) != 1 or plan.shadows:
+            return None
+        if plan.engine is not self:
+            self._prepare(plan)
+        decide = plan.prepared[0].decide
+        if decide is None:
+            return None
+        one = plan.rules[0]
+        decision = decide(one.key, one.cost)
+        record_single(plan, decision, began_ns)
+        return decision
 
     def decide(self, plan: Plan, *, is_recorded: bool = True) -> Effects[Verdict]:
         """Decide a request: all of its rules or none are charged."""

@@ -258,12 +258,26 @@ def verdict_on(plan: Plan, outcomes: Outcomes, shadows: Replies = ()) -> Verdict
             place = end
             if not decision.allowed:
                 allowed = False
-        # Filled in by hand, as an `__init__` takes longer than all that it does; below too.
-        said = _new(RuleVerdict)
-        said.rule, said.key, said.cost, said.decision = one.rule, one.key, one.cost, decision
-        rules.append(said)
+        rules.append(_rule_verdict(one, decision))
+    return _verdict_at_once(plan, tuple(rules), allowed=allowed)
+
+
+def single_verdict(plan: Plan, decision: Decision) -> Verdict:
+    """The verdict on a plain plan with one rule, from its decision."""
+    rule = _rule_verdict(plan.rules[0], decision)
+    return _verdict_at_once(plan, (rule,), allowed=decision.allowed)
+
+
+def _rule_verdict(one: RulePlan, decision: Decision) -> RuleVerdict:
+    # Filled in by hand, as an `__init__` takes longer than all that it does; the next one too.
+    verdict = _new(RuleVerdict)
+    verdict.rule, verdict.key, verdict.cost, verdict.decision = one.rule, one.key, one.cost, decision
+    return verdict
+
+
+def _verdict_at_once(plan: Plan, rules: tuple[RuleVerdict, ...], *, allowed: bool) -> Verdict:
     verdict = _new(Verdict)
-    verdict.allowed, verdict.revision, verdict.rules = allowed, plan.revision, tuple(rules)
+    verdict.allowed, verdict.revision, verdict.rules = allowed, plan.revision, rules
     verdict.plan, verdict.is_replay, verdict.since_ns = plan, False, 0
     verdict.slots = verdict.local_slots = verdict.held = None
     verdict._once = {}  # noqa: SLF001

@@ -1,8 +1,8 @@
 """A throttle for Django REST framework.
 
-Its refusals are the framework's own: `Throttled`, with the body and `Retry-After` that they always
-have. Throttles that are asked about one request are all or nothing: what one charged is given back
-when another refuses, and those after it only look.
+Its denials are the framework's own: `Throttled`, with its body and `Retry-After`. The throttles of
+one request are all or nothing: what one charged is given back when another denies, and those after
+it only peek.
 """
 
 from __future__ import annotations
@@ -24,17 +24,15 @@ from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
 from headgate.engine.verdict import told_of
-from headgate.integrations.allowance import Allowance, Names, shown_name
-from headgate.integrations.debugging import with_limits
 from headgate.integrations.django.request import (
     DjangoRequest,
-    begin,
+    context_of,
+    distinct,
     http_request,
-    passage_of,
-    told_apart,
+    new_context,
 )
-from headgate.integrations.django.settings import current_gate
-from headgate.integrations.passing import answered, enter
+from headgate.integrations.django.settings import current_limiter
+from headgate.integrations.route_limit import Names, RouteLimit, shown_name
 from headgate.responses.answer import CLOSED
 
 if TYPE_CHECKING:
@@ -44,15 +42,16 @@ if TYPE_CHECKING:
     from rest_framework.views import APIView
 
     from headgate.engine.stack import Limits
-    from headgate.integrations.allowance import KeyValue
-    from headgate.integrations.gate import Gate
-    from headgate.integrations.passage import Entry, Passage
+    from headgate.integrations.request_context import RequestContext
+    from headgate.integrations.request_limiter import RequestLimiter, RequestPlan
+    from headgate.integrations.route_limit import KeyValue
     from headgate.policy.model import OnStoreFailure
     from headgate.responses import Refusal
+    from headgate.runtime.effects import Effects
 
 
 class LimitsUnavailable(APIException):
-    """The store of the limits is gone, and they are to be closed then. Not the caller's fault."""
+    """The store is gone, and the limits fail closed."""
 
     status_code = 503
     default_detail = "Limits cannot be checked at the moment."
@@ -62,7 +61,7 @@ class LimitsUnavailable(APIException):
         super().__init__()
         self.status_code = refusal.status
         waits = [int(value) for name, value in refusal.headers if name == "Retry-After"]
-        self.wait = waits[0] if waits else None  # which the framework tells the client
+        self.wait = waits[0] if waits else None  # which the framework sends
 
 
 class RateLimitThrottle(BaseThrottle):
@@ -71,13 +70,13 @@ class RateLimitThrottle(BaseThrottle):
     - `limits`: text, a Limit or several. Without, the rate of the `scope` in
       `DEFAULT_THROTTLE_RATES`; without that, of the `throttle_scope` of the view. A view without
       any of them is not limited.
-    - `cost`: what a request takes.
-    - `name`: what the counter is called; shared with all limits of that name. Without, all views
-      with the same `scope`, else with the same class of throttle, share a counter.
+    - `cost`: the cost of a request.
+    - `name`: the name of the counter, shared with all limits of that name. Without, all views with
+      the same `scope`, else with the same class of throttle, share a counter.
     - `on_store_failure`: as in a rule.
-    - `gate`: where it is counted, that of the project if not said.
+    - `limiter`: by default that of the project.
 
-    `get_limits`, `get_key` and `get_cost` may be overridden for what depends on the request.
+    Override `get_limits`, `get_key` and `get_cost` for values that depend on the request.
     """
 
     limits: ClassVar[Limits | None] = None
@@ -86,36 +85,32 @@ class RateLimitThrottle(BaseThrottle):
     cost: ClassVar[int] = 1
     name: ClassVar[str | None] = None
     on_store_failure: ClassVar[OnStoreFailure] = "fail_open"
-    gate: ClassVar[Gate | None] = None
+    limiter: ClassVar[RequestLimiter | None] = None
 
     request: Request
     view: APIView
     _wait: float | None = None
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        """Whether *request* may go on; if not, `wait` says how long it has to wait."""
+        """True if *request* is allowed; if not, `wait` says how long it has to wait."""
         self.request, self.view = request, view
         http = http_request(request)
-        passage = passage_of(http)
-        if passage is None:
-            passage = begin(http, self.gate or current_gate())
-            passage.is_watched = False
-        gate = self.gate or passage.gate
-        asking = self._ask(gate, DjangoRequest(http), passage)
-        if passage.refusal is None:
-            is_allowed = self._enter(gate, asking, passage)
-        else:
-            is_allowed = self._look(gate, answered(asking), passage)
-        if not passage.is_watched:
-            _tell(view, passage)
+        context = context_of(http)
+        if context is None:
+            limiter = self.limiter or current_limiter()
+            context = new_context(http, limiter, is_managed=False)
+        limiter = self.limiter or context.limiter
+        is_allowed = drive(self._check(limiter, DjangoRequest(http), context))
+        if not context.is_managed:
+            _add_headers(view, context)
         return is_allowed
 
     def wait(self) -> float | None:
-        """Seconds until the request would be admitted; None if it never would be."""
+        """Seconds until the request would be allowed; None if never."""
         return self._wait
 
     def get_limits(self, request: Request, view: APIView) -> Limits | None:
-        """What the caller is allowed; None is no limit."""
+        """The limits of the caller; None for no limit."""
         if self.limits is not None:
             return self.limits
         scope = self._scope
@@ -131,12 +126,12 @@ class RateLimitThrottle(BaseThrottle):
         return rate
 
     def get_key(self, request: Request, view: APIView) -> KeyValue:
-        """Whose counter it is; None is the client's address."""
+        """The owner of the counter; None: the client IP."""
         user: Any = request.user  # None if the project has no anonymous user
         return user.pk if user is not None and user.is_authenticated else None
 
     def get_cost(self, request: Request, view: APIView) -> int:
-        """What the request takes."""
+        """The cost of the request."""
         return self.cost
 
     @property
@@ -150,57 +145,58 @@ class RateLimitThrottle(BaseThrottle):
             return Names(shown_name(scope), f":rest_framework/{scope}")
         return Names(shown_name(own.__name__), f":{own.__module__}.{own.__qualname__}")
 
-    def _ask(self, gate: Gate, request: DjangoRequest, passage: Passage) -> Any:
-        names = told_apart([self._names], passage)
-        entry: Entry | None = yield from gate.entry_for(
-            [(_allowance(self.name, self.on_store_failure), names[0])], self, request
-        )
-        if entry is not None and entry.plan.lease is not None and not passage.is_watched:
+    def _check(
+        self, limiter: RequestLimiter, request: DjangoRequest, context: RequestContext
+    ) -> Effects[bool]:
+        limit = _limit(self.name, self.on_store_failure)
+        named = [(limit, distinct([self._names], context)[0])]
+        planned = yield from limiter.plan_route(named, self, request)
+        if planned is None:
+            return True
+        if planned.plan.lease is not None and not context.is_managed:
             raise ImproperlyConfigured(
                 "a throttle does not see when a request ends, which a limit of how many there are "
                 "at once needs: add headgate.integrations.django.RateLimitMiddleware to MIDDLEWARE"
             )
-        return entry
-
-    def _enter(self, gate: Gate, asking: Any, passage: Passage) -> bool:
-        if enter(passage, gate, asking):
+        if context.denial is not None:
+            return (yield from self._peek(limiter, planned, context))
+        verdict = limiter.engine.decide_now(planned.plan)
+        if (yield from context.check(limiter, planned, verdict)):
             return True
-        verdict = passage.refusal
-        assert verdict is not None  # noqa: S101 (mypy: that is why it may not)
-        if verdict.source == CLOSED:
-            raise LimitsUnavailable(gate.refusal(passage, None))
-        self._wait = verdict.retry_after
+        denial = context.denial
+        assert denial is not None  # noqa: S101 (mypy: it was denied)
+        if denial.source == CLOSED:
+            raise LimitsUnavailable(context.denial_response(limiter))
+        self._wait = denial.retry_after
         return False
 
-    def _look(self, gate: Gate, entry: Entry | None, passage: Passage) -> bool:
-        """Another throttle has refused: what this one would say, without charging anything."""
-        if entry is None:
-            return True
-        verdict = drive(gate.engine.peek(entry.plan))
-        passage.refusal_told += told_of(verdict)
+    def _peek(
+        self, limiter: RequestLimiter, planned: RequestPlan, context: RequestContext
+    ) -> Effects[bool]:
+        """Peek, as another throttle has denied: nothing is charged."""
+        verdict = yield from limiter.engine.peek(planned.plan)
+        context.denial_told += told_of(verdict)
         self._wait = verdict.retry_after
         return verdict.allowed
 
 
 @cache
-def _allowance(name: str | None, on_store_failure: OnStoreFailure) -> Allowance[RateLimitThrottle]:
-    """What a throttle allows, as functions of one that has its request."""
-    return Allowance(
-        limits=lambda asked: asked.get_limits(asked.request, asked.view),
-        key=lambda asked: asked.get_key(asked.request, asked.view),
-        cost=lambda asked: asked.get_cost(asked.request, asked.view),
+def _limit(name: str | None, on_store_failure: OnStoreFailure) -> RouteLimit[RateLimitThrottle]:
+    """The limit of a throttle, by functions of one that has its request."""
+    return RouteLimit(
+        limits=lambda throttle: throttle.get_limits(throttle.request, throttle.view),
+        key=lambda throttle: throttle.get_key(throttle.request, throttle.view),
+        cost=lambda throttle: throttle.get_cost(throttle.request, throttle.view),
         name=name,
         on_store_failure=on_store_failure,
     )
 
 
-def _tell(view: APIView, passage: Passage) -> None:
-    """Nobody sees the response but the view, whose headers the framework adds to it.
+def _add_headers(view: APIView, context: RequestContext) -> None:
+    """Add the headers to those of the view, as no middleware sees the response.
 
-    When to come back is said by the framework itself.
+    The framework itself sends `Retry-After`.
     """
-    for name, value in with_limits(
-        [], passage.gate, passage, 200 if passage.refusal is None else 429
-    ):
+    for name, value in context.with_headers([], 200 if context.denial is None else 429):
         if name.lower() != "retry-after":
             view.headers[name] = value

@@ -1,4 +1,4 @@
-"""Requests that no limit is for: named paths, and what browsers ask before they ask."""
+"""Requests without limits: exempt paths, exempt functions, and CORS preflights."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ if TYPE_CHECKING:
 
 
 REMEMBERED: Final = 4096
-"""How many paths are remembered as exempt or not."""
+"""The paths that are cached as exempt or not."""
 
 LONGEST_REMEMBERED: Final = 200
-"""Longer ones are not: nobody is to fill the memory with paths."""
+"""Longer ones are not cached: callers choose paths."""
 
 
 class Exemptions:
-    """The paths that *patterns* mean: `*` is one segment, `**` any number of them.
+    """The paths that *patterns* match: `*` is one segment, `**` any number of them.
 
-    A path that can be read in several ways is exempt only if it is in all of them, and as it is
-    written too, in the same case: nobody gets past a limit by an odd spelling of a path that has
-    none, nor by a path that is another one for the app.
+    A path with several readings is exempt only if all of them are, and as it is written too, in the
+    same case: an odd spelling does not escape a limit.
     """
 
-    __slots__ = ("_literally", "_patterns", "_remembered")
+    __slots__ = ("_literally", "_remembered", "patterns")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         if isinstance(patterns, str):
@@ -40,15 +39,12 @@ class Exemptions:
         for text in texts:
             if not isinstance(text, str) or not text.startswith("/"):
                 raise OptionError(f"exempt has {text!r}; expected a path such as '/static/**'")
-        self._patterns = tuple(compiled(str(text)) for text in texts)
+        self.patterns = tuple(compiled(str(text)) for text in texts)
         self._literally = tuple(Pattern(_literal(str(text))) for text in texts)
         self._remembered = lru_cache(maxsize=REMEMBERED)(self._covers)
 
-    def __bool__(self) -> bool:
-        return bool(self._patterns)
-
     def covers(self, path: str) -> bool:
-        """Whether *path*, as it was received, is exempt."""
+        """True if *path*, as it was received, is exempt."""
         return (self._remembered if len(path) <= LONGEST_REMEMBERED else self._covers)(path)
 
     def _covers(self, path: str) -> bool:
@@ -56,7 +52,7 @@ class Exemptions:
         if not any(pattern.fits(written) for pattern in self._literally):
             return False
         return all(
-            any(pattern.fits(segments) for pattern in self._patterns) for segments in readings(path)
+            any(pattern.fits(segments) for pattern in self.patterns) for segments in readings(path)
         )
 
 
@@ -66,7 +62,7 @@ def _literal(path: str) -> tuple[str, ...]:
 
 
 def is_preflight(request: Request) -> bool:
-    """Whether a browser asks what it may ask: a CORS preflight, which no user can help."""
+    """True if *request* is a CORS preflight."""
     return (
         request.method == "OPTIONS"
         and request.header("origin") is not None
@@ -74,30 +70,28 @@ def is_preflight(request: Request) -> bool:
     )
 
 
-# Marks on functions of an app: those that the limits of the whole app are not for.
+# Marks on functions of an app that are exempt from the limits of the whole app.
 
 
 F = TypeVar("F")
 
 _EXEMPT: Final = "__headgate_exempt__"
 EXEMPT_ONES: Final[list[str]] = []
-"""The names of what is marked. If there are none, nobody has to find out what a request is for."""
+"""The names of the marked functions. If there are none, the route need not be found."""
 
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 def mark_exempt(function: F) -> F:
-    """Mark *function* as one that the limits of the whole app are not for."""
+    """Exempt *function* from the limits of the whole app."""
     setattr(function, _EXEMPT, True)
     EXEMPT_ONES.append(getattr(function, "__qualname__", repr(function)))
     return function
 
 
 def is_exempt(function: object) -> bool:
-    """Whether *function* is marked itself, or is an instance of a class that is.
-
-    A class does not inherit the mark: who made it says nothing of what was made of it.
-    """
+    """True if *function* is marked, or is an instance of a marked class. A class does not inherit
+    the mark."""
     if _has_mark(function):
         return True
     return not isinstance(function, type) and _has_mark(type(function))

@@ -6,19 +6,20 @@
     async def search(q: str): ...
 
     @app.post("/login")
-    @limit("5/minute", charge_when=lambda response: response.status == 401)
+    @limit("5/minute", charge_when=lambda response: response.status_code == 401)
     def login(form: Form): ...
 
-The decorator is a dependency too, one that nobody sees: a parameter of the endpoint that FastAPI
-fills in, that the documentation of the app says nothing of, and that the function never gets.
+The decorator is a hidden dependency: a parameter of the endpoint that FastAPI fills in, that is not
+in the documentation of the app, and that the function never gets. The middleware writes headers and
+completes requests; without it, the exit stack of FastAPI's dependencies completes them.
 """
 
 # Without `from __future__ import annotations`: FastAPI reads the annotations of `__call__`.
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final, TypeVar, Unpack
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, Unpack
 
 from headgate.errors import not_installed
 
@@ -33,27 +34,38 @@ from starlette.responses import Response
 
 from headgate.engine.stack import Limits
 from headgate.errors import UsageError
-from headgate.integrations.allowance import Allowance, LimitsOf, Names, shown_name
-from headgate.integrations.asgi.request import passage_in
-from headgate.integrations.gate import Gate
-from headgate.integrations.passage import Passage, Responded
+from headgate.integrations.asgi.request import AsgiRequest
+from headgate.integrations.decorated import Named, name_limits
+from headgate.integrations.request_context import CompletedResponse, RequestContext
+from headgate.integrations.request_limiter import RequestLimiter
+from headgate.integrations.route_limit import LimitsOf, RouteLimit, shown_name
 from headgate.integrations.starlette import (
+    LimitedEndpoint,
     LimitOptions,
     RateLimitMiddleware,
     TooManyRequests,
+    add_headers,
+    context_of,
+    denial_of,
     exempt,
+    is_async,
     report,
     resolve,
+    stacked,
+    status_of,
 )
-from headgate.integrations.starlette.limits import Limited, is_async, named, stacked, wrapped
+from headgate.integrations.starlette import wrapped as starlette_wrapped
 from headgate.integrations.starlette.routing import place_of
-from headgate.integrations.starlette.visiting import Visit, status_of
+from headgate.runtime.drivers import adrive
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 __all__ = [
     "LimitOptions",
-    "Passage",
     "RateLimit",
     "RateLimitMiddleware",
+    "RequestContext",
     "TooManyRequests",
     "exempt",
     "limit",
@@ -62,10 +74,12 @@ __all__ = [
 ]
 
 F = TypeVar("F")
-Asked = list[tuple[Allowance[Any], Names]]
 
-_HIDDEN: Final = "headgate_visit"
+_HIDDEN: Final = "headgate_arrival"
 """The parameter that FastAPI fills in, and that the function never gets."""
+
+_EXIT_STACK: Final = "fastapi_inner_astack"
+"""The key of a scope under which FastAPI has the exit stack of dependencies."""
 
 UNPROCESSABLE: Final = 422
 
@@ -73,157 +87,185 @@ UNPROCESSABLE: Final = 422
 class RateLimit:
     """A dependency that limits routes: of one, of a router or of the whole app.
 
-    The options are explained in `Allowance`; functions are called with the `Request` (or the
-    `WebSocket`), and may be async. Without *gate* that of the middleware is used. Without *name*
-    each route that it is on counts for itself; with one they share a counter. Its value is the
-    `Passage`, to which real costs can be reported.
+    The options are those of a `RouteLimit`; functions are called with the `Request` (or the
+    `WebSocket`), and may be async. Without *limiter* that of the middleware is used. Without *name*
+    each route has its own counter; with one they share it. Its value is the `RequestContext`, to
+    which real costs can be reported.
 
-    Refuses by raising `TooManyRequests`, which the app answers with 429 unless it has a handler for
-    it. Without `RateLimitMiddleware` what the endpoint returns as a `Response` of its own has no
-    headers, nor has what is raised; and *charge_when* is a `UsageError`, as nobody sees the status.
+    A denial is `TooManyRequests`, which the app answers with 429 unless it has a handler for it.
+    Without `RateLimitMiddleware` a `Response` that the endpoint returns itself has no headers, nor
+    has an error; and *charge_when* is a `UsageError`, as the status is unknown.
     """
 
     def __init__(
         self,
         limits: Limits | LimitsOf[Any],
         *,
-        gate: Gate | None = None,
+        limiter: RequestLimiter | None = None,
         **options: Unpack[LimitOptions],
     ) -> None:
-        self.allowance: Allowance[Any] = Allowance(limits=limits, **options)
-        self.gate = gate
+        self.limit: RouteLimit[Any] = RouteLimit(limits=limits, **options)
+        self.limiter = limiter
 
     def __repr__(self) -> str:
-        return f"RateLimit({self.allowance.limits!r}, name={self.allowance.name!r})"
+        return f"RateLimit({self.limit.limits!r}, name={self.limit.name!r})"
 
-    async def __call__(
-        self, connection: HTTPConnection, response: Response
-    ) -> AsyncIterator[Passage]:
-        """Ask about a request; FastAPI calls this, and comes back when the response is over."""
-        self._check_outcome(passage_in(connection.scope))
-        async with _visit(connection, response, self.gate, self._asked) as visit:
-            yield visit.passage
+    async def __call__(self, connection: HTTPConnection, response: Response) -> RequestContext:
+        """Check a request; FastAPI calls this."""
+        context = context_of(connection, self.limiter)
+        if self.limit.charge_when is not None and not context.is_managed:
+            raise UsageError(
+                f"charge_when of {self!r} needs to see the response, which a dependency does not: "
+                "add the middleware, app.add_middleware(RateLimitMiddleware), or use the decorator "
+                "limit()"
+            )
+        limits = self._limits_of(context, connection)
+        await _check(connection, response, self.limiter or context.limiter, context, limits)
+        return context
 
-    def _asked(self, visit: Visit) -> Asked:
-        scope = visit.connection.scope
+    def _limits_of(self, context: RequestContext, connection: HTTPConnection) -> Named:
+        if self.limit.name is not None:
+            return [(self.limit, self.limit.own_names)]
+        scope = connection.scope
         method = scope.get("method", "WEBSOCKET")
         place = place_of(scope)
         template = "" if place is None else place.template
         route = f"/{'GET' if method == 'HEAD' else method} {template}"
         shown = shown_name(getattr(scope.get("route"), "name", None) or "route")
-        return named([self.allowance], visit.passage, shown, route, None)
-
-    def _check_outcome(self, passage: Passage | None) -> None:
-        if self.allowance.charge_when is None or (passage is not None and passage.is_watched):
-            return
-        raise UsageError(
-            f"charge_when of {self!r} needs to see the response, which a dependency does not: add "
-            "the middleware, app.add_middleware(RateLimitMiddleware), or use the decorator limit()"
-        )
+        number = context.next_unnamed()
+        return name_limits((self.limit,), shown, route, number, number)
 
 
 def limit(
-    limits: Limits | LimitsOf[Any], *, gate: Gate | None = None, **options: Unpack[LimitOptions]
+    limits: Limits | LimitsOf[Any],
+    *,
+    limiter: RequestLimiter | None = None,
+    **options: Unpack[LimitOptions],
 ) -> Callable[[F], F]:
     """Limit an endpoint of FastAPI (or of Starlette), below the decorator that makes it a route.
 
-    The options are explained in `Allowance`; functions are called with the `Request` (or the
-    `WebSocket`), and may be async. The endpoint needs no parameter for it. It is asked after the
-    dependencies of the route. Several of these on one endpoint are one check, all or nothing.
-    Without *name* each route that the function serves counts for itself.
+    The options are those of a `RouteLimit`; functions are called with the `Request` (or the
+    `WebSocket`), and may be async. The endpoint needs no parameter for it. It is checked after the
+    dependencies of the route. Several on one endpoint are one check, all or nothing. Without *name*
+    each route that the function serves has its own counter.
 
-    A refusal is `TooManyRequests`, which the app answers with 429 unless it has a handler for it.
-    Without `RateLimitMiddleware` what is raised is sent without headers, and the outcome of an
-    error is that of its `HTTPException`, or 500.
+    A denial is `TooManyRequests`, which the app answers with 429 unless it has a handler for it.
+    Without `RateLimitMiddleware` an error is sent without headers, and its status is that of its
+    `HTTPException`, or 500.
     """
-    allowance: Allowance[Any] = Allowance(limits=limits, **options)
+    one: RouteLimit[Any] = RouteLimit(limits=limits, **options)
 
     def decorate(function: F) -> F:
-        return stacked(function, allowance, gate, _wrapped)
+        return stacked(function, one, limiter, _wrapped)
 
     return decorate
 
 
 class _Arrival:
-    """The dependency that a decorated endpoint has."""
+    """The dependency of a decorated endpoint; `context` and the response of the endpoint."""
 
-    def __init__(self, limited: Limited) -> None:
-        self._limited = limited
+    def __init__(self, endpoint: LimitedEndpoint) -> None:
+        self._endpoint = endpoint
 
-    async def __call__(
-        self, connection: HTTPConnection, response: Response
-    ) -> AsyncIterator[Visit]:
-        async with _visit(connection, response, self._limited.gate, self._asked) as visit:
-            yield visit
+    async def __call__(self, connection: HTTPConnection, response: Response) -> "_Served":
+        endpoint = self._endpoint
+        context = context_of(connection, endpoint.limiter)
+        limits = endpoint.limits_of(context, connection.scope)
+        limiter = endpoint.limiter or context.limiter
+        served = _Served(context)
+        await _check(connection, response, limiter, context, limits, served)
+        return served
 
-    def _asked(self, visit: Visit) -> Asked:
-        return self._limited.asked(visit)
+
+class _Served:
+    """A request at a decorated endpoint."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self.context = context
+        self.response: Response | None = None
+
+    def result(self, result: Any) -> Any:
+        """*result* of the endpoint; FastAPI adds no headers to a `Response` of its own."""
+        if isinstance(result, Response) and not self.context.is_managed:
+            self.response = result
+            add_headers(result, self.context)
+        return result
 
 
-@asynccontextmanager
-async def _visit(
+async def _check(
     connection: HTTPConnection,
     response: Response,
-    gate: Gate | None,
-    asked: Callable[[Visit], Asked],
-) -> AsyncIterator[Visit]:
-    """Ask about a request; at the end of the block its response is over.
+    limiter: RequestLimiter,
+    context: RequestContext,
+    limits: Named,
+    served: _Served | None = None,
+) -> None:
+    """Check a request; raise `TooManyRequests` if it is denied.
 
-    *response* is what FastAPI takes headers from for what an endpoint returns.
+    *response* is the one that FastAPI takes headers from for the result of an endpoint.
     """
-    visit = Visit(connection, gate)
-    if not await visit.enter(asked(visit)):
-        raise visit.refusal
-    if visit.passage.is_watched:
-        yield visit
+    rest = context.start_route(limiter, limits, connection, AsgiRequest(connection.scope))
+    if rest is not None and not await adrive(rest):
+        raise denial_of(connection, context, limiter)
+    if context.is_managed:
         return
-    visit.tell(response)
-    raised: BaseException | None = None
-    try:
-        yield visit
-    except BaseException as error:
-        raised = error
-        raise
-    finally:
-        await visit.finish(_responded(visit, response, raised))
+    add_headers(response, context)
+
+    async def exit_(
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: "TracebackType | None",
+    ) -> None:
+        own = None if served is None else served.response
+        await adrive(context.complete(_completed(connection, own or response, error, own)))
+
+    if context.has_end:
+        stack = connection.scope.get(_EXIT_STACK)
+        if not isinstance(stack, AsyncExitStack):
+            raise UsageError("add the middleware: app.add_middleware(RateLimitMiddleware)")
+        stack.push_async_exit(exit_)
 
 
-def _responded(visit: Visit, told: Response, raised: BaseException | None) -> Responded:
-    """How a request ended that only its endpoint has seen."""
-    if raised is not None and visit.response is None:
-        is_invalid = isinstance(raised, RequestValidationError)
-        return Responded(UNPROCESSABLE if is_invalid else status_of(raised), error=raised)
-    sent = visit.response or told
-    route = visit.connection.scope.get("route")
+def _completed(
+    connection: HTTPConnection,
+    sent: Response,
+    error: BaseException | None,
+    own: Response | None,
+) -> CompletedResponse:
+    """The response to a request that no middleware has seen."""
+    if error is not None and own is None:
+        is_invalid = isinstance(error, RequestValidationError)
+        return CompletedResponse(UNPROCESSABLE if is_invalid else status_of(error), error=error)
+    route = connection.scope.get("route")
     status = sent.status_code or getattr(route, "status_code", None) or 200
-    return Responded(status, tuple(sent.headers.items()), raised)
+    return CompletedResponse(status, tuple(sent.headers.items()), error)
 
 
-def _wrapped(limited: Limited) -> Callable[..., Any]:
+def _wrapped(endpoint: LimitedEndpoint) -> Callable[..., Any]:
     """The endpoint for FastAPI: of the same kind as the function, so that it is run like it."""
-    function = limited.function
+    function = endpoint.function
     call: Callable[..., Any]
     if is_async(function):
-        call = _awaited(function, wrapped(limited))
-    elif inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        call = _called(function, is_response=False)
+        call = _awaited(function, endpoint)
     else:
-        call = _called(function, is_response=True)
+        is_stream = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        call = _called(function, is_response=not is_stream)
     functools.update_wrapper(call, function)
-    call.__signature__ = _signature(function, _Arrival(limited))  # type: ignore[attr-defined]
+    call.__signature__ = _signature(function, _Arrival(endpoint))  # type: ignore[attr-defined]
     return call
 
 
 def _awaited(
-    function: Callable[..., Awaitable[Any]], elsewhere: Callable[..., Awaitable[Any]]
+    function: Callable[..., Awaitable[Any]], endpoint: LimitedEndpoint
 ) -> Callable[..., Any]:
-    """An async endpoint. *elsewhere* is what is called by who is not FastAPI."""
+    """An async endpoint; called by something else than FastAPI it is one of Starlette."""
+    elsewhere = starlette_wrapped(endpoint)
 
     async def call(*args: Any, **kwargs: Any) -> Any:
-        visit: Visit | None = kwargs.pop(_HIDDEN, None)
-        if visit is None:
+        served: _Served | None = kwargs.pop(_HIDDEN, None)
+        if served is None:
             return await elsewhere(*args, **kwargs)
-        return _told(visit, await function(*args, **kwargs))
+        return served.result(await function(*args, **kwargs))
 
     return call
 
@@ -232,36 +274,28 @@ def _called(function: Callable[..., Any], *, is_response: bool) -> Callable[...,
     """An endpoint that blocks, which FastAPI calls in a thread; or one that yields."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        visit: Visit | None = kwargs.pop(_HIDDEN, None)
-        if visit is None:
+        served: _Served | None = kwargs.pop(_HIDDEN, None)
+        if served is None:
             raise UsageError(
                 f"{getattr(function, '__qualname__', function)} was not called as a route of "
                 "FastAPI: there, use limit() of headgate.integrations.starlette"
             )
         result = function(*args, **kwargs)
-        return _told(visit, result) if is_response else result
+        return served.result(result) if is_response else result
 
     return call
 
 
-def _told(visit: Visit, result: Any) -> Any:
-    """*result* of an endpoint; FastAPI adds no headers to what is a response already."""
-    if isinstance(result, Response):
-        visit.response = result
-        visit.tell(result)
-    return result
-
-
 def _signature(function: Callable[..., Any], arrival: _Arrival) -> inspect.Signature:
-    """That of *function* with the hidden parameter."""
+    """The signature of *function* with the hidden parameter."""
     try:
         signature = inspect.signature(function, eval_str=True)
-    except NameError:  # a name that is there for type checkers alone: FastAPI decides about it
+    except NameError:  # a name for type checkers alone: FastAPI decides about it
         signature = inspect.signature(function)
     hidden = inspect.Parameter(
         _HIDDEN,
         inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated[Visit, Depends(arrival)],
+        annotation=Annotated[_Served, Depends(arrival)],
     )
     given = list(signature.parameters.values())
     has_rest = given and given[-1].kind is inspect.Parameter.VAR_KEYWORD

@@ -1,8 +1,8 @@
-"""The WSGI middleware: each request is asked about, and its response told of it.
+"""The WSGI middleware: checks each request, and adds headers to its response.
 
-It passes on what it is given: bodies go out chunk by chunk as the app makes them, `write` and
-`wsgi.file_wrapper` work as ever. It is finished with a request when the app has returned a whole
-body, a list or tuple, and else when the server closes the body.
+Bodies go out chunk by chunk as the app makes them; `write` and `wsgi.file_wrapper` work as ever. A
+request is complete when the app has returned a whole body, a list or tuple, and else when the
+server closes the body.
 """
 
 from __future__ import annotations
@@ -12,46 +12,47 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.errors import UsageError
-from headgate.integrations.debugging import is_debugged, with_limits
-from headgate.integrations.gate import gate_of
-from headgate.integrations.lazy_request import LOCAL, LazyRequest, environ_lines
-from headgate.integrations.passage import Passage, Responded, announced_size
-from headgate.integrations.passing import enter, finish
-from headgate.integrations.status import status_body
+from headgate.integrations.rate_limit_status import status_body
+from headgate.integrations.request_context import (
+    CompletedResponse,
+    RequestContext,
+    announced_size,
+)
+from headgate.integrations.request_limiter import limiter_of
+from headgate.integrations.request_view import LOCAL, RequestView, environ_lines
+from headgate.runtime.drivers import drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sized
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from headgate.engine.request import Reads
-    from headgate.integrations.gate import Gate, GateOptions
+    from headgate.integrations.request_limiter import LimiterOptions, RequestLimiter
     from headgate.responses import Refusal
+
+    Headers = list[tuple[str, str]]
 
 __all__ = ["RateLimitMiddleware", "StatusApp", "WsgiRequest", "report"]
 
-
-# A WSGI environ as a request.
-
-
-PASSAGE: Final = "headgate"
-"""Where in an environ the passage of its request is."""
+CONTEXT: Final = "headgate"
+"""The key of an environ under which the context of its request is."""
 
 _UNIX: Final = frozenset({"", "<local>", "localhost", "unix:"})
-"""How servers call the peer on a Unix socket: gunicorn, Werkzeug, waitress, nginx."""
+"""The names of the peer on a Unix socket: gunicorn, Werkzeug, waitress, nginx."""
 
 _APART: Final = {"content-type": "CONTENT_TYPE", "content-length": "CONTENT_LENGTH"}
-"""The headers that WSGI keeps under names of their own."""
+"""The headers with names of their own in an environ."""
 
 
-class WsgiRequest(LazyRequest):
-    """The request that *environ* is about. The environ is there for whoever needs what a server or
-    a framework put in it: `request.environ["REMOTE_USER"]`."""
+class WsgiRequest(RequestView):
+    """A view of the request of *environ*, which has what a server or a framework put in it:
+    `request.environ["REMOTE_USER"]`."""
 
     __slots__ = ("environ",)
 
     def __init__(self, environ: WSGIEnvironment) -> None:
         super().__init__()
-        self._set("environ", environ)
+        self.environ = environ
 
     environ: WSGIEnvironment
 
@@ -62,7 +63,7 @@ class WsgiRequest(LazyRequest):
 
     @property
     def host(self) -> str:
-        """What the client takes the server for."""
+        """The `Host` header."""
         return self.header("host") or ""
 
     @property
@@ -115,9 +116,9 @@ class WsgiRequest(LazyRequest):
 
 
 def _as_sent(text: str) -> bytes:
-    """The bytes that *text* of an environ stands for, each as one character (PEP 3333).
+    """The bytes of *text* of an environ, which has each as one character (PEP 3333).
 
-    There are servers that decode it as if it were UTF-8 all the same.
+    Some servers decode it as UTF-8 all the same.
     """
     try:
         return text.encode("latin-1")
@@ -125,166 +126,176 @@ def _as_sent(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def passage_in(environ: WSGIEnvironment) -> Passage | None:
-    """The passage of the request of *environ*, if a part of the app has asked about it."""
-    found: Passage | None = environ.get(PASSAGE)
+def context_in(environ: WSGIEnvironment) -> RequestContext | None:
+    """The context of the request of *environ*, if a part of the app has checked it."""
+    found: RequestContext | None = environ.get(CONTEXT)
     return found
 
 
-# Responses on their way out: told of limits as they begin, and seen to their end.
+class RateLimitMiddleware:
+    """Limits the requests to *app* by *limiter*, or by a new one with the same options.
 
-
-if TYPE_CHECKING:
-    Headers = list[tuple[str, str]]
-
-
-def is_whole(result: object) -> bool:
-    """Whether *result* is all of a body: nothing of the app's runs when it is sent."""
-    return isinstance(result, list | tuple) and not hasattr(result, "close")
-
-
-def watched(
-    app: WSGIApplication,
-    environ: WSGIEnvironment,
-    start_response: StartResponse,
-    passage: Passage,
-    *,
-    knows_whole: Callable[[object], bool] = is_whole,
-) -> Iterable[bytes]:
-    """What *app* answers, with the headers about limits; *passage* is finished at its end.
-
-    *knows_whole* tells a body that is all there, which ends the matter at once.
+    Inside of another one it checks and denies, and the outer one writes the headers of both. A
+    limiter checks a request once, however many middlewares share it.
     """
-    has_body = environ.get("REQUEST_METHOD") != "HEAD"
-    response = Response(passage, start_response, has_body=has_body)
-    try:
-        result = app(environ, response.start)
-        if knows_whole(result) and response.knows_size(result):
-            return response.whole(result)
-        return response.body(result, environ)
-    except BaseException as error:
-        response.error = error
-        response.finish()
-        raise
-
-
-class Response:
-    """The response to a request: its headers are completed, its end is noticed.
-
-    It is over when the app has given all of its body or raised an error instead, and else when the
-    body is closed.
-    """
-
-    __slots__ = (
-        "_has_body",
-        "_headers",
-        "_passage",
-        "_start_response",
-        "_status",
-        "error",
-        "has_sent",
-    )
 
     def __init__(
-        self, passage: Passage, start_response: StartResponse, *, has_body: bool = True
+        self,
+        app: WSGIApplication,
+        limiter: RequestLimiter | None = None,
+        **options: Unpack[LimiterOptions],
     ) -> None:
-        self._passage = passage
-        self._has_body = has_body  # that of a HEAD is not sent
-        self._start_response = start_response
+        self.app = app
+        self.limiter = limiter_of(limiter, options)
+        self.limiter.check_blocking()
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve one request."""
+        limiter, request = self.limiter, WsgiRequest(environ)
+        outer = context_in(environ)
+        context = outer or WsgiContext(limiter, request)
+        if limiter not in context.checked:
+            rest = context.start(limiter, request)
+            if rest is not None and not drive(rest):
+                return deny(request, start_response, context.denial_response(limiter))
+        if isinstance(context, WsgiContext) and outer is None:
+            return context.serve(self.app, environ, start_response)
+        return self.app(environ, start_response)
+
+
+class WsgiContext(RequestContext):
+    """The context of a WSGI request, and the `start_response` of its response.
+
+    The response is over when the app has returned all of its body or raised an error instead, and
+    else when the body is closed.
+    """
+
+    __slots__ = ("_has_body", "_headers", "_start_response", "_status", "error", "has_sent")
+
+    _start_response: StartResponse
+
+    def __init__(self, limiter: RequestLimiter, request: WsgiRequest) -> None:
+        super().__init__(limiter, request, is_managed=True)
+        request.environ[CONTEXT] = self
+        self._has_body = request.environ.get("REQUEST_METHOD") != "HEAD"
         self._status: str | None = None
         self._headers: Headers = []
         self.error: BaseException | None = None
         self.has_sent = False
-        """Whether a part of the body is out, so that the status cannot be another any more."""
+        """True if a part of the body is out, so that the status cannot change any more."""
 
-    def start(
+    def serve(
+        self,
+        app: WSGIApplication,
+        environ: WSGIEnvironment,
+        start_response: StartResponse,
+        knows_whole: Callable[[object], bool] | None = None,
+    ) -> Iterable[bytes]:
+        """The response of *app*, with the headers about limits; the request ends with it.
+
+        *knows_whole* recognises a body that is all there, which completes the request at once.
+        """
+        self._start_response = start_response
+        try:
+            result = app(environ, self.start_response)
+            if (knows_whole or is_whole)(result) and self._knows_size(result):
+                return self._whole(result)
+            return self._body(result, environ)
+        except BaseException as error:
+            self.error = error
+            self.finish()
+            raise
+
+    def start_response(
         self, status: str, headers: Headers, exc_info: Any = None, /
     ) -> Callable[[bytes], object]:
-        """What the app calls to begin, and again (with *exc_info*) if it thinks better of it."""
+        """Start the response; again (with *exc_info*) if the app fails before it is sent."""
         self._status, self._headers = status, headers
-        completed = self._completed(status, headers)
+        if not self.is_silent:
+            headers = self.with_headers(headers, _code(status))
         if exc_info is None:
-            write = self._start_response(status, completed)
+            write = self._start_response(status, headers)
         else:
-            write = self._start_response(status, completed, exc_info)
+            write = self._start_response(status, headers, exc_info)
 
         def writing(data: bytes) -> object:
-            self.sends(data)
+            self.count(data)
             return write(data)
 
         return writing
 
-    def sends(self, chunk: bytes) -> None:
-        """Note that *chunk* goes out."""
+    def count(self, chunk: bytes) -> None:
+        """Record that *chunk* goes out."""
         self.has_sent = True
-        if self._passage.counts_bytes and self._has_body:
-            self._passage.sent += len(chunk)
+        if self.counts_bytes and self._has_body:
+            self.sent += len(chunk)
 
-    def knows_size(self, result: object) -> bool:
-        """Whether it need not be watched how long *result*, all of the body, is."""
-        if not self._passage.counts_bytes or not self._has_body or isinstance(result, list | tuple):
+    def finish(self) -> None:
+        """Complete the request; once."""
+        if self.has_end:
+            drive(self.complete(self._response()))
+
+    def _knows_size(self, result: object) -> bool:
+        """True if *result*, all of the body, need not be counted on its way."""
+        if not self.counts_bytes or not self._has_body or isinstance(result, list | tuple):
             return True
         return announced_size(self._headers) is not None
 
-    def whole(self, result: Iterable[bytes]) -> Iterable[bytes]:
-        """*result*, which is all of the body: the app has nothing more to say.
-
-        Not all wait to see it closed: test clients, for one, do not close.
-        """
-        if self._passage.counts_bytes and self._has_body:
+    def _whole(self, result: Iterable[bytes]) -> Iterable[bytes]:
+        """*result*, which is all of the body. Test clients do not close it."""
+        if self.counts_bytes and self._has_body:
             is_plain = isinstance(result, list | tuple)
             size = sum(map(len, result)) if is_plain else announced_size(self._headers)
-            self._passage.sent += size or 0
+            self.sent += size or 0
         try:
             self.finish()
         except BaseException:
-            _close(result)
+            if (close := getattr(result, "close", None)) is not None:
+                close()
             raise
         return result
 
-    def body(self, result: Iterable[bytes], environ: WSGIEnvironment) -> Iterable[bytes]:
-        """*result* as the server gets it: watched, as the app may ask about more on its way.
+    def _body(self, result: Iterable[bytes], environ: WSGIEnvironment) -> Iterable[bytes]:
+        """*result* for the server: watched, as the app may check more on its way.
 
-        A file runs nothing of the app's. The server gets it as it is, to send it in its own way,
-        if there is nothing to do at its end.
+        A file runs no code of the app: the server gets it as it is, to send it in its own way, if
+        nothing has to be done at its end.
         """
-        if not self._passage.has_an_end and _is_file(result, environ):
+        if not self.has_end and _is_file(result, environ):
             return result
         return SizedBody(result, self) if hasattr(result, "__len__") else Body(result, self)
 
-    def finish(self) -> None:
-        """Settle what is to be settled, and has not been."""
-        if self._passage.has_an_end:
-            finish(self._passage, self._responded())
-
-    def _responded(self) -> Responded:
-        """How it ended. An error before anything was sent is a 500, whatever the app began with."""
+    def _response(self) -> CompletedResponse:
+        """The response. An error before anything was sent is a 500, however the app began."""
         if self._status is None or (self.error is not None and not self.has_sent):
-            return Responded(500, (), self.error)
-        code = self._status[:3]
-        return Responded(int(code) if code.isdigit() else 500, tuple(self._headers), self.error)
+            return CompletedResponse(500, (), self.error)
+        return CompletedResponse(_code(self._status), tuple(self._headers), self.error)
 
-    def _completed(self, status: str, headers: Headers) -> Headers:
-        passage = self._passage
-        if passage.is_silent:
-            return headers
-        code = status[:3]
-        return with_limits(headers, passage.gate, passage, int(code) if code.isdigit() else 500)
+
+def is_whole(result: object) -> bool:
+    """True if *result* is all of a body: no code of the app runs when it is sent."""
+    return isinstance(result, list | tuple) and not hasattr(result, "close")
+
+
+def _code(status: str) -> int:
+    code = status[:3]
+    return int(code) if code.isdigit() else 500
 
 
 class Body:
     """The body of a response, chunk by chunk as the app makes them.
 
-    Closing it, which servers do also when a client goes away, closes the app's and ends the matter.
+    Closing it, which servers do also when a client goes away, closes that of the app and completes
+    the request.
     """
 
-    __slots__ = ("_close", "_is_closed", "_iterator", "_response")
+    __slots__ = ("_close", "_context", "_is_closed", "_iterator")
 
-    def __init__(self, result: Iterable[bytes], response: Response) -> None:
+    def __init__(self, result: Iterable[bytes], context: WsgiContext) -> None:
         self._iterator = iter(result)
         self._close: Callable[[], object] | None = getattr(result, "close", None)
         self._is_closed = False
-        self._response = response
+        self._context = context
 
     def __iter__(self) -> Body:
         return self
@@ -294,17 +305,17 @@ class Body:
             chunk = next(self._iterator)
         except StopIteration:
             if self._close is None:
-                self._response.finish()  # nothing follows, and not all servers close
+                self._context.finish()  # nothing follows, and not all servers close
             raise
         except BaseException as error:
-            self._response.error = error
+            self._context.error = error
             raise
         if chunk:
-            self._response.sends(chunk)
+            self._context.count(chunk)
         return chunk
 
     def close(self) -> None:
-        """Close what the app gave, then finish. A second call does nothing."""
+        """Close the body of the app, then complete. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -312,16 +323,16 @@ class Body:
             if self._close is not None:
                 self._close()
         finally:
-            self._response.finish()
+            self._context.finish()
 
 
 class SizedBody(Body):
-    """The same for a body that knows how many chunks it has: servers tell the length of one."""
+    """A `Body` with a number of chunks: servers announce the length of a single one."""
 
     __slots__ = ("_size",)
 
-    def __init__(self, result: Any, response: Response) -> None:
-        super().__init__(result, response)
+    def __init__(self, result: Any, context: WsgiContext) -> None:
+        super().__init__(result, context)
         self._size: Sized = result
 
     def __len__(self) -> int:
@@ -335,19 +346,11 @@ def _is_file(result: object, environ: WSGIEnvironment) -> bool:
     return wrapper is not None and isinstance(result, io.IOBase)  # uWSGI gives the file itself
 
 
-def _close(result: object) -> None:
-    close = getattr(result, "close", None)
-    if close is not None:
-        close()
-
-
-def refuse(
-    request: WsgiRequest, start_response: StartResponse, refusal: Refusal
-) -> Iterable[bytes]:
-    """Send *refusal* in place of what the app would have said."""
-    length = ("Content-Length", str(len(refusal.body)))
-    start_response(status_line(refusal.status), [*refusal.headers, length])
-    return [] if request.method == "HEAD" else [refusal.body]
+def deny(request: WsgiRequest, start_response: StartResponse, denial: Refusal) -> Iterable[bytes]:
+    """Send *denial* in place of the response of the app."""
+    length = ("Content-Length", str(len(denial.body)))
+    start_response(status_line(denial.status), [*denial.headers, length])
+    return [] if request.method == "HEAD" else [denial.body]
 
 
 def status_line(status: int) -> str:
@@ -358,68 +361,15 @@ def status_line(status: int) -> str:
         return f"{status} Refused"
 
 
-class RateLimitMiddleware:
-    """Limits the requests to *app* as *gate* says, or as a gate made with the same options would.
-
-    Inside of another one it asks and refuses, and the outer one tells what came of both. The same
-    gate is asked about a request once, however many of them share it.
-    """
-
-    def __init__(
-        self, app: WSGIApplication, gate: Gate | None = None, **options: Unpack[GateOptions]
-    ) -> None:
-        self.app = app
-        self.gate = blocking(gate_of(gate, options))
-
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Take one request."""
-        request = WsgiRequest(environ)
-        outer = passage_in(environ)
-        passage = outer or begin(request, self.gate)
-        if self.gate not in passage.asked:
-            passage.asked.add(self.gate)
-            if not enter(passage, self.gate, self.gate.entry(request)):
-                refusal = self.gate.refusal(passage, request.header("accept"))
-                return refuse(request, start_response, refusal)
-        if outer is not None:  # another of our middlewares, further out, sees to the response
-            return self.app(environ, start_response)
-        return watched(self.app, environ, start_response, passage)
-
-
-def begin(request: WsgiRequest, gate: Gate, *, is_watched: bool = True) -> Passage:
-    """A passage for *request*, which is there for all parts of the app from now on."""
-    is_cross_origin = request.header("origin") is not None
-    passage = Passage(
-        gate,
-        is_watched=is_watched,
-        is_cross_origin=is_cross_origin,
-        is_debugged=is_debugged(gate, request),
-    )
-    request.environ[PASSAGE] = passage
-    return passage
-
-
-def blocking(gate: Gate) -> Gate:
-    """*gate*, ready for an app that blocks. `UsageError` if it has functions that do not.
-
-    Its store is opened here: not by the first request, as several threads may have that.
-    """
-    gate.refuse_async()
-    _ = gate.engine
-    return gate
-
-
-# A page that tells callers of their limits: `GET /rate_limit`.
-
-
 class StatusApp:
-    """A WSGI app that answers with every limit that *gate* has for the caller, as JSON.
+    """A WSGI app that tells a caller all limits of *limiter*, as JSON, and consumes nothing.
 
-    Nothing is consumed. It is mounted where the app likes it, at a path that is exempt.
+    Mount it at a path that is exempt.
     """
 
-    def __init__(self, gate: Gate) -> None:
-        self.gate = blocking(gate)
+    def __init__(self, limiter: RequestLimiter) -> None:
+        limiter.check_blocking()
+        self.limiter = limiter
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer `GET` and `HEAD`, whatever the path."""
@@ -428,7 +378,7 @@ class StatusApp:
             lines = [("Allow", "GET, HEAD"), ("Content-Type", "text/plain")]
             start_response(status_line(405), [*lines, ("Content-Length", "0")])
             return []
-        body = status_body(self.gate, request)
+        body = drive(status_body(self.limiter, request))
         lines = [
             ("Content-Type", "application/json"),
             ("Cache-Control", "no-store"),
@@ -438,21 +388,17 @@ class StatusApp:
         return [] if request.method == "HEAD" else [body]
 
 
-# What a request really cost, said by the app when it knows.
-
-
 def report(request: Any, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-    """Say what *request* really cost, by the name of an allowance or the id of a rule.
+    """Report the real cost of *request*, by the name of a limit or the id of a rule.
 
-    *request* is an environ, or anything that has one. *amounts* is for names that are no
-    identifiers. What is said last counts; after the end of the response nothing does. `UsageError`
-    if no limit has been asked about the request.
+    *request* is an environ, or has one. *amounts* is for names that are no identifiers. The last
+    report before the end of the response counts. `UsageError` if no limit has checked the request.
     """
     environ = request if isinstance(request, dict) else getattr(request, "environ", None)
-    passage = passage_in(environ) if isinstance(environ, dict) else None
-    if passage is None:
+    context = context_in(environ) if isinstance(environ, dict) else None
+    if context is None:
         raise UsageError(
             "report: nothing limits this request; expected an environ, or a request with one, that "
             "came through a RateLimitMiddleware or RateLimits"
         )
-    passage.report({**(amounts or {}), **named})
+    context.report({**(amounts or {}), **named})

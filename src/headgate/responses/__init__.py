@@ -9,6 +9,7 @@ from headgate.responses.bodies import GrpcStatus, body_for, grpc_status, wants_p
 from headgate.responses.headers import (
     Refusal,
     allowed_lines,
+    encoded_lines,
     expose_headers,
     headers_for,
     limit_template,
@@ -27,6 +28,7 @@ __all__ = [
     "Told",
     "allowed_lines",
     "body_for",
+    "encoded_lines",
     "expose_headers",
     "grpc_status",
     "headers_for",

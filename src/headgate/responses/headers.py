@@ -9,6 +9,7 @@ property test compares the two.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -51,6 +52,16 @@ LISTS: Final = tuple(
 )
 """The fields that several servers on the way may add to."""
 
+_SPELLED: Final = {
+    name.lower().encode("ascii"): name
+    for name in (
+        *NAMES,
+        ratelimit_draft11.POLICY,
+        ratelimit_draft11.LIMIT,
+        pressure.QUEUE,
+        pressure.DELAY,
+    )
+}
 MOST_TEMPLATES: Final = 4096
 _UP: Final = SECOND - 1
 _LEFT: Final = itemgetter(1)
@@ -218,6 +229,44 @@ def allowed_lines(told: Iterable[tuple[str, Decision]], now_ns: int) -> Pairs | 
     return lines_of(limits, now_ns) if limits else []
 
 
+def lines_of_decision(name: str, decision: Decision, now_ns: int) -> Pairs | None:
+    """Return what `allowed_lines` does for the rule *name* alone; None if there is more to say.
+
+    The parts of the decision are not built: it takes a third of the time.
+    """
+    if decision.source in WITHOUT_FIGURES or decision.delay_ns:
+        return None
+    parts = decision.parts
+    if not parts:
+        only = _TEMPLATES.get((name, id(decision.limit))) or limit_template(name, decision.limit)
+        return (
+            None if only.queue else only.lines(decision.remaining, decision.reset_after_ns, now_ns)
+        )
+    if len(parts) != 2 or not isinstance(parts[1], list):
+        return allowed_lines(((name, decision),), now_ns)
+    limits, taken = parts
+    found = []
+    for place, (_, _, left, reset_ns) in enumerate(taken):
+        template = limit_template(name if place == 0 else f"{name}/{place + 1}", limits[place])
+        found.append((template, left, reset_ns))
+    return lines_of(found, now_ns)
+
+
+def text_lines(lines: Pairs) -> Lines:
+    """Return *lines* of `allowed_lines` as text, with the usual spelling of names."""
+    return [(_SPELLED[name], value.decode("ascii")) for name, value in lines]
+
+
+def encoded_lines(lines: Iterable[tuple[str, str]]) -> Pairs:
+    """Return *lines* as ASGI has them: bytes, with names in lower case."""
+    return [(_encoded_name(name), value.encode("latin-1")) for name, value in lines]
+
+
+@lru_cache(maxsize=256)
+def _encoded_name(name: str) -> bytes:
+    return name.lower().encode("latin-1")
+
+
 def headers_for(answer: Answer, *, now_ns: int, options: ResponseOptions = DEFAULT) -> Lines:
     """Return what a response says of the limits of its request; a denial has `Retry-After`.
 
@@ -336,7 +385,7 @@ def expose_headers(options: ResponseOptions = DEFAULT) -> list[str]:
         (options.pressure, (pressure.QUEUE, pressure.DELAY)),
     )
     chosen = [name for is_sent, names in families if is_sent for name in names]
-    return [*chosen, RETRY_AFTER]
+    return [*chosen, RETRY_AFTER, REPLAYED]
 
 
 def merged(

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from headgate.engine.request import Request
-from headgate.integrations import Allowance, Gate, Passage, Responded
-from headgate.integrations.passing import answered, enter, enter_async, finish, finish_async
+from headgate.integrations import CompletedResponse, RequestContext, RequestLimiter, RouteLimit
 from headgate.limits import Concurrency, LeakyQueue, SlidingWindowLog, TokenBucket
 from headgate.policy.loader import read_policy_data
+from headgate.runtime.drivers import adrive, drive
 from headgate.stores.operations import Check, Take
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
     from headgate.stores import MemoryStore
 
-REFUSED = Responded(429)
+REFUSED = CompletedResponse(429)
 STEPS = 25
 
 
@@ -35,15 +35,15 @@ class Standing(ManualClock):
 
 
 class Stack:
-    """The way of requests through a gate with rules, and parts of an app behind it."""
+    """The way of requests through a limiter with rules, and parts of an app behind it."""
 
     def __init__(self, seed: int, *, is_async: bool) -> None:
         self.random, self.is_async, self.clock = random.Random(seed), is_async, Standing(1_000)
         rules = [self._rule(f"rule-{place}") for place in range(self.random.randint(1, 4))]
         priority = [{"class": "critical", "match": {"method": "POST"}}]
         policy = read_policy_data({"version": 1, "priority": priority, "rules": rules})
-        self.gate = Gate(policy=policy, clock=self.clock, key=lambda _: "somebody")
-        self.store = cast("MemoryStore", self.gate.engine.store)
+        self.limiter = RequestLimiter(policy=policy, clock=self.clock, key=lambda _: "somebody")
+        self.store = cast("MemoryStore", self.limiter.engine.store)
         self.parts = [[self._allowance(n, p) for p in "ab"] for n in range(2)]
         self.known: set[Check] = set()
 
@@ -66,13 +66,13 @@ class Stack:
         )
         return {"id": name, "key_by": "global", **self.random.choice(forms)}
 
-    def _allowance(self, number: int, part: str) -> Allowance[Any]:
+    def _allowance(self, number: int, part: str) -> RouteLimit[Any]:
         few = self.random.randint(1, 3)
         limits = (LeakyQueue(few, 3), TokenBucket(few, 1), Concurrency(few, 60))
         chosen = self.random.sample((*limits, SlidingWindowLog(few, 5)), k=few)
-        outcomes = self.random.choice((None, lambda responded: responded.status < 400))
+        outcomes = self.random.choice((None, lambda responded: responded.status_code < 400))
         is_estimate = self.random.random() < 0.3
-        return Allowance(
+        return RouteLimit(
             limits=chosen,
             key=lambda _: "somebody",
             cost=self.random.randint(1, 2),
@@ -88,13 +88,13 @@ class Stack:
 
     def asking(self, request: Request) -> list[Any]:
         stages = [[(one, one.own_names) for one in part] for part in self.parts]
-        behind = [self.gate.entry_for(stage, request, request) for stage in stages]
-        return [self.gate.entry(request), *behind]
+        behind = [self.limiter.plan_route(stage, request, request) for stage in stages]
+        return [self.limiter.plan(request), *behind]
 
     def fill_queues(self, request: Request) -> None:
         """See that nobody has its turn at once: that cannot be given back."""
         for asking in self.asking(request):
-            entry = answered(asking)
+            entry = drive(asking)
             for check in [check for one in entry.plan.rules for check in one.checks]:
                 self.known.add(check)
                 if isinstance(check.limit, LeakyQueue):
@@ -102,22 +102,22 @@ class Stack:
                     if not self.store.run(look)[0].delay_ns:
                         self.store.run(Take((check,)))
 
-    def passes(self, passage: Passage, request: Request) -> bool:
+    def passes(self, context: RequestContext, request: Request) -> bool:
         async def go() -> bool:
             for asking in self.asking(request):
-                if not await enter_async(passage, self.gate, asking):
+                if not await adrive(context.begin(self.limiter, asking)):
                     return False
             return True
 
         if self.is_async:
             return asyncio.run(go())
-        return all(enter(passage, self.gate, asking) for asking in self.asking(request))
+        return all(drive(context.begin(self.limiter, asking)) for asking in self.asking(request))
 
-    def finish(self, passage: Passage, responded: Responded) -> None:
+    def finish(self, context: RequestContext, responded: CompletedResponse) -> None:
         if self.is_async:
-            asyncio.run(finish_async(passage, responded))
+            asyncio.run(adrive(context.complete(responded)))
         else:
-            finish(passage, responded)
+            drive(context.complete(responded))
 
     def state(self) -> dict[object, object]:
         """What all counters say, and who has a turn."""
@@ -127,7 +127,10 @@ class Stack:
         for group in self.store.groups():
             for key in self.store.keys_in(group, most=100):
                 found[group, key] = self.store.used_in(group, key)
-        found |= {gate.name: (gate.in_flight, gate.depth) for gate in self.gate.turns.gates()}
+        found |= {
+            limiter.name: (limiter.in_flight, limiter.depth)
+            for limiter in self.limiter.queues.gates()
+        }
         return {place: said for place, said in found.items() if said not in (0, (0, 0))}
 
 
@@ -135,21 +138,21 @@ class Stack:
 @pytest.mark.parametrize("seed", range(8))
 def test_a_refused_request_leaves_all_counters_as_they_were(seed: int, *, is_async: bool) -> None:
     stack = Stack(seed, is_async=is_async)
-    under_way: list[Passage] = []
+    under_way: list[RequestContext] = []
     refused = 0
     for _ in range(STEPS):
         request = stack.request()
         stack.fill_queues(request)
         before = stack.state()
-        passage = Passage(stack.gate, is_watched=True)
-        if stack.passes(passage, request):
-            under_way.append(passage)
+        context = RequestContext(stack.limiter, request, is_managed=True)
+        if stack.passes(context, request):
+            under_way.append(context)
         else:
             refused += 1
-            stack.finish(passage, REFUSED)
+            stack.finish(context, REFUSED)
             assert stack.state() == before, f"seed {seed}"
         if under_way and stack.random.random() < 0.5:
             status = stack.random.choice((200, 404, 500))
-            stack.finish(under_way.pop(0), Responded(status))
+            stack.finish(under_way.pop(0), CompletedResponse(status))
         stack.clock.advance(stack.random.choice((0, 0.5, 3)))
     assert refused

@@ -12,7 +12,7 @@ from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware
 from headgate.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from headgate.observability import JOURNAL, Decided, Journal
 from headgate.testing import ManualClock
-from tests.support.asgi_client import Client, still_gate
+from tests.support.asgi_client import Client, still_limiter
 from tests.support.flask_apps import ask, made
 from tests.support.slow_apps import App
 from tests.support.slow_apps import Client as AsgiClient
@@ -46,10 +46,10 @@ def counted() -> Counted:
 def test_a_route_with_a_limit_of_its_own_in_an_app_of_fastapi(
     counted: Counted, is_watched: bool
 ) -> None:
-    app, gate = FastAPI(), still_gate()
+    app, limiter = FastAPI(), still_limiter()
     if is_watched:
         app.add_middleware(RateLimitMiddleware, limits="9/minute", clock=ManualClock(100))
-    given: Any = {} if is_watched else {"gate": gate}
+    given: Any = {} if is_watched else {"limiter": limiter}
     first = Depends(RateLimit("3/minute", name="outer", **given))
     second = Depends(RateLimit("2/minute", name="inner", **given))
 

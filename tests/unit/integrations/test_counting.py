@@ -6,8 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import StoreError
-from headgate.integrations.gate import Gate
-from headgate.integrations.pressure import Counting
+from headgate.integrations.request_limiter import AppStore, RequestLimiter
 from headgate.limits import Accuracy, FixedWindow
 from headgate.policy.model import Match, Policy, Rule
 from headgate.stores.base import Accuracies, group_name
@@ -40,14 +39,14 @@ def rule(name: str, **fields: Any) -> Rule:
 
 
 def test_both_kinds_of_code_count_together_without_the_store() -> None:
-    counting = Counting("redis://127.0.0.1:1/0", None)
+    counting = AppStore("redis://127.0.0.1:1/0", None)
     assert counting.engine.fallback.local is counting.engine.fallback.local
     asyncio.run(counting.aclose())
 
 
 def test_a_runner_that_is_opened_later_knows_the_terms() -> None:
     store = Far()
-    counting = Counting(store, None)
+    counting = AppStore(store, None)
     counting.adopt({"g": BATCH})
     assert store.accuracies == {}
     assert unwrapped(counting.engine.store) is store
@@ -58,6 +57,6 @@ def test_a_runner_that_is_opened_later_knows_the_terms() -> None:
 
 def test_the_policy_of_an_app_has_its_counters_kept_as_it_says() -> None:
     store = Far()
-    gate = Gate(policy=Policy((rule("a", accuracy=BATCH), rule("b"))), store=store)
-    assert gate.engine.fallback is not None
+    limiter = RequestLimiter(policy=Policy((rule("a", accuracy=BATCH), rule("b"))), store=store)
+    assert limiter.engine.fallback is not None
     assert store.accuracies == {group_name("headgate", "a"): BATCH}

@@ -55,8 +55,8 @@ def test_long_paths_are_exempt_too() -> None:
 
 
 def test_no_patterns_are_none() -> None:
-    assert not Exemptions([])
-    assert Exemptions(["/a"])
+    assert not Exemptions([]).patterns
+    assert Exemptions(["/a"]).patterns
     assert not Exemptions([]).covers("/")
 
 

@@ -201,7 +201,7 @@ def test_the_event_loop_goes_on_while_the_store_is_asked() -> None:
 def test_a_stream_goes_out_piece_by_piece() -> None:
     made_so_far = []
 
-    @limit("5/minute", charge_when=lambda responded: responded.status == 200)
+    @limit("5/minute", charge_when=lambda responded: responded.status_code == 200)
     def streamed(request: HttpRequest) -> StreamingHttpResponse:
         def pieces() -> Iterator[str]:
             for piece in ("one", "two"):
@@ -336,7 +336,7 @@ def test_a_limit_in_shadow_counts_and_refuses_nobody() -> None:
 
     @limit("1/minute", mode="shadow")
     def view(request: Any) -> HttpResponse:
-        would_refuse.append(any(grant.verdict.would_deny for grant in request.headgate.grants))
+        would_refuse.append(any(grant.verdict.would_deny for grant in request.headgate.results))
         return HttpResponse("fine")
 
     with project({"a": view}) as client:

@@ -13,7 +13,7 @@ from werkzeug.test import Client
 
 from headgate import RateLimiter
 from headgate.errors import NotationError, StoreError
-from headgate.integrations import Gate, by_address
+from headgate.integrations import RequestLimiter, by_address
 from headgate.integrations.flask import RateLimits
 from headgate.integrations.wsgi import RateLimitMiddleware
 from headgate.stores import MemoryStore, Store
@@ -47,9 +47,9 @@ def fine() -> str:
     return "fine"
 
 
-def served(*texts: str, gate: dict[str, Any] | None = None, **options: Any) -> Flask:
+def served(*texts: str, limiter: dict[str, Any] | None = None, **options: Any) -> Flask:
     """An app with a view at / that has the limits *texts*."""
-    app, limits = made(**(gate or {}))
+    app, limits = made(**(limiter or {}))
     view = fine
     for text in texts:
         view = limits.limit(text, **options)(view)
@@ -70,7 +70,7 @@ def test_a_caller_without_a_key_is_counted_by_address(named: str | None) -> None
 
 
 def test_clients_behind_a_trusted_proxy_are_told_apart_and_others_are_not_believed() -> None:
-    app = served(gate={"limits": "1/minute", "trusted_proxies": ["10.0.0.0/8"]})
+    app = served(limiter={"limits": "1/minute", "trusted_proxies": ["10.0.0.0/8"]})
 
     for address in ("198.51.100.1", "198.51.100.2"):
         headers = {"X-Forwarded-For": address}
@@ -80,7 +80,7 @@ def test_clients_behind_a_trusted_proxy_are_told_apart_and_others_are_not_believ
 
 
 def test_a_network_of_ipv6_is_one_caller() -> None:
-    app = served(gate={"limits": "1/minute"})
+    app = served(limiter={"limits": "1/minute"})
 
     found = [ask(app, peer=f"2001:db8::{n}").status_code for n in range(1, 4)]
     assert found == [200, 429, 429]
@@ -90,15 +90,17 @@ def test_a_network_of_ipv6_is_one_caller() -> None:
 
 
 def test_an_outage_is_not_a_500() -> None:
-    def gate() -> dict[str, Any]:
+    def limiter() -> dict[str, Any]:
         return {"limits": "9/minute", "store": Failing(), "clock": None}
 
-    assert codes(served("2/minute", gate=gate()), times=3) == [200, 200, 429]
-    assert codes(served("1/minute", gate=gate(), on_store_failure="fail_closed"), times=2) == [
+    assert codes(served("2/minute", limiter=limiter()), times=3) == [200, 200, 429]
+    assert codes(
+        served("1/minute", limiter=limiter(), on_store_failure="fail_closed"), times=2
+    ) == [
         503,
         503,
     ]
-    assert codes(served("1/minute", gate=gate(), on_store_failure="local"), times=3) == [
+    assert codes(served("1/minute", limiter=limiter(), on_store_failure="local"), times=3) == [
         200,
         429,
         429,
@@ -144,7 +146,7 @@ def test_a_limit_that_is_not_one_is_an_error_at_once() -> None:
 
 
 def test_a_handler_words_refusals_and_the_headers_stay() -> None:
-    app = served("1/minute", gate={"limits": "100/minute"})
+    app = served("1/minute", limiter={"limits": "100/minute"})
 
     @app.errorhandler(429)
     def slow_down(error: Any) -> tuple[dict[str, Any], int]:
@@ -163,7 +165,7 @@ def test_a_stream_goes_out_piece_by_piece() -> None:
     made_so_far = []
 
     @app.get("/")
-    @limits.limit("5/minute", charge_when=lambda response: response.status == 200)
+    @limits.limit("5/minute", charge_when=lambda response: response.status_code == 200)
     def stream() -> Response:
         def pieces() -> Iterator[str]:
             for piece in ("one", "two"):
@@ -180,13 +182,13 @@ def test_a_stream_goes_out_piece_by_piece() -> None:
 
 
 def test_a_mounted_app_does_not_escape_a_middleware_around_both() -> None:
-    gate = Gate(limits="3/minute", clock=ManualClock(100))
+    limiter = RequestLimiter(limits="3/minute", clock=ManualClock(100))
     outer, inner = Flask("outer"), Flask("inner")
-    RateLimits(outer, gate)
+    RateLimits(outer, limiter)
     outer.add_url_rule("/", view_func=fine)
     inner.add_url_rule("/page", view_func=fine)
     both = DispatcherMiddleware(outer, {"/sub": inner})
-    client = Client(RateLimitMiddleware(both, gate))
+    client = Client(RateLimitMiddleware(both, limiter))
 
     asked = ("/", "/sub/page", "/sub/page", "/", "/sub/page")
     assert [client.get(path).status_code for path in asked] == [200, 200, 200, 429, 429]
@@ -196,7 +198,7 @@ def test_a_mounted_app_does_not_escape_a_middleware_around_both() -> None:
 
 
 def test_pages_that_are_not_there_count() -> None:
-    app = served(gate={"limits": "2/minute"})
+    app = served(limiter={"limits": "2/minute"})
 
     assert codes(app, "/nowhere", times=3) == [404, 404, 429]
 
@@ -211,7 +213,7 @@ def test_a_view_does_not_escape_by_the_name_of_its_endpoint() -> None:
 
 
 def test_what_a_view_refuses_is_not_charged_to_the_app() -> None:
-    app = served("1/hour", gate={"limits": "4/minute"})
+    app = served("1/hour", limiter={"limits": "4/minute"})
     app.add_url_rule("/other", "other", fine)
 
     assert codes(app, times=4) == [200, 429, 429, 429]
@@ -237,7 +239,7 @@ def test_guesses_at_once_do_not_slip_through() -> None:
     inside = threading.Barrier(3)
 
     @app.post("/login")
-    @limits.limit("3/minute", charge_when=lambda response: response.status == 401)
+    @limits.limit("3/minute", charge_when=lambda response: response.status_code == 401)
     def login() -> str:
         inside.wait(10)  # nobody has failed before all that are let in are in
         abort(401)
@@ -257,13 +259,13 @@ def test_guesses_at_once_do_not_slip_through() -> None:
 
 
 def test_what_does_not_count_is_given_back() -> None:
-    app = served("1/minute", charge_when=lambda response: response.status == 401)
+    app = served("1/minute", charge_when=lambda response: response.status_code == 401)
 
     assert codes(app, times=5) == [200] * 5
 
 
 def test_preflights_use_up_nothing_and_do_not_fail_when_it_is_used_up() -> None:
-    app = served("2/minute", gate={"limits": "2/minute"})
+    app = served("2/minute", limiter={"limits": "2/minute"})
 
     assert codes(app, times=1, method="OPTIONS", headers=PREFLIGHT) == [200]
     assert codes(app, times=3) == [200, 200, 429]
@@ -278,7 +280,7 @@ def test_head_counts_like_get() -> None:
 
 
 def test_each_view_can_have_a_counter_for_the_limit_of_the_app() -> None:
-    app = served(gate={"limits": "1/minute", "key": lambda _: (flask.request.endpoint, None)})
+    app = served(limiter={"limits": "1/minute", "key": lambda _: (flask.request.endpoint, None)})
     app.add_url_rule("/other", "other", fine)
 
     assert codes(app, times=2) == [200, 429]
@@ -351,7 +353,7 @@ def test_a_limit_in_shadow_counts_and_refuses_nobody() -> None:
 
     @app.after_request
     def note(response: Response) -> Response:
-        grant = flask.request.environ["headgate"].grants[-1]
+        grant = flask.request.environ["headgate"].results[-1]
         would_refuse.append(bool(grant.verdict.would_deny))
         return response
 
@@ -377,7 +379,7 @@ def test_a_view_can_see_what_is_left() -> None:
 
 def test_a_header_of_another_proxy_is_believed_if_it_is_named() -> None:
     key = by_address(trusted_proxies=["10.0.0.0/8"], header="cf-connecting-ip")
-    app = served("1/minute", gate={"key": key})
+    app = served("1/minute", limiter={"key": key})
 
     for address in ("198.51.100.1", "198.51.100.2"):
         headers = {"CF-Connecting-IP": address}

@@ -12,7 +12,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from headgate.errors import NotationError
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.fastapi import (
     RateLimit,
     RateLimitMiddleware,
@@ -20,7 +20,7 @@ from headgate.integrations.fastapi import (
     exempt,
     limit,
 )
-from tests.support.asgi_client import Client, still_gate, websocket
+from tests.support.asgi_client import Client, still_limiter, websocket
 from tests.support.asgi_connection import drive, http
 from tests.support.async_stores import Gone, Waiting
 
@@ -28,14 +28,16 @@ ORIGIN = {"origin": "https://shop.test"}
 PREFLIGHT = {**ORIGIN, "access-control-request-method": "GET"}
 
 
-def app_with(gate: Gate | None = None, **options: Any) -> FastAPI:
+def app_with(limiter: RequestLimiter | None = None, **options: Any) -> FastAPI:
     """An app with the middleware."""
     app = FastAPI()
-    app.add_middleware(RateLimitMiddleware, gate=gate or still_gate(**options))
+    app.add_middleware(RateLimitMiddleware, limiter=limiter or still_limiter(**options))
     return app
 
 
-def served(*decorators: Callable[[Any], Any], gate: Gate | None = None, **options: Any) -> FastAPI:
+def served(
+    *decorators: Callable[[Any], Any], limiter: RequestLimiter | None = None, **options: Any
+) -> FastAPI:
     """The same, with an endpoint at / that has *decorators*."""
 
     async def endpoint() -> str:
@@ -44,7 +46,7 @@ def served(*decorators: Callable[[Any], Any], gate: Gate | None = None, **option
     decorated: Any = endpoint
     for decorate in decorators:
         decorated = decorate(decorated)
-    app = app_with(gate, **options)
+    app = app_with(limiter, **options)
     app.add_api_route("/", decorated, methods=["GET", "HEAD"])
     return app
 
@@ -103,15 +105,17 @@ def test_a_new_id_in_the_path_is_not_a_new_counter() -> None:
 
 
 def test_an_outage_is_not_a_500_in_the_middleware_nor_in_a_route() -> None:
-    opened = served(limit("2/minute"), gate=Gate(limits="9/minute", store=Gone()))
-    closed = served(limit("1/minute", on_store_failure="fail_closed"), gate=Gate(store=Gone()))
+    opened = served(limit("2/minute"), limiter=RequestLimiter(limits="9/minute", store=Gone()))
+    closed = served(
+        limit("1/minute", on_store_failure="fail_closed"), limiter=RequestLimiter(store=Gone())
+    )
 
     assert Client(opened).statuses("/", 3) == [200, 200, 429]
     assert Client(closed).statuses("/", 2) == [503, 503]
 
 
 def test_an_outage_is_counted_in_the_process_if_the_limit_says_local() -> None:
-    app = served(limit("1/minute", on_store_failure="local"), gate=Gate(store=Gone()))
+    app = served(limit("1/minute", on_store_failure="local"), limiter=RequestLimiter(store=Gone()))
 
     assert Client(app).statuses("/", 3) == [200, 429, 429]
 
@@ -215,7 +219,9 @@ def test_a_mounted_app_does_not_escape_nor_do_pages_that_are_not_there() -> None
 
 
 def test_the_event_loop_goes_on_while_the_store_is_asked() -> None:
-    app = served(limit("9/minute"), gate=Gate(limits="9/minute", store=Waiting(turns=50)))
+    app = served(
+        limit("9/minute"), limiter=RequestLimiter(limits="9/minute", store=Waiting(turns=50))
+    )
     transport = httpx.ASGITransport(app)
     others = 0
 
@@ -317,7 +323,7 @@ def test_an_endpoint_needs_neither_a_request_nor_a_response() -> None:
     app = FastAPI()
 
     @app.get("/search")
-    @limit("2/minute", gate=still_gate())
+    @limit("2/minute", limiter=still_limiter())
     def search(q: str) -> dict[str, str]:
         return {"found": q}
 
@@ -346,8 +352,8 @@ def test_scripts_of_other_origins_can_read_the_headers() -> None:
 def test_a_limit_in_shadow_counts_and_refuses_nobody() -> None:
     would_refuse = []
 
-    async def note(passage: Any = Depends(RateLimit("1/minute", mode="shadow"))) -> None:  # noqa: B008
-        would_refuse.append(bool(passage.grants[-1].verdict.would_deny))
+    async def note(context: Any = Depends(RateLimit("1/minute", mode="shadow"))) -> None:  # noqa: B008
+        would_refuse.append(bool(context.results[-1].verdict.would_deny))
 
     app = app_with()
     app.add_api_route("/", lambda: "fine", dependencies=[Depends(note)])

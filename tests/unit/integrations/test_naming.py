@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from headgate.engine.request import Request
 from headgate.errors import KeyInvalidError, OptionError
 from headgate.integrations import by_address, by_header
-from headgate.integrations.allowance import key_of
+from headgate.integrations.route_limit import key_of
 
 if TYPE_CHECKING:
-    from headgate.integrations.allowance import KeyValue
+    from headgate.integrations.route_limit import KeyValue
 
 PARTS = st.one_of(st.text(max_size=4), st.just("&"), st.just("!1.2.3.4"), st.just("a&b"))
 

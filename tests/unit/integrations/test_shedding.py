@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import OptionError
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from headgate.overload import LoadShedder
@@ -90,4 +90,4 @@ def test_apps_that_block_shed_too() -> None:
 
 def test_only_a_shedder_is_one() -> None:
     with pytest.raises(OptionError, match="expected a LoadShedder"):
-        Gate(shedder=lambda: 1.0)  # type: ignore[arg-type]  # on purpose
+        RequestLimiter(shedder=lambda: 1.0)  # type: ignore[arg-type]  # on purpose

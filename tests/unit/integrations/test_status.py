@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from headgate.engine.request import Request
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.asgi import RateLimitMiddleware, StatusApp
-from headgate.integrations.status import status_body
+from headgate.integrations.rate_limit_status import status_body
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Override
+from headgate.runtime.drivers import drive as run_effects
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.asgi_connection import (
@@ -44,16 +45,16 @@ rules:
 )
 
 
-def shown(gate: Gate, **options: Any) -> dict[str, dict[str, Any]]:
-    body = json.loads(drive(StatusApp(gate), http("/rate_limit", **options)).body)
+def shown(limiter: RequestLimiter, **options: Any) -> dict[str, dict[str, Any]]:
+    body = json.loads(drive(StatusApp(limiter), http("/rate_limit", **options)).body)
     return {entry["name"]: entry for entry in body["limits"]}
 
 
 def test_every_limit_of_the_caller_is_shown_and_looking_costs_nothing() -> None:
-    gate = Gate(policy=POLICY, limits="9/hour", clock=ManualClock(7_200))
-    drive(RateLimitMiddleware(Answering(), gate=gate), http("/elsewhere"))
+    limiter = RequestLimiter(policy=POLICY, limits="9/hour", clock=ManualClock(7_200))
+    drive(RateLimitMiddleware(Answering(), limiter=limiter), http("/elsewhere"))
     for _ in range(3):
-        entries = shown(gate)
+        entries = shown(limiter)
 
     assert list(entries) == ["all", "all/2", "login", "each", "slots", "default"]
     left = {name: entry.get("remaining") for name, entry in entries.items()}
@@ -65,30 +66,31 @@ def test_every_limit_of_the_caller_is_shown_and_looking_costs_nothing() -> None:
 
 
 def test_the_counter_of_one_endpoint_is_found_from_elsewhere() -> None:
-    gate = Gate(policy=POLICY, clock=ManualClock(7_200))
-    drive(RateLimitMiddleware(Answering(), gate=gate), http("/login", method="POST"))
+    limiter = RequestLimiter(policy=POLICY, clock=ManualClock(7_200))
+    drive(RateLimitMiddleware(Answering(), limiter=limiter), http("/login", method="POST"))
 
-    assert shown(gate)["login"]["remaining"] == 4
+    assert shown(limiter)["login"]["remaining"] == 4
 
 
 def test_others_are_not_shown() -> None:
-    gate = Gate(limits="9/hour")
-    drive(RateLimitMiddleware(Answering(), gate=gate))
+    limiter = RequestLimiter(limits="9/hour")
+    drive(RateLimitMiddleware(Answering(), limiter=limiter))
 
-    assert shown(gate)["default"]["remaining"] == 8
-    assert shown(gate, client=("203.0.113.99", 1))["default"]["remaining"] == 9
+    assert shown(limiter)["default"]["remaining"] == 8
+    assert shown(limiter, client=("203.0.113.99", 1))["default"]["remaining"] == 9
 
 
 def test_code_that_blocks_shows_the_same() -> None:
-    gate = Gate(policy=POLICY, limits="9/hour", clock=ManualClock(7_200))
-    drive(RateLimitMiddleware(Answering(), gate=gate))
-    blocking = status_body(gate, Request(peer=CLIENT[0], path="/rate_limit"))
+    limiter = RequestLimiter(policy=POLICY, limits="9/hour", clock=ManualClock(7_200))
+    drive(RateLimitMiddleware(Answering(), limiter=limiter))
+    page = status_body(limiter, Request(peer=CLIENT[0], path="/rate_limit"))
+    blocking = run_effects(page)
 
-    assert blocking == drive(StatusApp(gate), http("/rate_limit")).body
+    assert blocking == drive(StatusApp(limiter), http("/rate_limit")).body
 
 
 def test_the_page_is_json_that_nobody_keeps() -> None:
-    told, head = drive_all(StatusApp(Gate(limits="9/hour")), http(), http(method="HEAD"))
+    told, head = drive_all(StatusApp(RequestLimiter(limits="9/hour")), http(), http(method="HEAD"))
 
     assert told.headers == {
         "content-type": "application/json",
@@ -100,7 +102,7 @@ def test_the_page_is_json_that_nobody_keeps() -> None:
 
 
 def test_other_methods_are_not_allowed() -> None:
-    told = drive(StatusApp(Gate(limits="9/hour")), http(method="POST"))
+    told = drive(StatusApp(RequestLimiter(limits="9/hour")), http(method="POST"))
 
     assert told.status == 405
     assert told.headers["allow"] == "GET, HEAD"
@@ -108,26 +110,27 @@ def test_other_methods_are_not_allowed() -> None:
 
 def test_what_is_no_request_is_a_clear_error() -> None:
     with pytest.raises(RuntimeError, match="answers HTTP, not 'websocket'"):
-        drive(StatusApp(Gate()), websocket())
+        drive(StatusApp(RequestLimiter()), websocket())
 
 
 def test_the_page_in_the_same_loop_as_requests_is_up_to_date() -> None:
-    gate = Gate(limits="9/hour")
-    app = RateLimitMiddleware(Answering(), gate=gate)
-    assert asyncio.run(_after_each(app, gate)) == [8, 7, 6]
+    limiter = RequestLimiter(limits="9/hour")
+    app = RateLimitMiddleware(Answering(), limiter=limiter)
+    assert asyncio.run(_after_each(app, limiter)) == [8, 7, 6]
 
 
-async def _after_each(app: Any, gate: Gate) -> list[int]:
+async def _after_each(app: Any, limiter: RequestLimiter) -> list[int]:
     found = []
     for _ in range(3):
         await exchange(app, http())
-        told = await exchange(StatusApp(gate), http())
+        told = await exchange(StatusApp(limiter), http())
         found.append(json.loads(told.body)["limits"][0]["remaining"])
     return found
 
 
 def test_limits_in_shadow_are_not_shown() -> None:
-    shown = json.loads(status_body(Gate(limits="5/hour", mode="shadow"), Request(peer="1.2.3.4")))
+    limiter = RequestLimiter(limits="5/hour", mode="shadow")
+    shown = json.loads(run_effects(status_body(limiter, Request(peer="1.2.3.4"))))
 
     assert shown == {"limits": []}
 
@@ -139,12 +142,12 @@ def test_a_blocked_counter_shows_nothing_left_until_the_block_ends() -> None:
         Override("slots", f"ip={CLIENT[0]}", until, extra=2),
     )
     clock = ManualClock(7_200)
-    gate = Gate(policy=replace(POLICY, overrides=overrides), clock=clock)
-    entries = shown(gate)
+    limiter = RequestLimiter(policy=replace(POLICY, overrides=overrides), clock=clock)
+    entries = shown(limiter)
     for name in ("all", "all/2"):
         assert (entries[name]["remaining"], entries[name]["reset"]) == (0, 7_260)
     assert (entries["slots"]["quota"], entries["slots"]["remaining"]) == (5, 5)
     assert entries["login"]["remaining"] == 5
     clock.advance(60)
-    assert shown(gate)["all"]["remaining"] == 10
-    assert shown(gate)["slots"]["quota"] == 3
+    assert shown(limiter)["all"]["remaining"] == 10
+    assert shown(limiter)["slots"]["quota"] == 3

@@ -174,11 +174,13 @@ def test_browsers_are_told_every_name_that_may_be_sent() -> None:
         "Headgate-Queue",
         "Headgate-Delay",
         "Retry-After",
+        "Idempotency-Replayed",
     ]
     it = replace(answer(told(refused())), loads=(Load("turns"),), delayed_ns=1)
-    assert set(headers(it, EVERYTHING)) == set(expose_headers(EVERYTHING))
+    sent = {*headers(it, EVERYTHING), "Idempotency-Replayed"}
+    assert sent == set(expose_headers(EVERYTHING))
     silent = ResponseOptions(x_ratelimit=False, ratelimit=False, pressure=False)
-    assert expose_headers(silent) == ["Retry-After"]
+    assert expose_headers(silent) == ["Retry-After", "Idempotency-Replayed"]
 
 
 def test_limits_without_a_counter_are_stated_by_the_second() -> None:

@@ -1,4 +1,4 @@
-"""For ASGI apps: the middlewares, and a page that tells callers of their limits."""
+"""ASGI apps: the middlewares, and a page with the limits of a caller. Read `middleware` first."""
 
 from headgate.integrations.asgi.fair import FairMiddleware
 from headgate.integrations.asgi.middleware import RateLimitMiddleware, StatusApp

@@ -1,46 +1,40 @@
-"""A gate of your own before an app: requests take turns, by whatever a function says of them.
+"""`FairMiddleware`: a fair queue before an app, by tenant, cost, weight and priority.
 
-Rules with `fair` need none of this: `RateLimitMiddleware` has a gate for each of them.
+Rules with `fair` do not need it: `RateLimitMiddleware` has a queue for each of them.
 """
 
 from __future__ import annotations
 
-import inspect
 import random
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.errors import OptionError
-from headgate.integrations.allowance import by_address, check_function
+from headgate.integrations.asgi.disconnects import ClientGoneError, DisconnectListener
+from headgate.integrations.asgi.middleware import LAST, START, decoded, send_denial
 from headgate.integrations.asgi.request import AsgiRequest
-from headgate.integrations.asgi.sending import (
-    LAST,
-    ClientGoneError,
-    Listening,
-    decoded,
-    encoded,
-    refuse,
-)
-from headgate.integrations.debugging import with_exposed
 from headgate.integrations.exemptions import is_preflight
-from headgate.integrations.passage import Responded
-from headgate.integrations.turns import SOON_NS, load_of
+from headgate.integrations.fair_queues import SOON_NS, load_of
+from headgate.integrations.request_context import CompletedResponse
+from headgate.integrations.response_headers import with_exposed
+from headgate.integrations.route_limit import by_address, check_function, resolved
 from headgate.overload import AsyncFairGate
-from headgate.responses import Answer, ResponseOptions, Throughput, refusal
+from headgate.responses import Answer, ResponseOptions, Throughput, encoded_lines, refusal
 from headgate.responses.answer import turned_away
 from headgate.responses.headers import headers_for
+from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from typing import Any
 
     from headgate.clock import Clock
     from headgate.engine.request import Request
     from headgate.engine.rule import Priority
     from headgate.integrations.asgi.request import App, Message, Receive, Scope, Send
-    from headgate.integrations.asgi.sending import Headers
     from headgate.overload import Turn
+    from headgate.responses.headers import Pairs
     from headgate.responses.pressure import Load
     from headgate.units import Seconds
 
@@ -112,7 +106,7 @@ class FairMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request, listening = AsgiRequest(scope), Listening(receive)
+        request, listening = AsgiRequest(scope), DisconnectListener(receive)
         if is_preflight(request):  # which takes no turns under rules either
             await self.app(scope, receive, send)
             return
@@ -126,7 +120,7 @@ class FairMiddleware:
             return
         with turn:
             response = _Response(self, asked, turn, send)
-            heard = listening.receive if listening.has_heard else receive
+            heard = listening.receive if listening.has_listened else receive
             try:
                 await self.app(scope, heard, response.send)
             except BaseException as error:
@@ -134,13 +128,13 @@ class FairMiddleware:
                 raise
 
     async def _ask(self, request: AsgiRequest) -> _Asked:
-        tenant, cost, weight, priority = [await _said(one, request) for one in self._asked]
+        tenant, cost, weight, priority = [await _value(one, request) for one in self._asked]
         if tenant is None or tenant == "":  # nobody in particular: not one and the same
             tenant = self._address(request) or UNKNOWN
         is_cross_origin = request.header("origin") is not None
         return _Asked(str(tenant), cost, weight, priority, is_cross_origin)
 
-    async def _turn(self, asked: _Asked, listening: Listening) -> Turn:
+    async def _turn(self, asked: _Asked, listening: DisconnectListener) -> Turn:
         (tenant, cost, weight, priority, _), gate = asked, self.gate
         turn = gate.try_enter(tenant, cost, priority=priority)
         if turn is not None:
@@ -159,18 +153,18 @@ class FairMiddleware:
         said = refusal(answer, now_ns=now_ns, options=self._responses, accept=accept)
         if asked.is_cross_origin:
             said = replace(said, headers=tuple(with_exposed(list(said.headers), self._responses)))
-        await refuse(send, request, said)
+        await send_denial(send, request, said)
 
-    def completed(self, lines: Headers, asked: _Asked, turn: Turn) -> Headers:
+    def completed(self, lines: Pairs, asked: _Asked, turn: Turn) -> Pairs:
         """The header *lines* of a response, with how the gate stands."""
         answer = Answer(allowed=True, loads=(self._load(asked),))
         answer.delayed_ns, now_ns = turn.waited_ns, self._now_ns()
         self._throughput.add(now_ns)
         answer.requests_per_second = self._throughput.per_second(now_ns)
-        lines += encoded(headers_for(answer, now_ns=now_ns, options=self._responses))
+        lines += encoded_lines(headers_for(answer, now_ns=now_ns, options=self._responses))
         if not asked.is_cross_origin:
             return lines
-        return encoded(with_exposed(list(decoded(lines)), self._responses))
+        return encoded_lines(with_exposed(list(decoded(lines)), self._responses))
 
     def _load(self, asked: _Asked) -> Load:
         return load_of(self.gate.name, self.gate, asked.tenant, asked.weight, asked.priority)
@@ -190,7 +184,7 @@ class _Response:
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
-        if kind == "http.response.start":
+        if kind == START:
             self._status = message["status"]
             lines = list(message.get("headers", ()))
             lines = self._middleware.completed(lines, self._asked, self._turn)
@@ -200,13 +194,10 @@ class _Response:
             self.finish()
 
     def finish(self, error: BaseException | None = None) -> None:
-        responded = Responded(self._status, error=error)
-        self._turn.release(succeeded=not responded.wants_capacity)
+        response = CompletedResponse(self._status, error=error)
+        self._turn.release(succeeded=not response.lacks_capacity)
 
 
-async def _said(given: Any, request: Request) -> Any:
-    """What *given*, a value or a function, says of *request*."""
-    if not callable(given):
-        return given
-    value: Any | Awaitable[Any] = given(request)
-    return await value if inspect.isawaitable(value) else value
+async def _value(given: Any, request: Request) -> Any:
+    """*given*, or its result for *request* if it is a function."""
+    return await adrive(resolved(given(request))) if callable(given) else given

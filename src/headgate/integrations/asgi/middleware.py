@@ -1,234 +1,364 @@
-"""The ASGI middleware: each request is asked about, and its response told of it.
+"""The ASGI middleware: checks each request, and adds headers to its response.
 
-It passes on what it is given: bodies are streamed both ways as they come, and there is one
-`http.response.start`. Websockets are limited when they connect. It never blocks the event loop.
+Messages pass as they come: bodies are streamed both ways, and there is one `http.response.start`.
+Websockets are checked when they connect. The event loop is never blocked.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
-from headgate.integrations.asgi.fast_path import quick_way
-from headgate.integrations.asgi.request import PASSAGE, AsgiRequest, add_route, is_marked_exempt
-from headgate.integrations.asgi.sending import (
-    ClientGoneError,
-    Handshake,
-    Listening,
-    Response,
-    deny,
-    refuse,
+from headgate.integrations.asgi.disconnects import ClientGoneError, DisconnectListener
+from headgate.integrations.asgi.request import CONTEXT, AsgiRequest, context_in, route_in
+from headgate.integrations.exemptions import EXEMPT_ONES, is_exempt
+from headgate.integrations.rate_limit_status import status_body
+from headgate.integrations.request_context import (
+    SWITCHED,
+    CompletedResponse,
+    RequestContext,
+    announced_size,
 )
-from headgate.integrations.debugging import is_debugged
-from headgate.integrations.exemptions import EXEMPT_ONES
-from headgate.integrations.gate import gate_of
-from headgate.integrations.passage import Passage
-from headgate.integrations.passing import (
-    abandon_async,
-    enter_async,
-    finish_async,
-    grant_now,
-    pass_async,
-)
-from headgate.integrations.status import status_body_async
+from headgate.integrations.request_limiter import limiter_of
+from headgate.integrations.response_headers import MERGED
+from headgate.responses import encoded_lines
+from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Iterable
 
+    from headgate.engine.request import Request
     from headgate.integrations.asgi.request import App, Message, Receive, Scope, Send
-    from headgate.integrations.gate import Gate, GateOptions
-    from headgate.integrations.passing import Meanwhile
+    from headgate.integrations.request_limiter import LimiterOptions, RequestLimiter
+    from headgate.responses import Refusal
+    from headgate.responses.headers import Pairs
+    from headgate.runtime.effects import Effects
 
-    Entering = Callable[[Meanwhile], Coroutine[Any, Any, bool]]
+POLICY_VIOLATION: Final = 1008
+"""The close code of a websocket whose handshake was denied (RFC 6455)."""
 
+DENIAL: Final = "websocket.http.response"
+"""The extension of servers that can answer a handshake like any other request."""
+
+START: Final = "http.response.start"
+LAST: Final = frozenset({"http.response.body", "http.response.pathsend"})
+"""The messages that end a response, unless they announce more."""
+
+FILES: Final = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
+"""The messages that hand a file to the server."""
 
 SHUTDOWN: Final = frozenset({"lifespan.shutdown.complete", "lifespan.shutdown.failed"})
 
-
-_SLOTS: Final = ("__call__", "_is_its_own", "app", "gate")
-"""By name, since pyright takes a method that is among literal slots for a variable."""
+_MERGED: Final = frozenset(name.encode("ascii") for name in MERGED)
 
 
 class RateLimitMiddleware:
-    """Limits the requests to *app* as *gate* says, or as a gate made with the same options would.
+    """Limits the requests to *app* by *limiter*, or by a new one with the same options.
 
-    The gate that it made itself is closed with the app (`lifespan.shutdown`).
+    A limiter that it made itself is closed with the app (`lifespan.shutdown`).
     """
 
-    __slots__ = _SLOTS
-
-    if TYPE_CHECKING:
-
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
-
-    def __init__(self, app: App, gate: Gate | None = None, **options: Unpack[GateOptions]) -> None:
+    def __init__(
+        self, app: App, limiter: RequestLimiter | None = None, **options: Unpack[LimiterOptions]
+    ) -> None:
         self.app = app
-        self.gate = gate_of(gate, options)
-        self._is_its_own = gate is None
-        _ = self.gate.engine  # a store that would block the loop is told of at once
-        # The way that connections take is chosen once, so that no request pays for the choice.
-        way = quick_way(self.gate, app, self._connection) or self._connection
-        _WAY.__set__(self, way)
+        self.limiter = limiter_of(limiter, options)
+        self._owns_limiter = limiter is None
+        _ = self.limiter.engine  # reports a wrong store at once
 
-    async def _connection(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one connection, of whatever kind."""
-        kind = scope["type"]
-        if kind == "http":
-            request = AsgiRequest(scope)
-            outer: Passage | None = scope.get(PASSAGE)
-            passage = outer or self._begin(scope, request)
-            if outer is None or self.gate not in outer.asked:  # a request is counted once
-                waiting = self._enter_now(passage, request)
-                if waiting is not None:
-                    listening = Listening(receive)
-                    if not await self._admit(passage, request, send, waiting(listening.meanwhile)):
-                        return
-                    receive = listening.receive if listening.has_heard else receive
-            if outer is not None:  # another of our middlewares, further out, sees to the response
-                await self.app(scope, receive, send)
-                return
-            response = Response(passage, send, request)
-            try:
-                await self.app(scope, receive, response.send)
-            except BaseException as error:
-                response.error = error
-                raise
-            finally:
-                if passage.grants:  # its last message has not ended it
-                    await response.finish()
-        elif kind == "websocket":
-            await self._websocket(scope, receive, send)
-        elif kind == "lifespan":
-            await self._lifespan(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
-
-    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http" or CONTEXT in scope:
+            await self._serve_other(scope, receive, send)
+            return
         request = AsgiRequest(scope)
-        outer: Passage | None = scope.get(PASSAGE)
-        passage = outer or self._begin(scope, request)
-        has_asked = outer is not None and self.gate in outer.asked
-        if not (has_asked or await self._enter(passage, request)):
-            refusal = self.gate.refusal(passage, request.header("accept"))
-            await deny(scope, receive, send, refusal)
-            return
-        if outer is not None:
-            await self.app(scope, receive, send)
-            return
-        handshake = Handshake(passage, send)
+        context = scope[CONTEXT] = HttpContext(self.limiter, request, send)
+        rest = self._start(context, request)
+        if rest is not None:
+            allowed = await self._check(context, request, rest, receive, send)
+            if allowed is None:
+                return
+            receive = allowed
         try:
-            await self.app(scope, receive, handshake.send)
+            await self.app(scope, receive, context.send)
         except BaseException as error:
-            handshake.error = error
+            context.error = error
             raise
         finally:
-            await finish_async(passage, handshake.responded)
+            if context.is_open:  # the last message has not completed it
+                await context.finish()
 
-    def _begin(self, scope: Scope, request: AsgiRequest) -> Passage:
-        gate = self.gate
-        passage = Passage(
-            gate,
-            is_watched=True,
-            is_cross_origin=request.header("origin") is not None,
-            is_debugged=gate.debugging is not None and is_debugged(gate, request),
-        )
-        scope[PASSAGE] = passage
-        return passage
-
-    def _enter_now(self, passage: Passage, request: AsgiRequest) -> Entering | None:
-        """Decide a request at once: None if it may go on, else what has to be waited for."""
-        gate = self.gate
-        rules = gate.rules
-        if (
-            EXEMPT_ONES
-            or gate.calls_functions
-            or (rules is not None and rules.in_force.compiled.counts_endpoints)
-        ):
-            return partial(self._enter, passage, request)
-        passage.asked.add(gate)
-        entry = gate.entry_now(request)
-        if entry is None:
+    def _start(self, context: RequestContext, request: AsgiRequest) -> Effects[bool] | None:
+        """Begin to check a request: see `RequestContext.start`. A limiter checks it once."""
+        limiter = self.limiter
+        if limiter in context.checked:
             return None
-        verdict = gate.engine.decide_now(entry.plan)
-        if verdict is not None and grant_now(passage, gate, entry, verdict):
-            return None
-        return partial(pass_async, passage, gate, entry, verdict)
+        if EXEMPT_ONES or limiter.counts_endpoints:
+            route = route_in(request.scope, self.app)
+            if route is not None and is_exempt(route.endpoint):
+                context.checked += (limiter,)
+                return None
+            if route is not None and limiter.counts_endpoints:
+                request.add_attributes({"route": route.template})
+        return context.start(limiter, request)
 
-    async def _admit(
+    async def _check(
         self,
-        passage: Passage,
+        context: RequestContext,
         request: AsgiRequest,
+        rest: Effects[bool],
+        receive: Receive,
         send: Send,
-        entering: Coroutine[Any, Any, bool],
-    ) -> bool:
-        """Wait until *entering* has decided; a request that may not go on is answered."""
+    ) -> Receive | None:
+        """Complete the check of a request; the `receive` for the app, or None if it was denied and
+        answered."""
+        listener = DisconnectListener(receive)
+        context.meanwhile = listener.meanwhile
         try:
-            is_admitted = await entering
-        except ClientGoneError:  # there is nobody to answer
-            await abandon_async(passage)
-            return False
-        if not is_admitted:
-            await refuse(send, request, self.gate.refusal(passage, request.header("accept")))
-        return is_admitted
+            is_allowed = await adrive(rest)
+        except ClientGoneError:  # no client waits for an answer
+            await adrive(context.abandon())
+            return None
+        finally:
+            context.meanwhile = None
+        if is_allowed:
+            return listener.receive if listener.has_listened else receive
+        await send_denial(send, request, context.denial_response(self.limiter))
+        return None
 
-    async def _enter(
-        self, passage: Passage, request: AsgiRequest, meanwhile: Meanwhile | None = None
-    ) -> bool:
-        passage.asked.add(self.gate)
-        if is_marked_exempt(request.scope, self.app):
-            return True
-        if self.gate.counts_endpoints:
-            add_route(request, self.app)
-        return await enter_async(passage, self.gate, self.gate.entry(request), meanwhile)
+    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind, context = scope["type"], context_in(scope)
+        if kind == "lifespan":
+            await self._serve_lifespan(scope, receive, send)
+        elif kind == "websocket":
+            await self._serve_websocket(scope, receive, send, context)
+        elif kind != "http" or context is None:
+            await self.app(scope, receive, send)
+        else:  # a middleware of ours further out sends headers and completes the request
+            request = AsgiRequest(scope)
+            rest = self._start(context, request)
+            allowed: Receive | None = receive
+            if rest is not None:
+                allowed = await self._check(context, request, rest, receive, send)
+            if allowed is not None:
+                await self.app(scope, allowed, send)
 
-    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_websocket(
+        self, scope: Scope, receive: Receive, send: Send, outer: RequestContext | None
+    ) -> None:
+        request = AsgiRequest(scope)
+        context = outer or WebSocketContext(self.limiter, request, send)
+        scope[CONTEXT] = context
+        rest = self._start(context, request)
+        if rest is not None and not await adrive(rest):
+            await deny_websocket(scope, receive, send, context.denial_response(self.limiter))
+            return
+        if not isinstance(context, WebSocketContext) or outer is not None:
+            await self.app(scope, receive, send)
+            return
+        try:
+            await self.app(scope, receive, context.send)
+        except BaseException as error:
+            context.error = error
+            raise
+        finally:
+            await adrive(context.complete(context.response))
+
+    async def _serve_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def receiving() -> Message:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                self.gate.watch()
+                self.limiter.watch()
             return message
 
         async def sending(message: Message) -> None:
-            if self._is_its_own and message["type"] in SHUTDOWN:
-                await self.gate.aclose()
+            if self._owns_limiter and message["type"] in SHUTDOWN:
+                await self.limiter.aclose()
             await send(message)
 
         await self.app(scope, receiving, sending)
 
 
-_WAY: Final[Any] = vars(RateLimitMiddleware)["__call__"]
-"""The slot: a subclass may have a `__call__` of its own, and call this one."""
+class HttpContext(RequestContext):
+    """The context of an HTTP request, and the `send` of its response.
+
+    `send` adds headers and notices the end: the last body, before any background tasks of the app;
+    or, if that is never sent, the end of the app.
+    """
+
+    __slots__ = ("_headers", "_lines", "_method", "_send", "error", "status")
+
+    def __init__(
+        self,
+        limiter: RequestLimiter,
+        request: AsgiRequest,
+        send: Send,
+        *,
+        is_managed: bool = True,
+    ) -> None:
+        super().__init__(limiter, None, is_managed=is_managed)
+        scope = request.scope
+        self._lines: Pairs = scope["headers"]
+        self._method = scope.get("method")
+        self._send = send
+        self._headers: Pairs = []
+        self.status = 500
+        self.error: BaseException | None = None
+
+    def header(self, name: str) -> str | None:
+        """The header *name* of the request."""
+        wanted = name.encode("ascii")
+        for line in self._lines:
+            if line[0].lower() == wanted:
+                return line[1].decode("latin-1")
+        return None
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Send *message* of the app."""
+        kind = message["type"]
+        if kind == START:
+            self.status = status = message["status"]
+            self._headers = headers = list(message.get("headers", ()))
+            return self._send({**message, "headers": completed(headers, self, status)})
+        if self.counts_bytes:  # before: it may be cancelled half sent
+            self.sent += self._size(message)
+        if self.is_open and kind in LAST and not message.get("more_body", False):
+            return self._send_last(message)
+        return self._send(message)
+
+    async def _send_last(self, message: Message) -> None:
+        await self._send(message)
+        await self.finish()
+
+    async def serve(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the request by *app*, where no middleware does it."""
+        self._send = send
+        try:
+            await app(scope, receive, self.send)
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            await self.finish()
+
+    async def finish(self) -> None:
+        """Complete the request; once."""
+        if not self.complete_now(self.status, self.error):
+            response = CompletedResponse(self.status, decoded(self._headers), self.error)
+            await adrive(self.complete(response))
+
+    def _size(self, message: Message) -> int:
+        """The bytes of the body in *message*; of a file, those that were announced."""
+        if self._method == "HEAD":  # servers leave its body out
+            return 0
+        kind = message["type"]
+        if kind == "http.response.body":
+            return len(message.get("body") or b"")
+        if kind == "http.response.zerocopysend" and message.get("count") is not None:
+            return int(message["count"])
+        return (announced_size(decoded(self._headers)) or 0) if kind in FILES else 0
 
 
-# `GET /rate_limit`: what a caller has left, for ASGI apps.
+class WebSocketContext(RequestContext):
+    """The context of a websocket, and the `send` of its handshake and messages."""
+
+    __slots__ = ("_send", "_status", "error")
+
+    def __init__(self, limiter: RequestLimiter, request: AsgiRequest, send: Send) -> None:
+        super().__init__(limiter, request, is_managed=True)
+        self._send = send
+        self._status = 403
+        self.error: BaseException | None = None
+
+    @property
+    def response(self) -> CompletedResponse:
+        """The response: 101 if the websocket was accepted; 500 if the app failed before that."""
+        status = self._status
+        if status == 403 and self.error is not None:
+            status = 500
+        elif status == 403 and self.denial is not None:
+            status = 429  # closed, as the server has no other way to deny
+        return CompletedResponse(status, error=self.error)
+
+    async def send(self, message: Message) -> None:
+        """Send *message* of the app."""
+        kind = message["type"]
+        if kind == "websocket.send" and self.counts_bytes:
+            text = message.get("text")
+            self.sent += len(message.get("bytes") or b"" if text is None else text.encode())
+        is_accept = kind == "websocket.accept"
+        if is_accept or kind == f"{DENIAL}.start":
+            self._status = SWITCHED if is_accept else message["status"]
+            headers = completed(list(message.get("headers", ())), self, self._status)
+            message = {**message, "headers": headers}
+        await self._send(message)
+        if is_accept:
+            await adrive(self.settle_at_start(self.response))
 
 
-_JSON: Final = (b"content-type", b"application/json")
-_NEVER_KEPT: Final = (b"cache-control", b"no-store")
-_WHY: Final = b'{"error": "method_not_allowed", "message": "Use GET."}'
+def completed(headers: Pairs, context: RequestContext, status: int) -> Pairs:
+    """*headers* of a response with *status*, with those about limits."""
+    if context.is_silent:
+        return headers
+    is_merged = False
+    for line in headers:
+        if line[0].lower() in _MERGED:
+            is_merged = True
+    if is_merged or context.is_cross_origin or context.is_debugged:
+        return encoded_lines(context.with_headers(decoded(headers), status))
+    ours = context.usual_headers()
+    return headers + (encoded_lines(context.header_lines(status)) if ours is None else ours)
+
+
+async def send_denial(send: Send, request: Request, denial: Refusal) -> None:
+    """Send *denial* in place of the response of the app."""
+    body = b"" if request.method == "HEAD" else denial.body
+    await send({"type": START, "status": denial.status, "headers": _lines(denial)})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def deny_websocket(scope: Scope, receive: Receive, send: Send, denial: Refusal) -> None:
+    """Deny a websocket: by a response if the server can send one, else by closing it."""
+    await receive()  # websocket.connect, which comes first
+    if DENIAL not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+        return
+    await send({"type": f"{DENIAL}.start", "status": denial.status, "headers": _lines(denial)})
+    await send({"type": f"{DENIAL}.body", "body": denial.body})
+
+
+def decoded(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+    """*headers* as text."""
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
+
+
+def _lines(denial: Refusal) -> Pairs:
+    return [*encoded_lines(denial.headers), (b"content-length", b"%d" % len(denial.body))]
+
+
+_WRONG_METHOD: Final = b'{"error": "method_not_allowed", "message": "Use GET."}'
 
 
 class StatusApp:
-    """An app that tells the caller every limit of the whole app, and consumes nothing.
+    """An app that tells a caller all limits of the whole app, and consumes nothing.
 
-    Mount it: `app.mount("/rate_limit", StatusApp(gate))`; and exempt its path, or looking counts.
+    Mount it: `app.mount("/rate_limit", StatusApp(limiter))`; and exempt its path.
     """
 
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
+    def __init__(self, limiter: RequestLimiter) -> None:
+        self.limiter = limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             raise RuntimeError(f"the status app answers HTTP, not {scope['type']!r}")
         request = AsgiRequest(scope)
-        headers = [_JSON, _NEVER_KEPT]
+        headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
         if request.method in ("GET", "HEAD"):
-            status, body = 200, await status_body_async(self.gate, request)
+            status, body = 200, await adrive(status_body(self.limiter, request))
         else:
-            status, body = 405, _WHY
+            status, body = 405, _WRONG_METHOD
             headers.append((b"allow", b"GET, HEAD"))
         headers.append((b"content-length", b"%d" % len(body)))
         shown = b"" if request.method == "HEAD" else body
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": START, "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": shown})

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.engine.request import NOTHING
 from headgate.errors import UsageError
-from headgate.integrations.exemptions import EXEMPT_ONES, is_exempt
-from headgate.integrations.lazy_request import LOCAL, LazyRequest, write
+from headgate.integrations.request_view import LOCAL, RequestView
 
 if TYPE_CHECKING:
     from headgate.engine.request import Reads
-    from headgate.integrations.passage import Passage
+    from headgate.integrations.request_context import RequestContext
 
 
 Scope = MutableMapping[str, Any]
@@ -23,13 +22,13 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PASSAGE: Final = "headgate"
-"""Where in a scope the passage of its request is."""
+CONTEXT: Final = "headgate"
+"""The key of a scope under which the context of its request is."""
 
 
-class AsgiRequest(LazyRequest):
-    """The request that *scope* is about, HTTP or websocket. The scope is there for whoever needs
-    what a framework put in it: `request.scope["user"]`."""
+class AsgiRequest(RequestView):
+    """A view of the request of *scope*, HTTP or websocket. The scope has what a framework put in
+    it: `request.scope["user"]`."""
 
     __slots__ = ("scope",)
 
@@ -37,11 +36,9 @@ class AsgiRequest(LazyRequest):
         lines = scope.get("headers")
         if type(lines) is not list and type(lines) is not tuple:
             scope["headers"] = list(lines or ())  # which may be read only once
-        # What `LazyRequest.__init__` does, without the call: one is made for every request.
-        write(self, "scope", scope)
-        write(self, "_attributes", NOTHING)
-        write(self, "_headers", None)
-        write(self, "_path", None)
+        self.scope = scope
+        self._attributes = NOTHING
+        self._headers = self._path = None
 
     scope: Scope
 
@@ -52,7 +49,7 @@ class AsgiRequest(LazyRequest):
 
     @property
     def host(self) -> str:
-        """What the client takes the server for."""
+        """The `Host` header."""
         return self.header("host") or ""
 
     @property
@@ -94,24 +91,21 @@ class AsgiRequest(LazyRequest):
         return str(self.scope.get("path", "/"))
 
 
-def passage_in(scope: Scope) -> Passage | None:
-    """The passage of the request of *scope*, if a part of the app has asked about it."""
-    found: Passage | None = scope.get(PASSAGE)
+def context_in(scope: Scope) -> RequestContext | None:
+    """The context of the request of *scope*, if a part of the app has checked it."""
+    found: RequestContext | None = scope.get(CONTEXT)
     return found
 
 
 def report(scope: Scope, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-    """Say what the request of *scope* really cost, by the name of a limit or the id of a rule.
+    """Report the real cost of the request of *scope*, by the name of a limit or the id of a rule.
 
-    It is charged at the end of the response, in place of what was held.
+    It is charged at the end of the response, in place of the held cost.
     """
-    passage = passage_in(scope)
-    if passage is None:
-        raise UsageError("nothing was asked about this request: is RateLimitMiddleware installed?")
-    passage.report({**(amounts or {}), **named})
-
-
-# Which route of the app a request is for, before the app has looked; if a framework can tell.
+    context = context_in(scope)
+    if context is None:
+        raise UsageError("no limit has checked this request: is RateLimitMiddleware installed?")
+    context.report({**(amounts or {}), **named})
 
 
 class Resolved(NamedTuple):
@@ -122,27 +116,12 @@ class Resolved(NamedTuple):
 
 
 def route_in(scope: Scope, app: App) -> Resolved | None:
-    """The route that the request of *scope* is for; None if nobody can tell.
+    """The route of the request of *scope*, before the app has looked for it; None if unknown.
 
-    A framework says in the scope which app it is. *app* is what our middleware is around, which
-    that app may not be able to look into.
+    A framework names its app in the scope. *app* is the one that our middleware wraps, which that
+    app may not be able to look into.
     """
     if "starlette" not in sys.modules:
         return None
     found: Resolved | None = import_module("headgate.integrations.starlette").resolve(scope, app)
     return found
-
-
-def add_route(request: AsgiRequest, app: App) -> None:
-    """Say which route of *app* *request* is for, for rules that count by endpoint."""
-    found = route_in(request.scope, app)
-    if found is not None:
-        request.add_attributes({"route": found.template})
-
-
-def is_marked_exempt(scope: Scope, app: App) -> bool:
-    """Whether the function of *app* that serves the request is marked as exempt."""
-    if not EXEMPT_ONES:
-        return False
-    found = route_in(scope, app)
-    return found is not None and is_exempt(found.endpoint)

@@ -1,4 +1,4 @@
-"""Rate limits for Django: a middleware, a decorator for views, and what they are configured by.
+"""Rate limits for Django: a middleware, a decorator for views, and their setting.
 
 MIDDLEWARE = [..., "headgate.integrations.django.RateLimitMiddleware"]
 HEADGATE = {"limits": "100/minute", "store": "redis://localhost:6379/0"}
@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
 from headgate.integrations.django.decorators import limit
 from headgate.integrations.django.middleware import RateLimitMiddleware, exempt
 from headgate.integrations.django.request import DjangoRequest, report
-from headgate.integrations.django.settings import current_gate
+from headgate.integrations.django.settings import current_limiter
 
 if TYPE_CHECKING:
     from headgate.integrations.django.views import status
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DjangoRequest",
     "RateLimitMiddleware",
-    "current_gate",
+    "current_limiter",
     "exempt",
     "limit",
     "report",

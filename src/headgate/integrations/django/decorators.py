@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
@@ -13,46 +12,49 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from headgate.errors import OptionError, UsageError
-from headgate.integrations.allowance import Allowance, LimitOptions, Names
-from headgate.integrations.django.ending import end, end_async, failed
-from headgate.integrations.django.middleware import refused, tell
+from headgate.integrations.django.middleware import CallView
 from headgate.integrations.django.request import (
     DjangoRequest,
     Numbers,
-    begin,
-    called,
+    context_of,
+    distinct,
     http_request,
-    passage_of,
-    told_apart,
+    new_context,
+    view_names,
     view_of,
 )
-from headgate.integrations.django.settings import current_gate
-from headgate.integrations.gate import Gate
-from headgate.integrations.passage import Responded
-from headgate.integrations.passing import enter, enter_async, finish, finish_async
+from headgate.integrations.django.responses import add_headers, denial_of, ending, failed
+from headgate.integrations.django.settings import current_limiter
+from headgate.integrations.request_context import CompletedResponse
+from headgate.integrations.request_limiter import RequestLimiter
+from headgate.integrations.route_limit import LimitOptions, Names, RouteLimit
+from headgate.runtime.drivers import adrive, drive
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from headgate.engine.stack import Limits
-    from headgate.integrations.allowance import Asking, LimitsOf
-    from headgate.integrations.passage import Entry, Passage
+    from headgate.integrations.decorated import Named
+    from headgate.integrations.request_context import RequestContext
+    from headgate.integrations.route_limit import LimitsOf
+    from headgate.runtime.effects import Effects
 
 
-# Whether those who call are serving a request: what they make then is gone with it.
+# A decorator that is applied while a request is served is gone with it.
 
 
 _HANDLING: Final = "django.core.handlers.exception"
-"""What Django has around each middleware, and around the innermost that calls the view."""
+"""The module that Django has around each middleware, and around the call of the view."""
 
 _READING: Final = frozenset(("importlib._bootstrap", "django.urls.resolvers"))
-"""What reads modules and the URLconf, with the first request for one. What they make stays."""
+"""The modules that read code and the URLconf, with the first request for one. What they make
+stays."""
 
 
 def is_serving() -> bool:
-    """Whether a request is being served, by the code that calls or by who called that.
+    """True if a request is being served further up the stack.
 
-    Nobody notes it, for there need not be a middleware of ours: the frames of the callers tell.
+    It is found in the frames, as there need not be a middleware of ours.
     """
     frame = inspect.currentframe()
     while frame is not None:
@@ -66,8 +68,7 @@ def is_serving() -> bool:
 
 
 def _has_request(frame: FrameType) -> bool:
-    """Whether it has a request that a view was found for. That tells in threads of its own, too,
-    which begin with the view."""
+    """True if *frame* has a request with a view: also in a thread, which begins with the view."""
     return any(
         issubclass(type(value), HttpRequest) and value.resolver_match is not None
         for value in frame.f_locals.values()
@@ -78,24 +79,27 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 _STACK: Final = "__headgate_stack__"
 _IN_MAKING: Final = "django.utils.decorators"
-"""Where the dummies are from that `method_decorator` tries decorators on; they are never async."""
+"""The module of the dummies that `method_decorator` tries decorators on; they are never async."""
 
 
 def limit(
-    limits: Limits | LimitsOf[Any], *, gate: Gate | None = None, **options: Unpack[LimitOptions]
+    limits: Limits | LimitsOf[Any],
+    *,
+    limiter: RequestLimiter | None = None,
+    **options: Unpack[LimitOptions],
 ) -> Callable[[View], View]:
     """Limit a view: a function, sync or async, or with `method_decorator` one of a class.
 
-    The options are those of an `Allowance`; functions get Django's request. *gate*: where it is
-    counted, that of the project if not said. Several on one view are one check, all or nothing.
+    The options are those of a `RouteLimit`; functions get Django's request. *limiter*: by default
+    that of the project. Several on one view are one check, all or nothing.
 
-    `UsageError` if it is called for a single request without a *name*: what it makes is called
-    after its place among the limits of the view, and counts nothing that was before.
+    `UsageError` if it is called for a single request without a *name*: it is named after its place
+    among the limits of the view, so each call would have a new counter.
     """
-    allowance: Allowance[Any] = Allowance(limits=limits, **options)
-    if gate is not None and not isinstance(gate, Gate):
-        raise OptionError(f"gate is {gate!r}; expected a Gate")
-    if allowance.name is None and is_serving():
+    one: RouteLimit[Any] = RouteLimit(limits=limits, **options)
+    if limiter is not None and not isinstance(limiter, RequestLimiter):
+        raise OptionError(f"limiter is {limiter!r}; expected a RequestLimiter")
+    if one.name is None and is_serving():
         raise UsageError(
             "limit() was called while a request is being served: each call would count for itself. "
             "Apply it where the view is defined, or give it a name"
@@ -103,79 +107,82 @@ def limit(
     numbers = Numbers()
 
     def limiting(view: View) -> View:
-        return _limited(view, allowance, numbers, gate)
+        return _limited(view, one, numbers, limiter)
 
     return limiting
 
 
-@dataclass(frozen=True, slots=True)
 class _Stack:
-    """The limits of a *view*, the outermost first, and the function that asks about them."""
+    """The limits of a *view*, the outermost first, and the function that checks them."""
 
-    view: Callable[..., Any]
-    gate: Gate | None
-    allowances: tuple[tuple[Allowance[Any], Names], ...]
-    limited: list[Callable[..., Any]] = field(default_factory=list)
+    def __init__(
+        self, view: Callable[..., Any], limiter: RequestLimiter | None, limits: Named
+    ) -> None:
+        self.view = view
+        self.limiter = limiter
+        self.limits = limits
+        self.limited: Callable[..., Any] | None = None
 
-    def begin(self, request: object) -> _Turn:
-        """The turn of *request*. Who finds nobody watching its response has to."""
+    def serving(self, request: Any, args: Any, kwargs: Any) -> Effects[Any]:
+        """Serve *request*; a response that no other part of the app completes is completed here."""
         http = http_request(request)
-        passage = passage_of(http)
-        watches = passage is None or not passage.is_watched
-        if passage is None:
-            passage = begin(http, self.gate or current_gate())
-        passage.is_watched = True
-        return _Turn(http, passage, self.gate or passage.gate, watches)
+        context = context_of(http)
+        manages = context is None or not context.is_managed
+        if context is None:
+            context = new_context(http, self.limiter or current_limiter())
+        context.is_managed = True
+        limiter = self.limiter or context.limiter
+        try:
+            rest = context.start_route(limiter, self._named(context), request, DjangoRequest(http))
+            if rest is not None and not (yield from rest):
+                response: Any = denial_of(http, limiter, context)
+            else:
+                response = yield CallView(self.view, request, *args, **kwargs)
+            if manages and isinstance(response, HttpResponseBase):
+                add_headers(response, context)
+                yield from ending(http, response, context)
+            elif manages:  # Django reports it
+                yield from context.complete(CompletedResponse(500))
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if manages:
+                yield from context.complete(failed(error))
+            raise
+        finally:
+            if manages:  # a view may call several functions with limits
+                context.is_managed = False
+        return response
 
-    def ask(self, turn: _Turn, request: object) -> Asking[Entry | None]:
-        """What is to be asked about *request*."""
-        named = self._named(turn.passage)
-        entry = yield from turn.gate.entry_for(named, request, DjangoRequest(turn.http))
-        return entry
-
-    def _named(self, passage: Passage) -> list[tuple[Allowance[Any], Names]]:
-        """The allowances; those without a name are called after the view."""
-        given = [one.name for one, _ in self.allowances if one.name is not None]
-        unnamed = [names for one, names in self.allowances if one.name is None]
-        apart = iter(told_apart(unnamed, passage, given))
-        return [(one, next(apart) if one.name is None else names) for one, names in self.allowances]
+    def _named(self, context: RequestContext) -> Named:
+        """The limits; those without a name are named after the view."""
+        given = [one.name for one, _ in self.limits if one.name is not None]
+        unnamed = [names for one, names in self.limits if one.name is None]
+        own = iter(distinct(unnamed, context, given))
+        return [(one, next(own) if one.name is None else names) for one, names in self.limits]
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A request for a limited view. *watches*: its response is seen to here."""
-
-    http: HttpRequest
-    passage: Passage
-    gate: Gate
-    watches: bool
-
-    def leave(self) -> None:
-        """Nobody watches any more: a view may call several functions that are limited."""
-        if self.watches:
-            self.passage.is_watched = False
-
-
-def _limited(view: View, allowance: Allowance[Any], numbers: Numbers, gate: Gate | None) -> View:
+def _limited(
+    view: View, one: RouteLimit[Any], numbers: Numbers, limiter: RequestLimiter | None
+) -> View:
     found: _Stack | None = getattr(view, _STACK, None)
-    # Other decorators copy attributes: only what was made here is taken apart again.
-    is_ours = found is not None and found.limited[0] is view and found.gate is gate
-    inner, below = (found.view, found.allowances) if found is not None and is_ours else (view, ())
-    if allowance.name is not None and any(one.name == allowance.name for one, _ in below):
-        raise OptionError(f"two limits of {view!r} are called {allowance.name!r}")
-    names = called(inner)
+    # Other decorators copy attributes: only our own wrapper is taken apart again.
+    is_ours = found is not None and found.limited is view and found.limiter is limiter
+    inner: Callable[..., Any] = view
+    below: Named = ()
+    if found is not None and is_ours:
+        inner, below = found.view, found.limits
+    if one.name is not None and any(other.name == one.name for other, _ in below):
+        raise OptionError(f"two limits of {view!r} are called {one.name!r}")
+    names = view_names(inner)
     own = Names(names.shown, f"{names.counter}#{numbers.of(names.counter)}")
-    stack = _Stack(inner, gate, ((allowance, own), *below))
-    instance = view_of(inner)
-    if iscoroutinefunction(inner) or getattr(instance, "view_is_async", False):
-        limited = _async(stack)
-        _ = gate and gate.engine  # found now, as several threads may have the first request
-    else:
-        if inner.__module__ != _IN_MAKING:
-            allowance.refuse_async()
-            _ = gate and gate.engine
-        limited = _sync(stack)
-    stack.limited.append(limited)
+    stack = _Stack(inner, limiter, ((one, own), *below))
+    is_async = iscoroutinefunction(inner) or getattr(view_of(inner), "view_is_async", False)
+    if not is_async and inner.__module__ != _IN_MAKING:
+        one.check_blocking()
+    if limiter is not None and (is_async or inner.__module__ != _IN_MAKING):
+        _ = limiter.engine  # opened now: the first request may come in several threads
+    stack.limited = limited = _async(stack) if is_async else _sync(stack)
     setattr(limited, _STACK, stack)
     return cast("View", limited)
 
@@ -183,25 +190,7 @@ def _limited(view: View, allowance: Allowance[Any], numbers: Numbers, gate: Gate
 def _sync(stack: _Stack) -> Callable[..., Any]:
     @wraps(stack.view)
     def limited(request: Any, *args: Any, **kwargs: Any) -> Any:
-        turn = stack.begin(request)
-        passage = turn.passage
-        try:
-            if not enter(passage, turn.gate, stack.ask(turn, request)):
-                response = refused(turn.http, turn.gate, passage)
-            else:
-                response = stack.view(request, *args, **kwargs)
-            if turn.watches and isinstance(response, HttpResponseBase):
-                tell(response, passage)
-                end(turn.http, response, passage)
-            elif turn.watches:  # Django complains of it
-                finish(passage, Responded(500))
-        except BaseException as error:
-            if turn.watches:
-                finish(passage, failed(error))
-            raise
-        finally:
-            turn.leave()
-        return response
+        return drive(stack.serving(request, args, kwargs))
 
     return limited
 
@@ -209,26 +198,6 @@ def _sync(stack: _Stack) -> Callable[..., Any]:
 def _async(stack: _Stack) -> Callable[..., Any]:
     @wraps(stack.view)
     async def limited(request: Any, *args: Any, **kwargs: Any) -> Any:
-        turn = stack.begin(request)
-        passage = turn.passage
-        try:
-            if not await enter_async(passage, turn.gate, stack.ask(turn, request)):
-                response = refused(turn.http, turn.gate, passage)
-            else:
-                response = stack.view(request, *args, **kwargs)
-                if inspect.isawaitable(response):
-                    response = await response
-            if turn.watches and isinstance(response, HttpResponseBase):
-                tell(response, passage)
-                await end_async(turn.http, response, passage)
-            elif turn.watches:
-                await finish_async(passage, Responded(500))
-        except BaseException as error:
-            if turn.watches:
-                await finish_async(passage, failed(error))
-            raise
-        finally:
-            turn.leave()
-        return response
+        return await adrive(stack.serving(request, args, kwargs))
 
     return limited

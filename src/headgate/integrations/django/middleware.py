@@ -1,22 +1,28 @@
-"""The middleware: each request is asked about, and its response told of it.
+"""The Django middleware: checks each request, and adds headers to its response.
 
-Under WSGI it blocks, under ASGI it does not: Django tells which by what it is given to call.
+Under WSGI it blocks, under ASGI it does not: Django says which by what it is given to call.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
-from django.http import HttpResponse
 
-from headgate.integrations.debugging import with_limits
-from headgate.integrations.django.ending import end, end_async, failed
-from headgate.integrations.django.request import DjangoRequest, begin, class_of, passage_of, view_of
-from headgate.integrations.django.settings import check_setting, current_gate
+from headgate.integrations.django.request import (
+    DjangoRequest,
+    class_of,
+    context_of,
+    new_context,
+    view_of,
+)
+from headgate.integrations.django.responses import add_headers, denial_of, ending, failed
+from headgate.integrations.django.settings import check_setting, current_limiter
 from headgate.integrations.exemptions import EXEMPT_ONES, is_exempt, mark_exempt
-from headgate.integrations.passing import enter, enter_async, finish, finish_async
+from headgate.runtime.drivers import adrive, drive
+from headgate.runtime.effects import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Hashable
@@ -24,49 +30,30 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
-    from headgate.integrations.gate import Gate
-    from headgate.integrations.passage import Passage
+    from headgate.integrations.request_context import RequestContext
+    from headgate.integrations.request_limiter import RequestLimiter
+    from headgate.runtime.effects import Effects
 
 
-# Responses of Django's: refusals, and the headers of those that go on.
+class CallView(Effect):
+    """Call a view, or the next middleware; awaited in an event loop if it is async."""
+
+    __slots__ = ("arguments", "function", "options")
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.options = options
+
+    def perform(self) -> Any:
+        return self.function(*self.arguments, **self.options)
+
+    async def aperform(self) -> Any:
+        response = self.function(*self.arguments, **self.options)
+        return await response if inspect.isawaitable(response) else response
 
 
-_RETRY: Final = "retry-after"
-
-
-class RefusedResponse(HttpResponse):
-    """What a caller gets who was refused; it says all there is to say already."""
-
-
-def refused(request: HttpRequest, gate: Gate, passage: Passage) -> RefusedResponse:
-    """The response to *request*, which was refused. For HEAD it has no body."""
-    refusal = gate.refusal(passage, request.META.get("HTTP_ACCEPT"))
-    body = b"" if request.method == "HEAD" else refusal.body
-    response = RefusedResponse(body, status=refusal.status, headers=dict(refusal.headers))
-    response.headers["Content-Length"] = str(len(refusal.body))
-    return response
-
-
-def tell(response: HttpResponseBase, passage: Passage) -> None:
-    """Say in the headers of *response* what is to be said of limits.
-
-    Whoever has said when to come back is not contradicted, and who is served is not told to.
-    """
-    is_silent = passage.is_silent and passage.refusal is None
-    if is_silent or isinstance(response, RefusedResponse):
-        return
-    has_wait = response.has_header(_RETRY) or response.status_code < 400
-    lines: dict[str, list[str]] = {}
-    for name, value in with_limits(
-        list(response.items()), passage.gate, passage, response.status_code
-    ):
-        if name.lower() != _RETRY or not has_wait:
-            lines.setdefault(name.lower(), [name]).append(value)
-    for name, *values in lines.values():
-        response.headers[name] = ", ".join(values)
-
-
-# Views that the limits of the project are not for.
+# Views that are exempt from the limits of the project.
 
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -76,19 +63,19 @@ _ITSELF: Final = "__headgate_exempt_itself__"
 
 
 def exempt(view: View) -> View:
-    """Let the middleware pass requests for *view* unasked; limits of its own still hold.
+    """Exempt *view* from the limits of the project; its own limits stay.
 
-    A class that is exempt is so itself; those that are made of it are not.
+    Subclasses of an exempt class are not exempt.
     """
     if view_of(view) is not None:
-        return view  # bound by a `method_decorator` for a request, which was asked about before
+        return view  # bound by a `method_decorator` for a request, which was checked before
     if class_of(view) is not None:
         setattr(view, _ITSELF, True)
     return mark_exempt(view)
 
 
 def is_exempt_view(view: Callable[..., Any]) -> bool:
-    """Whether *view*, as a URLconf has it, is exempt."""
+    """True if *view*, as a URLconf has it, is exempt."""
     owner = class_of(view)
     if owner is None:
         return is_exempt(view)
@@ -98,7 +85,7 @@ def is_exempt_view(view: Callable[..., Any]) -> bool:
 
 
 class RateLimitMiddleware:
-    """Limits all requests as the setting `HEADGATE` says, and sends headers for views' limits too.
+    """Limits all requests as the setting `HEADGATE` says, and writes headers for views' limits too.
 
     It stands in `MIDDLEWARE` after what its key function needs, such as
     `AuthenticationMiddleware`, and else as far up as possible.
@@ -116,58 +103,40 @@ class RateLimitMiddleware:
         check_setting(is_async=self._is_async)  # so that a wrong one keeps the server from starting
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        """Take one request."""
-        return self._without_blocking(request) if self._is_async else self._blocking(request)
+        """Serve one request."""
+        serving = self._serving(request)
+        return adrive(serving) if self._is_async else drive(serving)
 
-    def _blocking(self, request: HttpRequest) -> HttpResponseBase:
-        gate, outer = current_gate(), passage_of(request)
-        passage = outer or begin(request, gate)
-        asked = DjangoRequest(request)
-        if self._asks(asked, gate, passage) and not enter(passage, gate, gate.entry(asked)):
-            return refused(request, gate, passage)
-        response: HttpResponseBase
-        if outer is not None:  # somebody further out sees to the response
-            response = self.get_response(request)
+    def _serving(self, request: HttpRequest) -> Effects[HttpResponseBase]:
+        limiter, outer = current_limiter(), context_of(request)
+        context = outer or new_context(request, limiter)
+        checked = DjangoRequest(request)
+        if self._checks(checked, limiter, context):
+            rest = context.start(limiter, checked)
+            if rest is not None and not (yield from rest):
+                return denial_of(request, limiter, context)
+        if outer is not None:  # a middleware further out sends headers and completes the request
+            response: HttpResponseBase = yield CallView(self.get_response, request)
             return response
         try:
-            response = self.get_response(request)
-        except BaseException as error:
-            finish(passage, failed(error))
+            response = yield CallView(self.get_response, request)
+        except GeneratorExit:
             raise
-        tell(response, passage)
-        end(request, response, passage)
+        except BaseException as error:
+            yield from context.complete(failed(error))
+            raise
+        add_headers(response, context)
+        yield from ending(request, response, context)
         return response
 
-    async def _without_blocking(self, request: HttpRequest) -> HttpResponseBase:
-        gate, outer = current_gate(), passage_of(request)
-        passage = outer or begin(request, gate)
-        asked = DjangoRequest(request)
-        if self._asks(asked, gate, passage):
-            is_admitted = await enter_async(passage, gate, gate.entry(asked))
-            if not is_admitted:
-                return refused(request, gate, passage)
-        response: HttpResponseBase
-        if outer is not None:
-            response = await self.get_response(request)
-            return response
-        try:
-            response = await self.get_response(request)
-        except BaseException as error:
-            await finish_async(passage, failed(error))
-            raise
-        tell(response, passage)
-        await end_async(request, response, passage)
-        return response
+    def _checks(
+        self, request: DjangoRequest, limiter: RequestLimiter, context: RequestContext
+    ) -> bool:
+        """True if the limits of the project are for *request*, and have not been checked."""
+        return limiter not in context.checked and not self._is_exempt(request)
 
-    def _asks(self, request: DjangoRequest, gate: Gate, passage: Passage) -> bool:
-        """Whether the gate's own limits are for *request*: not if they have been asked already."""
-        if gate in passage.asked or self._is_marked_exempt(request):
-            return False
-        passage.asked.add(gate)
-        return True
-
-    def _is_marked_exempt(self, request: DjangoRequest) -> bool:
-        """Whether the view is marked with `exempt`; it is looked for only if there is any.
+    def _is_exempt(self, request: DjangoRequest) -> bool:
+        """True if the view is exempt; it is looked for only if there are such views.
 
         That is known when the URLconf has been read, which the first look at it does.
         """

@@ -1,4 +1,4 @@
-"""A request of Django's as Headgate sees it, and where the passage of one is found."""
+"""A view of Django's requests, their contexts, and the names of limits of views."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from django.urls import Resolver404, resolve
 from django.views import View
 
 from headgate.errors import UsageError
-from headgate.integrations.allowance import Names, free_name, shown_name
-from headgate.integrations.debugging import is_debugged
-from headgate.integrations.lazy_request import LOCAL, LazyRequest, environ_lines
-from headgate.integrations.passage import Passage
+from headgate.integrations.request_context import RequestContext
+from headgate.integrations.request_view import LOCAL, RequestView, environ_lines
+from headgate.integrations.route_limit import Names, free_name, shown_name
 from headgate.policy.path import ROUTE
 
 if TYPE_CHECKING:
@@ -24,20 +23,20 @@ if TYPE_CHECKING:
     from django.urls import ResolverMatch
 
     from headgate.engine.request import Reads
-    from headgate.integrations.gate import Gate
+    from headgate.integrations.request_limiter import RequestLimiter
 
 
-PASSAGE: Final = "headgate"
-"""The attribute of a request that has its passage; what is outside of Django has it in the WSGI
-environment or the ASGI scope, under the same name."""
+CONTEXT: Final = "headgate"
+"""The attribute of a request that has its context. A middleware outside of Django has it in the
+WSGI environment or the ASGI scope, under the same name."""
 
 _UNPREFIXED: Final = ("CONTENT_TYPE", "CONTENT_LENGTH")
 
 
-class DjangoRequest(LazyRequest):
-    """The request that Django has as *django*: `request.django.user`.
+class DjangoRequest(RequestView):
+    """A view of *django*, a request of Django: `request.django.user`.
 
-    The template of its route, such as `/users/<int:id>/`, is found when a rule asks for it.
+    The template of its route, such as `/users/<int:id>/`, is found when a rule reads it.
     """
 
     __slots__ = ("_match", "django")
@@ -47,8 +46,8 @@ class DjangoRequest(LazyRequest):
 
     def __init__(self, django: HttpRequest) -> None:
         super().__init__()
-        self._set("django", django)
-        self._set("_match", None)
+        self.django = django
+        self._match = None
 
     @property
     def method(self) -> str:
@@ -57,7 +56,7 @@ class DjangoRequest(LazyRequest):
 
     @property
     def host(self) -> str:
-        """What the client takes the server for, unchecked."""
+        """The `Host` header, unchecked."""
         return self.header("host") or ""
 
     @property
@@ -67,7 +66,7 @@ class DjangoRequest(LazyRequest):
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """What else is known: `route`, if it is for several paths, and what an app adds."""
+        """Further values: `route`, if it is for several paths, and those that an app adds."""
         match = self.match
         if match is None or self.django.path_info == (route := f"/{match.route}"):
             return self._attributes  # of a route that is one path only, the path says all
@@ -77,8 +76,8 @@ class DjangoRequest(LazyRequest):
     def match(self) -> ResolverMatch | None:
         """The view that the URLconf has for it; None if there is none."""
         if self._match is None:
-            self._set("_match", (self.django.resolver_match or _resolved(self.django),))
-        return None if self._match is None else self._match[0]
+            self._match = (self.django.resolver_match or _resolved(self.django),)
+        return self._match[0]
 
     def header(self, name: str) -> str | None:
         """The value of the header *name*; several lines are one, with commas."""
@@ -108,7 +107,7 @@ class DjangoRequest(LazyRequest):
 
 
 def http_request(request: object) -> HttpRequest:
-    """The request of Django's that *request* is, or that Django REST framework has wrapped."""
+    """The request of Django that *request* is, or that Django REST framework has wrapped."""
     found = getattr(request, "_request", request)
     if isinstance(found, HttpRequest):
         return found
@@ -118,26 +117,22 @@ def http_request(request: object) -> HttpRequest:
     )
 
 
-def passage_of(request: HttpRequest) -> Passage | None:
-    """The passage of *request*, if anybody has asked about it, inside of Django or outside."""
-    found = getattr(request, PASSAGE, None)
+def context_of(request: HttpRequest) -> RequestContext | None:
+    """The context of *request*, if a part of the app has checked it, in Django or outside."""
+    found = getattr(request, CONTEXT, None)
     if found is None:
         outside = getattr(request, "scope", request.META)
-        found = outside.get(PASSAGE)
-    return found if isinstance(found, Passage) else None
+        found = outside.get(CONTEXT)
+    return found if isinstance(found, RequestContext) else None
 
 
-def begin(request: HttpRequest, gate: Gate) -> Passage:
-    """The new passage of *request*, which whoever calls this sees to its end."""
-    is_cross_origin = "HTTP_ORIGIN" in request.META
-    passage = Passage(
-        gate,
-        is_watched=True,
-        is_cross_origin=is_cross_origin,
-        is_debugged=is_debugged(gate, DjangoRequest(request)),
-    )
-    setattr(request, PASSAGE, passage)
-    return passage
+def new_context(
+    request: HttpRequest, limiter: RequestLimiter, *, is_managed: bool = True
+) -> RequestContext:
+    """A new context of *request*; the caller completes it."""
+    context = RequestContext(limiter, DjangoRequest(request), is_managed=is_managed)
+    setattr(request, CONTEXT, context)
+    return context
 
 
 def _resolved(request: HttpRequest) -> ResolverMatch | None:
@@ -147,7 +142,7 @@ def _resolved(request: HttpRequest) -> ResolverMatch | None:
         return None
 
 
-# What the limits of views are called, for clients and in the store.
+# The names of the limits of views, in headers and of counters.
 
 
 _PER_VIEW: Counter[str] = Counter()
@@ -167,11 +162,11 @@ def class_of(view: Callable[..., Any]) -> type | None:
     return found if isinstance(found, type) else None
 
 
-def called(view: Callable[..., Any]) -> Names:
-    """What *view* is called: the same in every process, and different from all other views.
+def view_names(view: Callable[..., Any]) -> Names:
+    """The names of *view*: the same in every process, and different from those of other views.
 
-    That of a class is called after the class: what `as_view` returns has always the same name, and
-    so has a `dispatch` that was inherited.
+    A view of a class is named after the class: the results of `as_view` all have one name, and so
+    has an inherited `dispatch`.
     """
     instance = view_of(view)
     owner = class_of(view) if instance is None else type(instance)
@@ -204,10 +199,12 @@ class Numbers:
         return number
 
 
-def told_apart(names: Iterable[Names], passage: Passage, given: Iterable[str] = ()) -> list[Names]:
-    """*names*, shown so that clients can tell them from each other, from those that were told
-    already and from *given* ones."""
-    taken = {told.name for told in (*passage.told, *passage.refusal_told)}.union(given)
+def distinct(
+    names: Iterable[Names], context: RequestContext, given: Iterable[str] = ()
+) -> list[Names]:
+    """*names*, shown so that they differ from each other, from those of the response so far and
+    from *given* ones."""
+    taken = {told.name for told in (*context.told, *context.denial_told)}.union(given)
     found = []
     for name in names:
         shown = free_name(name.shown, taken)
@@ -216,19 +213,15 @@ def told_apart(names: Iterable[Names], passage: Passage, given: Iterable[str] = 
     return found
 
 
-# What a request really cost, said by the view that knows it.
-
-
 def report(request: object, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-    """Say what *request* has used of the limits that were asked for an estimate, by their names, or
-    of rules that are charged afterwards, by their ids.
+    """Report the real cost of *request*, by the name of a limit or the id of a rule.
 
-    At any time until the response is over, while it is streamed too; the last word counts.
-    `UsageError` if nobody limits the request.
+    At any time until the response is over, while it is streamed too; the last report counts.
+    `UsageError` if no limit has checked the request.
     """
-    passage = passage_of(http_request(request))
-    if passage is None:
+    context = context_of(http_request(request))
+    if context is None:
         raise UsageError(
             "report() for a request that nobody limits: add RateLimitMiddleware, or limit the view"
         )
-    passage.report({**(amounts or {}), **named})
+    context.report({**(amounts or {}), **named})

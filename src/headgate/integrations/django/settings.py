@@ -1,4 +1,4 @@
-"""The gate of a Django project, as the setting `HEADGATE` describes it."""
+"""The limiter of a Django project, from the setting `HEADGATE`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from headgate.errors import HeadgateError
-from headgate.integrations.gate import Gate, GateOptions
+from headgate.integrations.request_limiter import LimiterOptions, RequestLimiter
 from headgate.responses import ResponseOptions
 
 if TYPE_CHECKING:
@@ -22,47 +22,46 @@ if TYPE_CHECKING:
 
 SETTING: Final = "HEADGATE"
 
-_OPTIONS: Final = frozenset(GateOptions.__annotations__)
+_OPTIONS: Final = frozenset(LimiterOptions.__annotations__)
 _FUNCTIONS: Final = ("key", "cost", "limits", "exempt_when", "charge_when", "clock")
 """The options that may be the dotted path of a function."""
 
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 """A dotted path. No limit is written like one: those begin with a number."""
 
-_gates: dict[str, Gate] = {}
-_making = threading.Lock()
+_limiters: dict[str, RequestLimiter] = {}
+_lock = threading.Lock()
 
 
-def current_gate() -> Gate:
-    """The gate of this process, made when it is first asked for.
+def current_limiter() -> RequestLimiter:
+    """The limiter of this process, made on first use.
 
-    `ImproperlyConfigured` if the setting makes no sense.
+    `ImproperlyConfigured` if the setting is wrong.
     """
-    gate = _gates.get(SETTING)
-    if gate is None:
-        with _making:
-            gate = _gates.get(SETTING)
-            if gate is None:
-                gate = _gates[SETTING] = gate_from(getattr(settings, SETTING, None))
-    return gate
+    limiter = _limiters.get(SETTING)
+    if limiter is None:
+        with _lock:
+            limiter = _limiters.get(SETTING)
+            if limiter is None:
+                limiter = _limiters[SETTING] = limiter_from(getattr(settings, SETTING, None))
+    return limiter
 
 
 def check_setting(*, is_async: bool) -> None:
-    """See that the gate can be made, and serves code that blocks, or code that must not."""
-    gate = current_gate()
+    """Report a wrong setting; also a function that is async, if the project *is_async* not."""
+    limiter = current_limiter()
     try:
-        if is_async:
-            _ = gate.engine
-            return
-        if gate.allowance is not None:
-            gate.allowance.refuse_async()
-        _ = gate.engine
+        if not is_async and limiter.limit is not None:
+            limiter.limit.check_blocking()
     except HeadgateError as error:
         raise ImproperlyConfigured(f"{SETTING}: {error}") from error
 
 
-def gate_from(setting: object) -> Gate:
-    """The gate that *setting* describes: the options of `Gate`, functions as dotted paths too."""
+def limiter_from(setting: object) -> RequestLimiter:
+    """The limiter of *setting*: the options of `RequestLimiter`, functions as dotted paths too.
+
+    Its store is opened now: the first request may come in several threads at once.
+    """
     if setting is None:
         setting = {}
     if not isinstance(setting, Mapping):
@@ -70,17 +69,13 @@ def gate_from(setting: object) -> Gate:
             f"{SETTING} is {setting!r}; expected a dict such as {{'limits': '100/minute'}}"
         )
     _check_names(setting, _OPTIONS, SETTING)
+    options = {name: _read(name, setting[name]) for name in setting}
     try:
-        gate = Gate(**cast("GateOptions", {name: _read(name, setting[name]) for name in setting}))
-        _open(gate)
+        limiter = RequestLimiter(**cast("LimiterOptions", options))
+        _ = limiter.engine
     except HeadgateError as error:
         raise ImproperlyConfigured(f"{SETTING}: {error}") from error
-    return gate
-
-
-def _open(gate: Gate) -> None:
-    """Find the store now: several threads may have the first request, and must not each."""
-    _ = gate.engine
+    return limiter
 
 
 def _read(name: str, value: Any) -> Any:
@@ -105,12 +100,12 @@ def _check_names(given: Mapping[Any, Any], known: Iterable[str], where: str) -> 
 
 
 def _forget(*, setting: str, **_: object) -> None:
-    """Tests change settings: the next request finds a gate made of the new one."""
+    """Forget the limiter: tests change settings."""
     if setting == SETTING:
-        with _making:
-            gate = _gates.pop(SETTING, None)
-        if gate is not None:
-            gate.close()
+        with _lock:
+            limiter = _limiters.pop(SETTING, None)
+        if limiter is not None:
+            limiter.close()
 
 
 setting_changed.connect(_forget, dispatch_uid="headgate.integrations.django")

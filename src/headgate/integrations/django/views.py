@@ -1,4 +1,4 @@
-"""A view that shows callers how they stand: every limit of the project, and what is left of it."""
+"""A view of the limits of a caller: all of the project, and what is left."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from headgate.integrations.django.request import DjangoRequest
-from headgate.integrations.django.settings import current_gate
+from headgate.integrations.django.settings import current_limiter
 from headgate.integrations.exemptions import mark_exempt
-from headgate.integrations.status import status_body, status_body_async
+from headgate.integrations.rate_limit_status import status_body
+from headgate.runtime.drivers import adrive, drive
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
 @require_safe
 def status(request: HttpRequest) -> HttpResponse:
     """The limits of the caller as JSON. It consumes none of them."""
-    asked = DjangoRequest(request)
-    if hasattr(request, "scope"):  # in a thread of the event loop's, whose store is the async one
-        body = async_to_sync(status_body_async)(current_gate(), asked)
-    else:
-        body = status_body(current_gate(), asked)
+    page = status_body(current_limiter(), DjangoRequest(request))
+    # Under ASGI it runs in a thread, and the store is that of the event loop.
+    body = async_to_sync(adrive)(page) if hasattr(request, "scope") else drive(page)
     headers = {"Cache-Control": "no-store"}
     return HttpResponse(body, content_type="application/json", headers=headers)
 

@@ -5,24 +5,62 @@
     @limit("5/minute")
     async def login(request): ...
 
-A FastAPI app has `headgate.integrations.fastapi`, which knows dependencies too.
+A FastAPI app has `headgate.integrations.fastapi`, which has dependencies too.
 """
 
 from __future__ import annotations
 
-from headgate.errors import not_installed
+import functools
+import inspect
+from functools import lru_cache
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+
+from headgate.errors import UsageError, not_installed
 
 try:
-    import starlette  # noqa: F401 (to say at once what is missing)
+    from starlette.concurrency import run_in_threadpool
 except ModuleNotFoundError as error:
     raise not_installed("starlette", error) from error
 
-from headgate.integrations.allowance import LimitOptions
-from headgate.integrations.asgi.middleware import RateLimitMiddleware
-from headgate.integrations.asgi.request import Resolved
-from headgate.integrations.starlette.limits import limit
-from headgate.integrations.starlette.routing import resolve
-from headgate.integrations.starlette.visiting import TooManyRequests, exempt, report
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from headgate.integrations.asgi.middleware import (
+    POLICY_VIOLATION,
+    HttpContext,
+    RateLimitMiddleware,
+    completed,
+    deny_websocket,
+)
+from headgate.integrations.asgi.request import CONTEXT, AsgiRequest, Resolved, context_in
+from headgate.integrations.decorated import (
+    Decorated,
+    added,
+    chain,
+    count_below,
+    decorated_in,
+    function_names,
+    mark,
+)
+from headgate.integrations.exemptions import mark_exempt
+from headgate.integrations.request_context import SWITCHED, CompletedResponse, RequestContext
+from headgate.integrations.request_limiter import RequestLimiter
+from headgate.integrations.route_limit import LimitOptions, RouteLimit
+from headgate.integrations.starlette.routing import place_of, resolve
+from headgate.responses import encoded_lines
+from headgate.runtime.drivers import adrive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headgate.engine.stack import Limits
+    from headgate.integrations.asgi.request import Message, Receive, Scope, Send
+    from headgate.integrations.decorated import Named
+    from headgate.integrations.route_limit import LimitsOf
+    from headgate.responses import Refusal
 
 __all__ = [
     "LimitOptions",
@@ -34,3 +72,353 @@ __all__ = [
     "report",
     "resolve",
 ]
+
+F = TypeVar("F")
+
+
+def limit(
+    limits: Limits | LimitsOf[Any],
+    *,
+    limiter: RequestLimiter | None = None,
+    **options: Unpack[LimitOptions],
+) -> Callable[[F], F]:
+    """Limit an endpoint of Starlette: a function, or a method of an `HTTPEndpoint`.
+
+    The options are those of a `RouteLimit`; functions are called with the `Request` (or the
+    `WebSocket`), and may be async. Without *limiter* that of the middleware is used. Without *name*
+    each route that the function serves has its own counter; a function that is no endpoint has one
+    counter for all callers. Several on one endpoint are one check, all or nothing. A denial is
+    `TooManyRequests`, which the app answers with 429 unless it has a handler for it; a websocket is
+    denied before it is accepted.
+
+    Without `RateLimitMiddleware` the headers are added to the response of the endpoint, and to an
+    `HTTPException` that it raises; the status of any other error is 500.
+    """
+    one: RouteLimit[Any] = RouteLimit(limits=limits, **options)
+
+    def decorate(function: F) -> F:
+        return stacked(function, one, limiter, wrapped)
+
+    return decorate
+
+
+def exempt(endpoint: F) -> F:
+    """Exempt *endpoint* from the limits of the whole app.
+
+    It may be a function, a class, or a method of an `HTTPEndpoint`. Its own limits stay. Subclasses
+    are not exempt.
+    """
+    if not callable(endpoint):
+        raise UsageError(f"cannot exempt {endpoint!r}; write @exempt above an endpoint")
+    return mark_exempt(endpoint)
+
+
+def report(
+    request: HTTPConnection, amounts: Mapping[str, int] | None = None, /, **named: int
+) -> None:
+    """Report the real cost of *request*, by the name of a limit: `report(request, tokens=812)`.
+
+    A mapping is for names that are no identifiers. The last report counts. `UsageError` if no limit
+    has checked this request.
+    """
+    context = context_in(request.scope)
+    if context is None:
+        raise UsageError(
+            "nothing has limited this request: report() needs RateLimitMiddleware, or a limit "
+            "on the endpoint"
+        )
+    context.report({**(amounts or {}), **named})
+
+
+# Endpoints with limits. Counters have the same names in every process.
+#
+# The counter of an endpoint is named after the route and the function. The function alone would not
+# do: a lambda, or a method that several classes inherit, has the same name everywhere. Any other
+# function is named after itself; if its name is not its own, after the route of the request too.
+
+
+class LimitedEndpoint(Decorated):
+    """A function with limits. *wrap* makes the endpoint of it."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        limits: tuple[RouteLimit[Any], ...],
+        first: int,
+        limiter: RequestLimiter | None,
+        wrap: Callable[[LimitedEndpoint], Any],
+    ) -> None:
+        super().__init__(function, limits, first)
+        self.limiter = limiter
+        self.wrap = wrap
+        self.names = function_names(function)
+        path = getattr(function, "__qualname__", "<")  # a partial has none, nor has an instance
+        self._has_own_name = "<" not in path and not isinstance(function, MethodType)
+        self._counters: dict[int, tuple[tuple[object, ...], str]] = {}
+
+    def limits_of(self, context: RequestContext, scope: Scope, owner: object = None) -> Named:
+        """The limits with their names in a request. *owner*: the object whose method was called."""
+        route = scope.get("route")
+        if route is None or "app_root_path" in scope or "fastapi" in scope:
+            counter = self._counter(scope, owner)
+        else:  # nothing is mounted: the route alone says it
+            place = route, scope.get("endpoint"), type(owner)
+            known = self._counters.get(id(route))  # a route has no hash
+            if known is None or known[0] != place:
+                known = self._counters[id(route)] = place, self._counter(scope, owner)
+            counter = known[1]
+        return self.named(context, self.names.shown, counter)
+
+    def _counter(self, scope: Scope, owner: object) -> str:
+        name = self.names.counter
+        if self._has_own_name and not self._serves(scope, owner):
+            return name
+        place = place_of(scope)
+        return name if place is None else f"/{place.methods} {place.template} {name[1:]}"
+
+    def _serves(self, scope: Scope, owner: object) -> bool:
+        """True if it is the endpoint of the route of the request, or a method of that."""
+        endpoint = scope.get("endpoint")
+        if isinstance(endpoint, type):
+            return type(owner) is endpoint
+        return any(decorated_in(one, LimitedEndpoint) is self for one in chain(endpoint))
+
+
+def stacked(
+    function: F,
+    one: RouteLimit[Any],
+    limiter: RequestLimiter | None,
+    wrap: Callable[[LimitedEndpoint], Any],
+) -> F:
+    """*function* with *one* more limit: all of them are one check."""
+    if isinstance(function, type) or not callable(function):
+        raise UsageError(
+            f"cannot limit {function!r}; write @limit('5/minute') above a function, or above "
+            "a method of a class"
+        )
+    if limiter is not None and not isinstance(limiter, RequestLimiter):
+        raise UsageError(f"limiter is {limiter!r}; expected a RequestLimiter")
+    inner: Callable[..., Any] = function
+    limits: tuple[RouteLimit[Any], ...] = (one,)
+    first = count_below(function)
+    before = decorated_in(function, LimitedEndpoint)
+    if before is not None and before.limiter is limiter and before.wrap is wrap:
+        inner, limits, first = before.function, added(before.limits, one), before.first
+    endpoint = LimitedEndpoint(inner, limits, first, limiter, wrap)
+    wrapper: F = wrap(endpoint)
+    for name, value in getattr(function, "__dict__", {}).items():
+        if name not in wrapper.__dict__:
+            setattr(wrapper, name, value)  # marks that were put between two of ours
+    mark(wrapper, endpoint)
+    return wrapper
+
+
+def wrapped(endpoint: LimitedEndpoint) -> Callable[..., Any]:
+    """The endpoint for Starlette. A blocking function runs in a thread, as in Starlette."""
+    function = endpoint.function
+    run = function if is_async(function) else functools.partial(run_in_threadpool, function)
+
+    @functools.wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        connection = connection_in(args, kwargs, function)
+        context = context_of(connection, endpoint.limiter)
+        limiter = endpoint.limiter or context.limiter
+        limits = endpoint.limits_of(context, connection.scope, args[0] if args else None)
+        rest = context.start_route(limiter, limits, connection, AsgiRequest(connection.scope))
+        if rest is not None and not await adrive(rest):
+            return await _deny(connection, context, limiter)
+        if context.is_managed:
+            return await run(*args, **kwargs)
+        try:
+            result = await run(*args, **kwargs)
+        except BaseException as error:
+            await fail(context, error)
+            raise
+        return await _completed(context, connection, result)
+
+    return call
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """True if *function* has to be awaited."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 (its kind, not if there is one)
+    )
+
+
+def connection_in(
+    args: tuple[Any, ...], kwargs: dict[str, Any], function: Callable[..., Any]
+) -> HTTPConnection:
+    """The request, or websocket, among the arguments of an endpoint."""
+    for given in (*args, *kwargs.values()):
+        if isinstance(given, HTTPConnection):
+            return given
+    raise UsageError(
+        f"{getattr(function, '__qualname__', function)} was called without a Request: limit() of "
+        "headgate.integrations.starlette is for endpoints that get one; a function of FastAPI "
+        "is limited by that of headgate.integrations.fastapi"
+    )
+
+
+# The context of a request, and its end where no middleware sees to it.
+
+
+_OWN_LIMITER: Final = "__headgate_limiter__"
+
+
+def context_of(connection: HTTPConnection, limiter: RequestLimiter | None) -> RequestContext:
+    """The context of the request; a new one if no part of the app has checked it."""
+    scope = connection.scope
+    context = context_in(scope)
+    if context is None:
+        limiter, request = limiter or own_limiter(scope), AsgiRequest(scope)
+        if scope["type"] == "http":
+            context = HttpContext(limiter, request, _no_send, is_managed=False)
+        else:
+            context = RequestContext(limiter, request)
+        scope[CONTEXT] = context
+    return context
+
+
+async def _no_send(_message: Message) -> None:
+    """The `send` of a context before its response has one."""
+
+
+def own_limiter(scope: Scope) -> RequestLimiter:
+    """The limiter of limits without one: it counts in this process.
+
+    Each app has one, shared with all that are mounted in it. The outermost router keeps it, so that
+    both end together; a dict cannot keep it, as routers have no hash.
+    """
+    outermost = scope.get("router") or scope.get("app")
+    kept = getattr(outermost, "__dict__", None)
+    if not isinstance(kept, dict):
+        return _limiter_of_no_app()
+    limiter: RequestLimiter | None = kept.get(_OWN_LIMITER)
+    return kept.setdefault(_OWN_LIMITER, RequestLimiter()) if limiter is None else limiter
+
+
+@lru_cache(maxsize=1)
+def _limiter_of_no_app() -> RequestLimiter:
+    return RequestLimiter()
+
+
+def add_headers(response: Response, context: RequestContext) -> None:
+    """Add the headers about limits to *response*, in place: others may have taken its headers."""
+    response.raw_headers[:] = completed(response.raw_headers, context, response.status_code)
+
+
+async def fail(context: RequestContext, error: BaseException) -> None:
+    """Complete a request whose endpoint raised *error*; an `HTTPException` gets the headers."""
+    if isinstance(error, HTTPException) and not isinstance(error, TooManyRequests):
+        lines = list((error.headers or {}).items())
+        error.headers = dict(context.with_headers(lines, error.status_code))
+    await adrive(context.complete(CompletedResponse(status_of(error), error=error)))
+
+
+async def _completed(context: RequestContext, connection: HTTPConnection, result: Any) -> Any:
+    """*result* of an endpoint, so that headers are sent and the end is noticed."""
+    if isinstance(result, Response) and not context.has_end:
+        add_headers(result, context)
+        return result
+    if callable(result) and isinstance(context, HttpContext):
+        return _CompletingResponse(result, context)
+    status = SWITCHED if isinstance(connection, WebSocket) else 200
+    await adrive(context.complete(CompletedResponse(status)))
+    return result
+
+
+class _CompletingResponse(Response):
+    """A response, or any ASGI app in its place, that completes its request with its last body."""
+
+    _inner: Callable[..., Any]
+    _context: HttpContext
+
+    def __init__(self, inner: Callable[..., Any], context: HttpContext) -> None:
+        object.__setattr__(self, "_inner", inner)
+        object.__setattr__(self, "_context", context)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._inner, name, value)
+
+    @property
+    def headers(self) -> Any:
+        """The headers of the response itself."""
+        return getattr(self._inner, "headers")  # noqa: B009 (mypy: any app may stand here)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await self._context.serve(self._inner, scope, receive, send)
+
+
+def status_of(error: BaseException) -> int:
+    """The status of the response to *error*, as far as it is known here."""
+    if isinstance(error, HTTPException):
+        return error.status_code
+    if isinstance(error, WebSocketDisconnect):
+        return SWITCHED  # a usual end of a websocket
+    return 500
+
+
+# Denials: an exception that is its own response.
+#
+# A denial is raised, so that an app may answer it: it registers a handler for `TooManyRequests` (or
+# for the status 429), as for any other error. Without one, ours is sent.
+
+
+HANDLERS: Final = "starlette.exception_handlers"
+"""The key of a scope under which Starlette has its handlers: by class of error, and by status."""
+
+
+class TooManyRequests(HTTPException):
+    """A denied request: status 429, or 503 if the limit could not be checked.
+
+    *refusal* is sent, to the byte, unless a handler of the app sends something else.
+    """
+
+    def __init__(self, refusal: Refusal) -> None:
+        words = "Too Many Requests" if refusal.status == 429 else "Service Unavailable"
+        super().__init__(refusal.status, detail=words, headers=dict(refusal.headers))
+        self.refusal = refusal
+
+
+def denial_of(
+    connection: HTTPConnection, context: RequestContext, limiter: RequestLimiter
+) -> TooManyRequests:
+    """The error to raise; the app knows how to answer it."""
+    handlers = connection.scope.get(HANDLERS)
+    if handlers is not None:
+        handlers[0].setdefault(TooManyRequests, _answer)
+    return TooManyRequests(context.denial_response(limiter))
+
+
+async def _deny(
+    connection: HTTPConnection, context: RequestContext, limiter: RequestLimiter
+) -> Response | None:
+    """Deny the request: raise, or return the response where no handler would catch it."""
+    denial = denial_of(connection, context, limiter)
+    if HANDLERS in connection.scope and not isinstance(connection, WebSocket):
+        raise denial
+    return await _answer(connection, denial)
+
+
+async def _answer(connection: HTTPConnection, error: Exception) -> Response | None:
+    """Answer `TooManyRequests`; it is registered for no other error."""
+    assert isinstance(error, TooManyRequests)  # noqa: S101
+    denial = error.refusal
+    if isinstance(connection, WebSocket):
+        if connection.client_state is WebSocketState.CONNECTING:
+            await deny_websocket(connection.scope, connection.receive, connection.send, denial)
+        else:  # it was accepted, or at least received, already
+            await connection.close(POLICY_VIOLATION)
+        return None
+    body = b"" if connection.scope.get("method") == "HEAD" else denial.body
+    response = Response(body, denial.status)
+    length = (b"content-length", b"%d" % len(denial.body))
+    response.raw_headers = [*encoded_lines(denial.headers), length]
+    return response

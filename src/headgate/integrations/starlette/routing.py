@@ -1,9 +1,9 @@
-"""Which route of a Starlette or FastAPI app a request is for, asked from anywhere.
+"""The route of a request in a Starlette or FastAPI app, found from anywhere.
 
-A middleware runs before the app has looked for the route, and what runs later finds only the last
-part of the way in the scope: the route as it is written in its router, and the path under which the
-router is mounted as this client spelled it. So the routes are walked once more, from the outermost
-router, and what is found is the whole template: `/api/{version}/users/{id}`.
+A middleware runs before the app has looked for the route. Later, the scope has only the last part
+of the way: the route as it is in its router, and the path of the mount as the client spelled it. So
+the routes are walked again from the outermost router, to the whole template:
+`/api/{version}/users/{id}`.
 """
 
 from __future__ import annotations

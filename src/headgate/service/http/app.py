@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 from headgate.errors import StoreError
-from headgate.integrations.lazy_request import encoded
+from headgate.integrations.request_view import encoded
 from headgate.overload.shaper import WAITING
 from headgate.runtime.drivers import adrive
 from headgate.runtime.heartbeat import ASYNC_HEART, BEATS

@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headgate.engine.verdict import answer_of
-from headgate.integrations.asgi.sending import encoded
-from headgate.responses import allowed_lines, headers_for, refusal
+from headgate.responses import allowed_lines, encoded_lines, headers_for, refusal
 from headgate.runtime.drivers import adrive
 from headgate.runtime.holds import new_name
 from headgate.service.http.body import document_of
@@ -87,7 +86,7 @@ class Teller:
     def slow_lines(self, verdict: Verdict) -> Headers:
         """The same for whatever is out of the ordinary."""
         answer = answer_of(verdict)
-        return encoded(headers_for(answer, now_ns=self._clock(), options=self._options))
+        return encoded_lines(headers_for(answer, now_ns=self._clock(), options=self._options))
 
     def _rule_text(self, rule: CompiledRule, limit: Limit) -> RuleText:
         # By identity: the hash of a limit takes longer than all the rest. What is kept here lives,
@@ -250,4 +249,4 @@ class Checking:
         answer = answer_of(verdict, jitter=random.random())  # noqa: S311 (not a secret)
         core = self.core
         told = refusal(answer, now_ns=core.clock(), options=options or core.answers, accept=accept)
-        return told.status, encoded(told.headers), told.body
+        return told.status, encoded_lines(told.headers), told.body

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
-from headgate.integrations.status import Shown, looking_at, page_of, unknown
+from headgate.integrations.rate_limit_status import Shown, page_of, peek_at, unknown
 from headgate.observability import MEASURES
 from headgate.policy.model import compiled_rule
 from headgate.service.dashboard import NAMES, PREFIX, file_reply, page_reply
@@ -96,11 +96,11 @@ class Standing:
             for one in concerns
             if one.rule.headers == "on"
         ]
-        looking = looking_at(shown)
+        peek = peek_at(shown)
         try:
-            replies = await self._checking.within_deadline(core.rules.engine.store.arun(looking))
+            replies = await self._checking.within_deadline(core.rules.engine.store.arun(peek))
         except StoreError:
-            replies = unknown(looking)
+            replies = unknown(peek)
         return Reply(200, [JSON_LINE, NO_STORE], page_of(shown, replies, core.clock()))
 
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.engine.request import NOTHING, Request
-from headgate.integrations.lazy_request import LOCAL
+from headgate.integrations.request_view import LOCAL
 from headgate.policy.identity.address import Proxies, read_address
 from headgate.service.http.replies import UNIX, RefusedError, problem
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.engine.tracing import limit_in_words, traced_lines
-from headgate.integrations.asgi.sending import encoded
+from headgate.responses import encoded_lines
 from headgate.responses.debug import DEBUG
 from headgate.service.core import is_debugged
 from headgate.units import milliseconds_up, seconds_up
@@ -106,7 +106,7 @@ def debugged(core: Core, scope: Scope, verdict: Verdict, reply: Reply) -> Reply:
     """*reply* to the request of *scope*, with how it was decided if that may be told."""
     for name, value in scope["headers"]:
         if name == _FIELD and is_debugged(core, value.decode("latin-1")):
-            ours = encoded(traced_lines([verdict], core.hash_key))
+            ours = encoded_lines(traced_lines([verdict], core.hash_key))
             reply.headers.extend(line for line in ours if line not in reply.headers)
             break
     return reply

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.integrations import Allowance, Gate
+from headgate.integrations import RequestLimiter, RouteLimit
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware, report
-from headgate.integrations.passing import enter_async
 from headgate.policy.loader import read_policy
+from headgate.runtime.drivers import adrive
 from headgate.runtime.drivers import drive as run_effects
 from headgate.testing import ManualClock
 from tests.support.asgi_connection import (
@@ -64,11 +64,11 @@ async def sending(seen: Exchange) -> None:
     raise AssertionError("it never came to that")
 
 
-def left(gate: Gate) -> list[int]:
-    """What the rules of *gate* have left for the caller; nothing is consumed."""
-    assert gate.rules is not None
-    plan = gate.rules.compiled.plan(AsgiRequest(http()))
-    return [one.decision.remaining for one in run_effects(gate.engine.peek(plan)).rules]
+def left(limiter: RequestLimiter) -> list[int]:
+    """What the rules of *limiter* have left for the caller; nothing is consumed."""
+    assert limiter.rules is not None
+    plan = limiter.rules.compiled.plan(AsgiRequest(http()))
+    return [one.decision.remaining for one in run_effects(limiter.engine.peek(plan)).rules]
 
 
 def remaining(app: App, count: int = 2, scope: Any = None) -> list[int]:
@@ -199,17 +199,17 @@ def test_who_goes_away_midway_is_charged_the_bytes_so_far(store: str, how: str) 
 
     async def scenario() -> int:
         options: Any = {"store": counting, "clock": None} if store == "waiting" else {}
-        gate = Gate(policy=policy(BY_BYTES), **({"clock": clock} | options))
+        limiter = RequestLimiter(policy=policy(BY_BYTES), **({"clock": clock} | options))
         into = Exchange()
         going = asyncio.ensure_future(
-            exchange(RateLimitMiddleware(app, gate=gate), http(), into=into)
+            exchange(RateLimitMiddleware(app, limiter=limiter), http(), into=into)
         )
         await sending(into)
         going.cancel()
         with suppress(asyncio.CancelledError, ConnectionResetError):
             await going
-        told = await exchange(RateLimitMiddleware(Answering(), gate=gate), http())
-        await gate.aclose()
+        told = await exchange(RateLimitMiddleware(Answering(), limiter=limiter), http())
+        await limiter.aclose()
         return told.remaining
 
     assert asyncio.run(scenario()) == 69
@@ -221,10 +221,10 @@ def test_an_app_that_fails_before_it_answers_has_cost_what_it_took_to_enter(
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise ZeroDivisionError
 
-    gate = Gate(policy=policy(), clock=ManualClock(1_000))
+    limiter = RequestLimiter(policy=policy(), clock=ManualClock(1_000))
     with pytest.raises(ZeroDivisionError):
-        drive(RateLimitMiddleware(app, gate=gate))
-    assert drive(RateLimitMiddleware(saying(b"1"), gate=gate)).remaining == 98
+        drive(RateLimitMiddleware(app, limiter=limiter))
+    assert drive(RateLimitMiddleware(saying(b"1"), limiter=limiter)).remaining == 98
     assert caplog.records == []
 
 
@@ -232,23 +232,23 @@ def test_what_is_refused_is_not_charged_afterwards() -> None:
     tight = "{id: tight, key_by: ip, limit: 1/hour fixed_window}"
     app = gated(saying(b"30"), BY_TOKENS, tight)
     assert statuses(app, http(), http(), http()) == [200, 429, 429]
-    assert left(app.gate) == [70, 0]
+    assert left(app.limiter) == [70, 0]
 
 
 def test_what_a_part_of_the_app_refuses_is_not_charged_at_all() -> None:
-    none: Allowance[Any] = Allowance(limits="1/hour", name="none", cost=2)
+    none: RouteLimit[Any] = RouteLimit(limits="1/hour", name="none", cost=2)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        passage, request = scope["headgate"], AsgiRequest(scope)
-        asked = passage.gate.entry_for([(none, none.own_names)], request, request)
-        assert not await enter_async(passage, passage.gate, asked)
+        context, request = scope["headgate"], AsgiRequest(scope)
+        asked = context.limiter.plan_route([(none, none.own_names)], request, request)
+        assert not await adrive(context.begin(context.limiter, asked))
         headers = [(b"x-tokens", b"30")]
         await send({"type": "http.response.start", "status": 429, "headers": headers})
         await send({"type": "http.response.body"})
 
-    gate = Gate(policy=policy(), clock=ManualClock(1_000))
-    drive(RateLimitMiddleware(app, gate=gate))
-    assert drive(RateLimitMiddleware(saying(b"1"), gate=gate)).remaining == 99
+    limiter = RequestLimiter(policy=policy(), clock=ManualClock(1_000))
+    drive(RateLimitMiddleware(app, limiter=limiter))
+    assert drive(RateLimitMiddleware(saying(b"1"), limiter=limiter)).remaining == 99
 
 
 def shadowed(*, limit: str) -> str:
@@ -261,19 +261,19 @@ def shadowed(*, limit: str) -> str:
 def test_a_shadow_that_would_admit_is_charged_and_one_that_would_not_is_not() -> None:
     clock = ManualClock(1_000)
     rules = policy("{after: {header: x-tokens}}", shadowed(limit="40/hour"), limit="900/hour")
-    gate = Gate(policy=rules, clock=clock)
-    app = RateLimitMiddleware(saying(b"30"), gate=gate)
+    limiter = RequestLimiter(policy=rules, clock=clock)
+    app = RateLimitMiddleware(saying(b"30"), limiter=limiter)
     drive_all(app, *[http()] * 4)
-    assert left(gate) == [780, 0]  # of the four the shadow admitted two, and owes 20
+    assert left(limiter) == [780, 0]  # of the four the shadow admitted two, and owes 20
     clock.advance(3_600)
-    assert left(gate)[1] == 20
+    assert left(limiter)[1] == 20
 
 
 def test_a_repeated_request_pays_again_for_what_it_has_cost_but_not_to_enter() -> None:
     again = "{id: llm, key_by: ip, limit: 100/hour fixed_window, idempotency: true, cost: "
     rules = read_policy(f"version: 1\nrules: [{again} {{default: 5, {BY_TOKENS[1:]}}}]")
-    gate = Gate(policy=rules, clock=ManualClock(1_000))
-    app = RateLimitMiddleware(saying(b"30"), gate=gate)
+    limiter = RequestLimiter(policy=rules, clock=ManualClock(1_000))
+    app = RateLimitMiddleware(saying(b"30"), limiter=limiter)
     retry = http(headers=[(b"idempotency-key", b"a")])
     first, second = drive_all(app, retry, retry)
     assert first.remaining == 95
@@ -307,7 +307,7 @@ def test_rules_are_charged_beside_limits_that_are_settled_by_the_outcome() -> No
         saying(b"30"),
         policy=policy(),
         limits="9/hour fixed_window",
-        charge_when=lambda responded: responded.status == 401,
+        charge_when=lambda responded: responded.status_code == 401,
         clock=ManualClock(1_000),
     )
     told = drive_all(app, http(), http())[-1].headers["ratelimit"]
@@ -352,7 +352,7 @@ def test_a_store_that_is_gone_by_then_fails_no_response_and_what_is_lost_is_coun
     for _ in range(3):
         store.is_gone = False
         assert drive(app).body == b"hello"
-    assert app.gate.afterwards.lost == 3
+    assert app.limiter.late_charges.lost == 3
     (told,) = [record for record in caplog.records if record.name == "headgate.integrations"]
     assert "the store is gone" in told.getMessage()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.integrations import Gate, by_address
+from headgate.integrations import RequestLimiter, by_address
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware
 from headgate.policy.loader import read_policy
 from tests.support.asgi_connection import Answering, http, statuses
@@ -23,7 +23,7 @@ def behind_proxies(**options: Any) -> RateLimitMiddleware:
 
 
 def key_of(scope: Any, **options: Any) -> str:
-    return Gate(**options).address(AsgiRequest(scope))
+    return RequestLimiter(**options).address(AsgiRequest(scope))
 
 
 def test_a_forwarded_header_from_anyone_is_ignored() -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import CostError, OptionError, UsageError
-from headgate.integrations import Allowance, Gate, Responded
+from headgate.integrations import CompletedResponse, RequestLimiter, RouteLimit
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware, report
-from headgate.integrations.passing import enter_async
 from headgate.limits import Concurrency
+from headgate.runtime.drivers import adrive
 from headgate.testing import ManualClock
 from tests.support.asgi_connection import (
     Answering,
@@ -36,13 +36,13 @@ def opened(store: str) -> str | Store:
     return Waiting() if store == "waiting" else store
 
 
-def failed_logins(responded: Responded) -> bool:
-    return responded.status == 401
+def failed_logins(responded: CompletedResponse) -> bool:
+    return responded.status_code == 401
 
 
-def asking(gate: Gate, allowance: Allowance[Any], scope: Any) -> Any:
+def asking(limiter: RequestLimiter, allowance: RouteLimit[Any], scope: Any) -> Any:
     request = AsgiRequest(scope)
-    return gate.entry_for([(allowance, allowance.own_names)], request, request)
+    return limiter.plan_route([(allowance, allowance.own_names)], request, request)
 
 
 async def settled(condition: Any) -> None:
@@ -79,30 +79,30 @@ def test_many_logins_at_once_cannot_slip_through_before_the_first_has_failed() -
 
 
 def test_the_outcome_has_the_status_and_the_headers_of_the_app() -> None:
-    seen: list[Responded] = []
+    seen: list[CompletedResponse] = []
 
-    def counts(responded: Responded) -> bool:
+    def counts(responded: CompletedResponse) -> bool:
         seen.append(responded)
         return True
 
     app = Answering(418, [(b"X-Reason", b"tea")])
     drive(RateLimitMiddleware(app, limits="3/hour", charge_when=counts))
 
-    assert seen == [Responded(418, (("X-Reason", "tea"),))]
+    assert seen == [CompletedResponse(418, (("X-Reason", "tea"),))]
     assert seen[0].header("x-reason") == "tea"
     assert seen[0].header("x-ratelimit-limit") is None
 
 
 @pytest.mark.parametrize(("starts", "status"), [(False, 500), (True, 200)])
 def test_the_outcome_of_an_error_has_the_error(starts: bool, status: int) -> None:
-    seen: list[Responded] = []
+    seen: list[CompletedResponse] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if starts:
             await send({"type": "http.response.start", "status": 200, "headers": []})
         raise ZeroDivisionError
 
-    def counts(responded: Responded) -> bool:
+    def counts(responded: CompletedResponse) -> bool:
         seen.append(responded)
         return False
 
@@ -110,16 +110,16 @@ def test_the_outcome_of_an_error_has_the_error(starts: bool, status: int) -> Non
         drive(RateLimitMiddleware(app, limits="3/hour", charge_when=counts))
 
     (told,) = seen
-    assert told.status == status
+    assert told.status_code == status
     assert isinstance(told.error, ZeroDivisionError)
 
 
 def test_a_charge_when_that_raises_is_told_and_charges() -> None:
-    def counts(responded: Responded) -> bool:
+    def counts(responded: CompletedResponse) -> bool:
         raise LookupError("which status?")
 
-    gate = Gate(limits="3/hour", charge_when=counts)
-    app = RateLimitMiddleware(Answering(), gate=gate)
+    limiter = RequestLimiter(limits="3/hour", charge_when=counts)
+    app = RateLimitMiddleware(Answering(), limiter=limiter)
 
     for _ in range(3):
         with pytest.raises(LookupError, match="which status"):
@@ -128,7 +128,7 @@ def test_a_charge_when_that_raises_is_told_and_charges() -> None:
 
 
 def test_a_charge_when_that_is_async_would_always_charge_and_is_refused() -> None:
-    async def counts(responded: Responded) -> bool:
+    async def counts(responded: CompletedResponse) -> bool:
         return False
 
     with pytest.raises(OptionError, match="charge_when is an async function"):
@@ -140,15 +140,15 @@ class Reporting:
 
     def __init__(self, used: Any, held: int = 100) -> None:
         self.used = used
-        self.allowance: Allowance[Any] = Allowance(
+        self.limit: RouteLimit[Any] = RouteLimit(
             limits="1000/hour fixed_window", name="tokens", cost=held, is_estimate=True
         )
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        passage = scope["headgate"]
-        gate = passage.gate
-        if not await enter_async(passage, gate, asking(gate, self.allowance, scope)):
-            refusal = gate.refusal(passage, None)
+        context = scope["headgate"]
+        limiter = context.limiter
+        if not await adrive(context.begin(limiter, asking(limiter, self.limit, scope))):
+            refusal = context.denial_response(limiter)
             await send({"type": "http.response.start", "status": refusal.status, "headers": []})
             await send({"type": "http.response.body"})
             return
@@ -293,7 +293,7 @@ def test_a_cancelled_request_ends_even_if_it_is_cancelled_again_and_again(
             await asyncio.sleep(0)
         with pytest.raises(asyncio.CancelledError):
             await request
-        await gated.gate.aclose()  # waits for what is still to be undone
+        await gated.limiter.aclose()  # waits for what is still to be undone
         second = Exchange()
         later = asyncio.ensure_future(exchange(gated, http(), into=second))
         await settled(lambda: second.sent)
@@ -303,7 +303,7 @@ def test_a_cancelled_request_ends_even_if_it_is_cancelled_again_and_again(
         later.cancel()
         with pytest.raises(asyncio.CancelledError):
             await later
-        await gated.gate.aclose()
+        await gated.limiter.aclose()
 
     asyncio.run(scenario())
 

@@ -1,4 +1,4 @@
-"""Lifespan messages are passed on both ways; a gate of one's own is closed with the app."""
+"""Lifespan messages are passed on both ways; a limiter of one's own is closed with the app."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.asgi import RateLimitMiddleware
 from tests.support.asgi_connection import Exchange, exchange
 from tests.support.async_stores import Waiting
@@ -51,14 +51,14 @@ def test_lifespan_is_passed_on_both_ways() -> None:
 
 
 @pytest.mark.parametrize("ending", ["complete", "failed"])
-def test_a_gate_of_its_own_is_closed_at_shutdown(ending: str) -> None:
+def test_a_limiter_of_its_own_is_closed_at_shutdown(ending: str) -> None:
     store = Closing()
     live(RateLimitMiddleware(lifespan(ending), limits="1/hour", store=store))
 
     assert store.closed == 1
 
 
-def test_a_gate_of_its_own_is_closed_before_the_server_hears_that_all_is_over() -> None:
+def test_a_limiter_of_its_own_is_closed_before_the_server_hears_that_all_is_over() -> None:
     order: list[str] = []
 
     class Noting(Waiting):
@@ -81,7 +81,7 @@ def test_a_gate_of_its_own_is_closed_before_the_server_hears_that_all_is_over() 
 
 def test_a_gate_that_was_given_is_not_closed() -> None:
     store = Closing()
-    live(RateLimitMiddleware(lifespan(), gate=Gate(limits="1/hour", store=store)))
+    live(RateLimitMiddleware(lifespan(), limiter=RequestLimiter(limits="1/hour", store=store)))
 
     assert store.closed == 0
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from headgate.integrations import Allowance, Gate
+from headgate.integrations import RequestLimiter, RouteLimit
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware
-from headgate.integrations.asgi.fast_path import QuickPassage
-from headgate.integrations.passing import enter_async
 from headgate.limits import Concurrency
 from headgate.policy.loader import read_policy
 from headgate.responses import ResponseOptions
+from headgate.runtime.drivers import adrive
 from headgate.testing import ManualClock
 from tests.support.asgi_connection import (
     Answering,
@@ -33,21 +32,23 @@ GATES = pytest.mark.parametrize("limits", ["9/hour", "9/hour fixed_window"], ids
 
 
 class Routed:
-    """An app whose route has an allowance of its own, asked of *gate* or of the middleware's."""
+    """An app whose route has a limit of its own, checked by *limiter* or of the middleware's."""
 
-    def __init__(self, limits: Any, gate: Gate | None = None, app: Any = None, **more: Any) -> None:
-        self.allowance: Allowance[Any] = Allowance(limits=limits, name="route", **more)
-        self.gate = gate
+    def __init__(
+        self, limits: Any, limiter: RequestLimiter | None = None, app: Any = None, **more: Any
+    ) -> None:
+        self.limit: RouteLimit[Any] = RouteLimit(limits=limits, name="route", **more)
+        self.limiter = limiter
         self.app = app or Answering()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        passage, request = scope["headgate"], AsgiRequest(scope)
-        gate = self.gate or passage.gate
-        asked = [(self.allowance, self.allowance.own_names)]
-        if await enter_async(passage, gate, gate.entry_for(asked, request, request)):
+        context, request = scope["headgate"], AsgiRequest(scope)
+        limiter = self.limiter or context.limiter
+        asked = [(self.limit, self.limit.own_names)]
+        if await adrive(context.begin(limiter, limiter.plan_route(asked, request, request))):
             await self.app(scope, receive, send)
             return
-        refusal = gate.refusal(passage, None)
+        refusal = context.denial_response(limiter)
         headers = [(name.encode(), value.encode()) for name, value in refusal.headers]
         start = {"type": "http.response.start", "status": refusal.status, "headers": headers}
         await send(start)
@@ -68,26 +69,23 @@ def test_the_response_tells_of_the_app_and_of_the_route(limits: str) -> None:
 def test_a_refusal_further_in_gives_back_what_was_charged_further_out(
     limits: str, has_own_gate: bool
 ) -> None:
-    own = Gate() if has_own_gate else None
+    own = RequestLimiter() if has_own_gate else None
     app = Routed("1/hour", own)
     gated = RateLimitMiddleware(app, limits=limits, clock=ManualClock(1_800))
     told = drive_all(gated, *[http()] * 5)
-    app.allowance = Allowance(limits="100/hour", name="other")
+    app.limit = RouteLimit(limits="100/hour", name="other")
 
     assert [one.status for one in told] == [200, 429, 429, 429, 429]
     assert told[1].headers["ratelimit-policy"] == '"route";q=1;w=3600'
     assert '"default";r=7' in drive(gated).headers["ratelimit"]
 
 
-def test_the_quick_way_leaves_a_passage_that_fills_itself_in() -> None:
+def test_the_fast_path_leaves_a_context_with_its_check() -> None:
     seen: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        passage = scope["headgate"]
-        assert isinstance(passage, QuickPassage)
-        seen.append((passage.is_watched, passage.is_cross_origin, len(passage.grants)))
-        with pytest.raises(AttributeError, match="nonsense"):
-            _ = passage.nonsense
+        context = scope["headgate"]
+        seen.append((context.is_managed, context.is_cross_origin, len(context.results)))
 
     drive(RateLimitMiddleware(app, limits="9/hour"), http(headers=[(b"origin", b"x")]))
 
@@ -126,22 +124,22 @@ def test_what_a_route_occupies_is_free_at_the_end_however_it_ends(limits: str, h
 
 @GATES
 def test_the_same_gate_twice_counts_a_request_once(limits: str) -> None:
-    gate = Gate(limits=limits)
-    app = RateLimitMiddleware(RateLimitMiddleware(Answering(), gate=gate), gate=gate)
+    limiter = RequestLimiter(limits=limits)
+    app = RateLimitMiddleware(RateLimitMiddleware(Answering(), limiter=limiter), limiter=limiter)
 
     assert [one.remaining for one in drive_all(app, http(), http())] == [8, 7]
     assert drive(app).headers["ratelimit-policy"] == '"default";q=9;w=3600'
 
 
 def test_the_same_gate_twice_counts_a_websocket_once() -> None:
-    gate = Gate(limits="9/hour")
-    app = RateLimitMiddleware(RateLimitMiddleware(accepting, gate=gate), gate=gate)
+    limiter = RequestLimiter(limits="9/hour")
+    app = RateLimitMiddleware(RateLimitMiddleware(accepting, limiter=limiter), limiter=limiter)
 
     assert drive(app, websocket()).remaining == 8
 
 
 @GATES
-def test_a_mounted_app_with_a_gate_of_its_own_is_asked_too(limits: str) -> None:
+def test_a_mounted_app_with_a_limiter_of_its_own_is_asked_too(limits: str) -> None:
     inner = RateLimitMiddleware(Answering(), limits="2/hour", name="inner")
     app = RateLimitMiddleware(inner, limits=limits, clock=ManualClock(1_800))
     told = drive_all(app, *[http()] * 4)
@@ -153,12 +151,12 @@ def test_a_mounted_app_with_a_gate_of_its_own_is_asked_too(limits: str) -> None:
 
 
 def test_a_refusal_of_a_mounted_app_costs_nothing_further_out() -> None:
-    inner_gate = Gate(limits="2/hour", name="inner")
-    inner = RateLimitMiddleware(Answering(), gate=inner_gate)
-    outer = Gate(limits="9/hour", clock=ManualClock(1_800))
-    drive_all(RateLimitMiddleware(inner, gate=outer), *[http()] * 6)
+    inner_gate = RequestLimiter(limits="2/hour", name="inner")
+    inner = RateLimitMiddleware(Answering(), limiter=inner_gate)
+    outer = RequestLimiter(limits="9/hour", clock=ManualClock(1_800))
+    drive_all(RateLimitMiddleware(inner, limiter=outer), *[http()] * 6)
 
-    assert drive(RateLimitMiddleware(Answering(), gate=outer)).remaining == 6
+    assert drive(RateLimitMiddleware(Answering(), limiter=outer)).remaining == 6
 
 
 def test_a_mounted_app_does_not_escape_the_limit_of_the_outer_one() -> None:
@@ -197,12 +195,12 @@ def test_header_and_body_of_a_refusal_tell_the_same_wait_through_all_layers() ->
 def test_a_refusal_that_is_cancelled_half_way_still_frees_all_that_was_granted(after: int) -> None:
     """Two gates further out have granted a place each; the third refuses, and the client goes."""
     outer, middle, inner = (
-        Gate(limits=Concurrency(1, 600), name="outer", store=Waiting()),
-        Gate(limits=Concurrency(1, 600), name="middle", store=Waiting()),
-        Gate(limits="1/hour", cost=2, name="inner", store=Waiting()),
+        RequestLimiter(limits=Concurrency(1, 600), name="outer", store=Waiting()),
+        RequestLimiter(limits=Concurrency(1, 600), name="middle", store=Waiting()),
+        RequestLimiter(limits="1/hour", cost=2, name="inner", store=Waiting()),
     )
-    app: Any = RateLimitMiddleware(Answering(), gate=inner)
-    app = RateLimitMiddleware(RateLimitMiddleware(app, gate=middle), gate=outer)
+    app: Any = RateLimitMiddleware(Answering(), limiter=inner)
+    app = RateLimitMiddleware(RateLimitMiddleware(app, limiter=middle), limiter=outer)
 
     async def scenario() -> None:
         request = asyncio.ensure_future(exchange(app, http()))
@@ -212,10 +210,10 @@ def test_a_refusal_that_is_cancelled_half_way_still_frees_all_that_was_granted(a
             request.cancel()
             await asyncio.sleep(0)
         await asyncio.wait([request])
-        for gate in (outer, middle, inner):
-            await gate.aclose()
-        for gate in (outer, middle):
-            alone = RateLimitMiddleware(Answering(), gate=gate)
+        for limiter in (outer, middle, inner):
+            await limiter.aclose()
+        for limiter in (outer, middle):
+            alone = RateLimitMiddleware(Answering(), limiter=limiter)
             assert (await exchange(alone, http())).status == 200
 
     asyncio.run(scenario())
@@ -278,10 +276,13 @@ def test_an_app_that_serves_what_was_refused_further_in_is_still_limited(limits:
 
 
 def test_a_gate_that_is_not_the_outermost_is_asked_once_too() -> None:
-    inner, outer = Gate(limits="4/hour fixed_window"), Gate(limits="100/hour", name="outer")
+    inner, outer = (
+        RequestLimiter(limits="4/hour fixed_window"),
+        RequestLimiter(limits="100/hour", name="outer"),
+    )
     app: Any = Answering()
-    for gate in (inner, inner, outer):
-        app = RateLimitMiddleware(app, gate=gate)
+    for limiter in (inner, inner, outer):
+        app = RateLimitMiddleware(app, limiter=limiter)
 
     assert statuses(app, *[http()] * 5) == [200] * 4 + [429]
 
@@ -314,15 +315,18 @@ def test_a_policy_and_the_limits_of_the_app_are_one_round_trip() -> None:
 
 def test_the_stacked_allowances_of_a_route_are_one_round_trip() -> None:
     store = Waiting()
-    gate = Gate(store=store)
-    several: list[Allowance[Any]] = [Allowance(limits=f"{n}/hour", name=f"n{n}") for n in (5, 6, 7)]
+    limiter = RequestLimiter(store=store)
+    several: list[RouteLimit[Any]] = [
+        RouteLimit(limits=f"{n}/hour", name=f"n{n}") for n in (5, 6, 7)
+    ]
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         request = AsgiRequest(scope)
         asked = [(one, one.own_names) for one in several]
-        assert await enter_async(scope["headgate"], gate, gate.entry_for(asked, request, request))
+        planning = limiter.plan_route(asked, request, request)
+        assert await adrive(scope["headgate"].begin(limiter, planning))
         await Answering()(scope, receive, send)
 
-    drive(RateLimitMiddleware(app, gate=gate))
+    drive(RateLimitMiddleware(app, limiter=limiter))
 
     assert store.verbs == ["Take"]

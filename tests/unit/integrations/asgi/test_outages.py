@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.integrations import Allowance, Gate
+from headgate.integrations import RequestLimiter, RouteLimit
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware, StatusApp
-from headgate.integrations.passing import enter_async
 from headgate.limits import Concurrency
 from headgate.policy.loader import read_policy
+from headgate.runtime.drivers import adrive
 from headgate.stores import MemoryStore, Store
 from tests.support.asgi_connection import (
     Answering,
@@ -41,7 +41,7 @@ def policy(failure: str, limit: str = "limit: 2/hour") -> Policy:
     [
         {"limits": "4/hour"},
         {"limits": "20/hour", "cost": 5},
-        {"limits": "4/hour", "charge_when": lambda responded: responded.status == 200},
+        {"limits": "4/hour", "charge_when": lambda responded: responded.status_code == 200},
         {"limits": Concurrency(1, 60)},
         {"policy": policy("fail_open", "limit: 4/hour")},
         {"policy": policy("fail_open", "limit: 4/hour"), "limits": "4/hour"},
@@ -105,27 +105,27 @@ def test_a_websocket_passes_an_outage_or_is_answered_503() -> None:
 
 
 def test_a_route_that_fails_closed_is_a_503_and_gives_back_the_rest() -> None:
-    outer, broken = Gate(limits="9/hour"), Gate(store=Gone())
-    allowance: Allowance[Any] = Allowance(
+    outer, broken = RequestLimiter(limits="9/hour"), RequestLimiter(store=Gone())
+    allowance: RouteLimit[Any] = RouteLimit(
         limits="1/hour", name="route", on_store_failure="fail_closed"
     )
     seen: list[int] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        passage, request = scope["headgate"], AsgiRequest(scope)
-        asked = broken.entry_for([(allowance, allowance.own_names)], request, request)
-        assert not await enter_async(passage, broken, asked)
-        seen.append(broken.refusal(passage, None).status)
+        context, request = scope["headgate"], AsgiRequest(scope)
+        asked = broken.plan_route([(allowance, allowance.own_names)], request, request)
+        assert not await adrive(context.begin(broken, asked))
+        seen.append(context.denial_response(broken).status)
         await send({"type": "http.response.start", "status": seen[0], "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    drive(RateLimitMiddleware(app, gate=outer))
+    drive(RateLimitMiddleware(app, limiter=outer))
 
     assert seen == [503]
-    assert drive(RateLimitMiddleware(Answering(), gate=outer)).remaining == 8
+    assert drive(RateLimitMiddleware(Answering(), limiter=outer)).remaining == 8
 
 
-@pytest.mark.parametrize("charge_when", [None, lambda responded: responded.status == 200])
+@pytest.mark.parametrize("charge_when", [None, lambda responded: responded.status_code == 200])
 def test_a_store_that_goes_while_the_request_is_on_its_way_does_not_break_it(
     charge_when: Any,
 ) -> None:
@@ -142,8 +142,8 @@ def test_a_store_that_goes_while_the_request_is_on_its_way_does_not_break_it(
 
 
 def test_the_status_page_tells_the_limits_without_figures() -> None:
-    gate = Gate(limits="9/hour", policy=policy("fail_closed"), store=Gone())
-    told = drive(StatusApp(gate))
+    limiter = RequestLimiter(limits="9/hour", policy=policy("fail_closed"), store=Gone())
+    told = drive(StatusApp(limiter))
     entries = json.loads(told.body)["limits"]
 
     assert told.status == 200

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.integrations import Gate, pressure
+from headgate.integrations import RequestLimiter, pressure
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.policy.loader import read_policy
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
@@ -36,10 +36,10 @@ def _virtual_latency(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pressure, "perf_counter_ns", now_ns)
 
 
-def made(rules: str = RULES) -> Gate:
+def made(rules: str = RULES) -> RequestLimiter:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    return Gate(policy=read_policy(rules), clock=loop.time_ns)
+    return RequestLimiter(policy=read_policy(rules), clock=loop.time_ns)
 
 
 async def drive(client: Client, seconds: float, per_second: int = 50) -> list[Any]:
@@ -55,15 +55,15 @@ def test_a_slow_backend_lowers_the_limits_and_a_quick_one_restores_them() -> Non
     app = App(0.01)
 
     async def main() -> list[Fraction]:
-        gate = made()
-        assert gate.pressing is not None
-        client = Client(RateLimitMiddleware(app, gate))
+        limiter = made()
+        assert limiter.pressure is not None
+        client = Client(RateLimitMiddleware(app, limiter))
         seen = []
         for seconds, latency in ((5, 0.01), (20, 0.5), (80, 0.01)):
             app.seconds = latency
             await drive(client, seconds)
-            seen.append(gate.pressing.factor)
-        await gate.aclose()
+            seen.append(limiter.pressure.factor)
+        await limiter.aclose()
         return seen
 
     calm, pressed, again = run_virtually(main())
@@ -73,12 +73,12 @@ def test_a_slow_backend_lowers_the_limits_and_a_quick_one_restores_them() -> Non
 
 def test_what_is_refused_while_limits_are_lowered_is_a_503() -> None:
     async def main() -> list[int]:
-        gate = made()
-        assert gate.pressing is not None
-        client = Client(RateLimitMiddleware(App(0.5), gate))
+        limiter = made()
+        assert limiter.pressure is not None
+        client = Client(RateLimitMiddleware(App(0.5), limiter))
         await drive(client, 30, per_second=90)
         answers = await asyncio.gather(*(client.ask("/", x_tenant_id="a") for _ in range(150)))
-        await gate.aclose()
+        await limiter.aclose()
         return [status for status, _, _ in answers]
 
     statuses = run_virtually(main())
@@ -87,24 +87,24 @@ def test_what_is_refused_while_limits_are_lowered_is_a_503() -> None:
 
 def test_errors_are_pressure_too() -> None:
     async def main() -> Fraction:
-        gate = made()
-        assert gate.pressing is not None
-        await drive(Client(RateLimitMiddleware(App(0.001, status=500), gate)), 10)
-        return gate.pressing.factor
+        limiter = made()
+        assert limiter.pressure is not None
+        await drive(Client(RateLimitMiddleware(App(0.001, status=500), limiter)), 10)
+        return limiter.pressure.factor
 
     assert run_virtually(main()) < 1
 
 
 def test_a_signal_of_the_apps_own_is_pressure() -> None:
     async def main() -> tuple[Fraction, Fraction]:
-        gate = made()
-        assert gate.pressing is not None
-        before = gate.pressing.factor
+        limiter = made()
+        assert limiter.pressure is not None
+        before = limiter.pressure.factor
         for _ in range(10):
-            gate.signal("database", 1.5)
+            limiter.signal("database", 1.5)
             await asyncio.sleep(1)
-        after = gate.pressing.factor
-        await gate.aclose()
+        after = limiter.pressure.factor
+        await limiter.aclose()
         return before, after
 
     before, after = run_virtually(main())
@@ -114,17 +114,17 @@ def test_a_signal_of_the_apps_own_is_pressure() -> None:
 
 def test_a_policy_without_pressure_restores_the_limits_at_once() -> None:
     async def main() -> list[Fraction]:
-        gate = made()
-        assert gate.pressing is not None
-        assert gate.rules is not None
-        client = Client(RateLimitMiddleware(App(0.5), gate))
+        limiter = made()
+        assert limiter.pressure is not None
+        assert limiter.rules is not None
+        client = Client(RateLimitMiddleware(App(0.5), limiter))
         await drive(client, 20)
-        seen = [gate.pressing.factor]
-        gate.rules._replace(read_policy(CALM))
-        seen.append(gate.pressing.factor)
+        seen = [limiter.pressure.factor]
+        limiter.rules._replace(read_policy(CALM))
+        seen.append(limiter.pressure.factor)
         await drive(client, 5)
-        seen.append(gate.pressing.factor)
-        await gate.aclose()
+        seen.append(limiter.pressure.factor)
+        await limiter.aclose()
         return seen
 
     pressed, calm, still = run_virtually(main())
@@ -134,8 +134,8 @@ def test_a_policy_without_pressure_restores_the_limits_at_once() -> None:
 
 def test_without_pressure_in_the_policy_nothing_is_measured() -> None:
     async def main() -> int:
-        gate = made(CALM)
-        await drive(Client(RateLimitMiddleware(App(0.5), gate)), 3)
+        limiter = made(CALM)
+        await drive(Client(RateLimitMiddleware(App(0.5), limiter)), 3)
         return len(asyncio.all_tasks())
 
     assert run_virtually(main()) == 1
@@ -148,9 +148,9 @@ def test_how_long_a_websocket_was_open_says_nothing_of_how_the_app_fares() -> No
         await asyncio.sleep(600)
 
     async def main() -> Fraction:
-        gate = made()
-        assert gate.pressing is not None
-        app = RateLimitMiddleware(chat, gate)
+        limiter = made()
+        assert limiter.pressure is not None
+        app = RateLimitMiddleware(chat, limiter)
 
         async def receive() -> dict[str, str]:
             return {"type": "websocket.connect"}
@@ -161,8 +161,8 @@ def test_how_long_a_websocket_was_open_says_nothing_of_how_the_app_fares() -> No
         scope = {"type": "websocket", "path": "/", "headers": [], "client": ("1.2.3.4", 1)}
         await asyncio.gather(*(app(dict(scope), receive, send) for _ in range(50)))
         await asyncio.sleep(3)
-        factor = gate.pressing.factor
-        await gate.aclose()
+        factor = limiter.pressure.factor
+        await limiter.aclose()
         return factor
 
     assert run_virtually(main()) == 1
@@ -170,15 +170,15 @@ def test_how_long_a_websocket_was_open_says_nothing_of_how_the_app_fares() -> No
 
 def test_a_gate_that_is_closed_leaves_no_limit_lowered_and_can_be_used_again() -> None:
     async def main() -> list[Fraction]:
-        gate, app = made(), App(0.5)
-        assert gate.pressing is not None
-        client = Client(RateLimitMiddleware(app, gate))
+        limiter, app = made(), App(0.5)
+        assert limiter.pressure is not None
+        client = Client(RateLimitMiddleware(app, limiter))
         seen = []
         for _ in range(2):
             await drive(client, 20)
-            seen.append(gate.pressing.factor)
-            await gate.aclose()
-            seen.append(gate.pressing.factor)
+            seen.append(limiter.pressure.factor)
+            await limiter.aclose()
+            seen.append(limiter.pressure.factor)
         assert len(asyncio.all_tasks()) == 1
         return seen
 
@@ -193,16 +193,16 @@ def test_whoever_is_blocked_is_so_under_pressure_too() -> None:
     rules = f"{RULES}overrides:\n  - {override}\n"
 
     async def main() -> tuple[int, int]:
-        gate = made(rules)
-        assert gate.rules is not None
-        client = Client(RateLimitMiddleware(App(0), gate))
+        limiter = made(rules)
+        assert limiter.rules is not None
+        client = Client(RateLimitMiddleware(App(0), limiter))
         await client.ask(x_tenant_id="a")  # from now on the pressure is watched
-        gate.rules.scale.factor = Fraction(1, 5)
+        limiter.rules.scale.factor = Fraction(1, 5)
         blocked, _, _ = await client.ask(x_tenant_id="evil")
         for _ in range(20):
             await client.ask(x_tenant_id="a")
         refused, _, _ = await client.ask(x_tenant_id="a")
-        await gate.aclose()
+        await limiter.aclose()
         return blocked, refused
 
     assert run_virtually(main()) == (429, 503)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.policy.loader import read_policy_data
 from headgate.testing import ManualClock
@@ -16,7 +16,7 @@ REPLAYED = "idempotency-replayed"
 def replays(*rules: dict[str, object]) -> list[str | None]:
     """The mark of the responses to four requests with one key."""
     policy = read_policy_data({"version": 1, "rules": [{"key_by": "ip", **one} for one in rules]})
-    app = RateLimitMiddleware(Answering(), Gate(policy=policy, clock=ManualClock()))
+    app = RateLimitMiddleware(Answering(), RequestLimiter(policy=policy, clock=ManualClock()))
     request = http(headers=[(b"idempotency-key", b"k")])
     responses = drive_all(app, *[request] * 4)
     assert all(one.status == 200 for one in responses)

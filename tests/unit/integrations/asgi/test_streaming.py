@@ -16,7 +16,7 @@ LIMITS = pytest.mark.parametrize(
     [
         {"limits": "99/hour"},
         {"limits": "99/hour fixed_window"},
-        {"limits": "99/hour", "charge_when": lambda responded: responded.status == 200},
+        {"limits": "99/hour", "charge_when": lambda responded: responded.status_code == 200},
         {"limits": "99/hour", "store": Waiting()},
     ],
     ids=["quick", "long", "held", "waiting"],

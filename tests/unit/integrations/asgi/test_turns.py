@@ -222,6 +222,6 @@ def test_how_long_a_websocket_was_open_does_not_move_slots() -> None:
 
         scope = {"type": "websocket", "path": "/", "headers": [], "client": ("1.2.3.4", 1)}
         await asyncio.gather(*(limiting(dict(scope), receive, send) for _ in range(20)))
-        return [one.limit for one in limiting.gate.turns.gates()]
+        return [one.limit for one in limiting.limiter.queues.gates()]
 
     assert run_virtually(main()) == [20]

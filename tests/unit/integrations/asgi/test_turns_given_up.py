@@ -1,4 +1,4 @@
-"""Turns through the middleware: never lost, and not counted where the app never ran."""
+"""FairQueues through the middleware: never lost, and not counted where the app never ran."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from headgate.engine.plan import Queueing
 from headgate.engine.request import Request
 from headgate.errors import UsageError
 from headgate.integrations.asgi import RateLimitMiddleware
-from headgate.integrations.asgi.sending import Listening, encoded, quick_lines
-from headgate.integrations.passage import Grant, Passage
-from headgate.integrations.passing import answered
+from headgate.integrations.asgi.disconnects import DisconnectListener
+from headgate.integrations.request_context import RequestContext
 from headgate.policy.loader import read_policy
 from headgate.policy.model import compiled_rule
+from headgate.responses import encoded_lines
 from headgate.runtime.drivers import adrive
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from tests.support.slow_apps import App, Client
 
 if TYPE_CHECKING:
-    from headgate.integrations.gate import Gate
     from headgate.overload import AsyncFairGate
 
 ONE = "{id: one, key_by: tenant, fair: {slots: 1, queue: 5, max_wait: 60s}}"
@@ -39,7 +38,7 @@ def limited(app: App, *rules: str) -> tuple[RateLimitMiddleware, Client]:
 
 
 def gates_of(middleware: RateLimitMiddleware) -> dict[str, AsyncFairGate]:
-    return {name: gate for name, (_, gate) in middleware.gate.turns._async_gates.items()}
+    return {name: gate for name, (_, gate) in middleware.limiter.queues._async_gates.items()}
 
 
 @pytest.mark.parametrize("step", range(14))
@@ -81,7 +80,7 @@ def test_what_came_in_the_instant_of_a_cancellation_is_not_lost() -> None:
         async def receive() -> Any:
             await asyncio.sleep(1_000)
 
-        task = asyncio.ensure_future(Listening(receive).meanwhile(wait()))
+        task = asyncio.ensure_future(DisconnectListener(receive).meanwhile(wait()))
         await asyncio.sleep(1)
         turn.set_result("mine")
         task.cancel()
@@ -98,7 +97,7 @@ def test_one_that_is_cancelled_as_its_client_goes_is_cancelled() -> None:
             await asyncio.sleep(1)
             return {"type": "http.disconnect"}
 
-        task = asyncio.ensure_future(Listening(receive).meanwhile(asyncio.sleep(5)))
+        task = asyncio.ensure_future(DisconnectListener(receive).meanwhile(asyncio.sleep(5)))
         asyncio.get_running_loop().call_later(1, task.cancel)
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -112,7 +111,7 @@ def test_a_client_that_cannot_be_heard_waits_on() -> None:
         async def receive() -> Any:
             raise OSError("no")
 
-        return await Listening(receive).meanwhile(asyncio.sleep(5, "done"))
+        return await DisconnectListener(receive).meanwhile(asyncio.sleep(5, "done"))
 
     assert run_virtually(main()) == "done"
 
@@ -175,14 +174,15 @@ def test_what_is_said_of_gates_quickly_is_what_is_said_at_leisure(others: int, f
         both = [f"{{id: {name}, key_by: tenant, fair: {{{fair}, max_wait: 9s}}}}" for name in "xy"]
         limit = "{id: limit, key_by: tenant, limit: 9/s}"
         middleware, client = limited(App(2), limit, *both)
-        gate = middleware.gate
+        limiter = middleware.limiter
         held = [asyncio.ensure_future(client.ask(x_tenant_id="a")) for _ in range(others)]
         await asyncio.sleep(0.1)
-        passage = Passage(gate)
-        passage.granted(await _granted(gate, Request(headers=(("x-tenant-id", "b"),))))
-        quick = quick_lines(passage)
-        assert quick == encoded(gate.headers(passage, 200))
-        for turn in passage.turns:
+        request = Request(headers=(("x-tenant-id", "b"),))
+        context = RequestContext(limiter, request)
+        assert await adrive(context.begin(limiter, limiter.plan(request)))
+        quick = context.usual_headers()
+        assert quick == encoded_lines(context.header_lines(200))
+        for turn in context.turns:
             turn.release()
         await asyncio.gather(*held)
         return dict(quick)[b"headgate-queue"]
@@ -192,15 +192,6 @@ def test_what_is_said_of_gates_quickly_is_what_is_said_at_leisure(others: int, f
     assert b', "y";waiting=' in said
 
 
-async def _granted(gate: Gate, request: Request) -> Grant:
-    entry = answered(gate.entry(request))
-    assert entry is not None
-    verdict = await adrive(gate.engine.decide(entry.plan))
-    turns, refused = await gate.turns.enter_async(entry.plan.queues)
-    assert refused is None
-    return Grant(gate, entry, verdict, tuple(turns))
-
-
 def test_a_gate_that_is_in_use_in_another_loop_costs_nothing_else() -> None:
     fair = "{id: one, key_by: tenant, fair: {slots: 1}}"
     slots = "{id: slots, key_by: tenant, concurrency: {limit: 1, ttl: 1h}}"
@@ -208,9 +199,9 @@ def test_a_gate_that_is_in_use_in_another_loop_costs_nothing_else() -> None:
     policy = read_policy(f"version: 1\nrules: [{fair}, {slots}, {limit}]")
     middleware = RateLimitMiddleware(App(0), policy=policy)
     other = asyncio.new_event_loop()
-    turns, rule = middleware.gate.turns, policy.rules[0]
+    turns, rule = middleware.limiter.queues, policy.rules[0]
     queueing = Queueing(compiled_rule(rule), "t", 1, 1, "default")
-    [held], _ = other.run_until_complete(turns.enter_async([queueing]))
+    [held], _ = other.run_until_complete(turns.enter_async(0, [queueing]))
     for _ in range(3):
         with pytest.raises(UsageError, match="in use in another event loop"):
             asyncio.run(Client(middleware).ask("/"))

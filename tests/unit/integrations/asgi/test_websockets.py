@@ -15,7 +15,7 @@ from tests.support.asgi_connection import accepting, drive, drive_all, exchange,
 from tests.support.async_stores import Waiting
 
 if TYPE_CHECKING:
-    from headgate.integrations import Responded
+    from headgate.integrations import CompletedResponse
 
 CONNECT = {"type": "websocket.connect"}
 
@@ -131,17 +131,17 @@ def test_a_slot_is_held_until_the_websocket_closes(store: Any) -> None:
     asyncio.run(scenario())
 
 
-def outcomes(app: Any) -> list[Responded]:
-    seen: list[Responded] = []
+def outcomes(app: Any) -> list[CompletedResponse]:
+    seen: list[CompletedResponse] = []
 
-    def counts(responded: Responded) -> bool:
+    def counts(responded: CompletedResponse) -> bool:
         seen.append(responded)
         return True
 
     try:
         drive(RateLimitMiddleware(app, limits="9/hour", charge_when=counts), websocket())
     except ZeroDivisionError:
-        assert seen[0].status == 101 or isinstance(seen[0].error, ZeroDivisionError)
+        assert seen[0].status_code == 101 or isinstance(seen[0].error, ZeroDivisionError)
     return seen
 
 
@@ -149,7 +149,7 @@ def test_what_depends_on_the_outcome_is_settled_when_a_websocket_is_accepted() -
     """Not when it closes: that may be after any hold has lapsed."""
     clock = ManualClock(3_600)
     app = RateLimitMiddleware(
-        accepting, limits="2/hour", charge_when=lambda one: one.status == 101, clock=clock
+        accepting, limits="2/hour", charge_when=lambda one: one.status_code == 101, clock=clock
     )
     left: list[int] = []
 
@@ -191,6 +191,6 @@ def test_the_outcome_of_a_websocket_tells_what_became_of_it() -> None:
         raise ZeroDivisionError
 
     apps = (accepting, silent, failing, failing_later)
-    statuses = [[one.status for one in outcomes(app)] for app in apps]
+    statuses = [[one.status_code for one in outcomes(app)] for app in apps]
 
     assert statuses == [[101], [403], [500], [101]]

@@ -15,7 +15,7 @@ from django.views.decorators.cache import never_cache
 
 from headgate import Concurrency
 from headgate.errors import OptionError, UsageError
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.django import limit, report
 from headgate.integrations.django.decorators import _STACK
 from headgate.responses import ResponseOptions
@@ -34,7 +34,7 @@ from tests.support.django_project import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.integrations.passage import Responded
+    from headgate.integrations.request_context import CompletedResponse
 
 both_ways = pytest.mark.parametrize("middleware", [(), (OURS,)], ids=["alone", "behind"])
 
@@ -73,7 +73,7 @@ def test_stacked_limits_are_one_check_all_or_nothing(
     middleware: tuple[str, ...], view: Callable[..., Any]
 ) -> None:
     stacked = limit("3/hour", name="slow")(limit("1/minute", name="quick")(view))
-    assert len(getattr(stacked, _STACK).allowances) == 2
+    assert len(getattr(stacked, _STACK).limits) == 2
     clock = ManualClock()
     with project({"a": stacked}, middleware=middleware, clock=clock) as client:
         for _ in range(3):
@@ -197,8 +197,8 @@ def test_functions_of_an_async_view_may_be_async() -> None:
 
 @both_ways
 def test_only_outcomes_that_count_are_charged(middleware: tuple[str, ...]) -> None:
-    def failed(responded: Responded) -> bool:
-        return responded.status == 403
+    def failed(responded: CompletedResponse) -> bool:
+        return responded.status_code == 403
 
     def login(request: HttpRequest) -> HttpResponse:
         if request.GET.get("password") != "right":
@@ -302,14 +302,14 @@ def test_methods_of_classes_are_limited(middleware: tuple[str, ...]) -> None:
 
 
 def test_an_async_class_never_blocks_the_loop() -> None:
-    class NoBlocking(Gate):
+    class NoBlocking(RequestLimiter):
         @property
         def runner(self) -> Any:
             raise AssertionError("a blocking call in an event loop")
 
-    gate = NoBlocking()
+    limiter = NoBlocking()
 
-    @method_decorator(limit("1/minute", gate=gate), name="dispatch")
+    @method_decorator(limit("1/minute", limiter=limiter), name="dispatch")
     class Limited(Async):
         pass
 
@@ -323,17 +323,17 @@ def test_each_class_has_a_counter_of_its_own_where_dispatch_is_inherited() -> No
         assert statuses(client, "/b", 3) == [200, 200, 429]
 
 
-def test_a_gate_of_its_own_counts_apart() -> None:
-    gate = Gate(limits="1/minute", clock=ManualClock())
-    limited = limit("1/minute", gate=gate, name="same")(fine)
+def test_a_limiter_of_its_own_counts_apart() -> None:
+    limiter = RequestLimiter(limits="1/minute", clock=ManualClock())
+    limited = limit("1/minute", limiter=limiter, name="same")(fine)
     with project({"a": limited, "b": limit("1/minute", name="same")(fine)}) as client:
         assert statuses(client, "/a", 2) == [200, 429]
         assert statuses(client, "/b", 2) == [200, 429]
 
 
-def test_a_gate_of_its_own_refuses_in_its_own_way() -> None:
-    gate = Gate(responses=ResponseOptions(x_ratelimit=False))
-    with project({"a": limit("1/hour", gate=gate)(fine)}) as client:
+def test_a_limiter_of_its_own_refuses_in_its_own_way() -> None:
+    limiter = RequestLimiter(responses=ResponseOptions(x_ratelimit=False))
+    with project({"a": limit("1/hour", limiter=limiter)(fine)}) as client:
         get(client, "/a")
         refused = get(client, "/a")
         assert "RateLimit-Policy" in refused.headers
@@ -341,8 +341,8 @@ def test_a_gate_of_its_own_refuses_in_its_own_way() -> None:
 
 
 def test_mistakes_are_told_of_when_the_view_is_made() -> None:
-    with pytest.raises(OptionError, match="expected a Gate"):
-        limit("1/minute", gate="memory://")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="expected a RequestLimiter"):
+        limit("1/minute", limiter="memory://")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"two limits .* 'a'"):
         limit("1/minute", name="a")(limit("2/minute", name="a")(fine))
 

@@ -11,10 +11,11 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.test import AsyncClient, Client, RequestFactory
 
 from headgate import Concurrency
+from headgate.engine.request import Request
 from headgate.errors import StoreError
-from headgate.integrations import Gate
-from headgate.integrations.django import DjangoRequest, RateLimitMiddleware, current_gate, limit
-from headgate.integrations.passage import Passage
+from headgate.integrations import RequestLimiter
+from headgate.integrations.django import DjangoRequest, RateLimitMiddleware, current_limiter, limit
+from headgate.integrations.request_context import RequestContext
 from headgate.policy.loader import read_policy
 from headgate.stores.base import Store
 from headgate.testing import ManualClock
@@ -31,8 +32,7 @@ from tests.support.django_project import (
 )
 
 if TYPE_CHECKING:
-    from headgate.engine.request import Request
-    from headgate.integrations.passage import Responded
+    from headgate.integrations.request_context import CompletedResponse
 
 
 def missing(request: HttpRequest) -> HttpResponse:
@@ -114,8 +114,8 @@ def test_errors_of_views_are_counted_and_told_of() -> None:
 
 
 def test_only_outcomes_that_count_are_charged_to_the_project() -> None:
-    def is_missing(responded: Responded) -> bool:
-        return responded.status == 404
+    def is_missing(responded: CompletedResponse) -> bool:
+        return responded.status_code == 404
 
     with project({"a": fine, "b": finely}, limits="2/minute", charge_when=is_missing) as client:
         assert statuses(client, "/a", 4) == [200] * 4
@@ -126,12 +126,12 @@ def test_only_outcomes_that_count_are_charged_to_the_project() -> None:
 
 
 def test_a_passage_that_was_begun_outside_of_django_goes_on_inside() -> None:
-    gate = Gate(limits="1/minute", clock=ManualClock())
-    passage = Passage(gate, is_watched=True)
+    limiter = RequestLimiter(limits="1/minute", clock=ManualClock())
+    context = RequestContext(limiter, Request(), is_managed=True)
     with project({"a": limit("5/minute")(fine)}, limits="9/minute") as client:
-        response = client.get("/a", headgate=passage)
+        response = client.get("/a", headgate=context)
         assert "X-RateLimit-Limit" not in response.headers  # which is for whoever watches
-        assert [told.name for told in passage.told] == ["default", "fine"]
+        assert [told.name for told in context.told] == ["default", "fine"]
 
 
 def preflights(client: Client, times: int) -> list[int]:
@@ -325,8 +325,8 @@ def test_so_is_an_async_one() -> None:
 
 def test_a_gate_that_was_asked_outside_of_django_is_not_asked_again() -> None:
     with project({"a": fine}, limits="1/minute") as client:
-        outside = Passage(Gate(), is_watched=True)
-        outside.asked.add(current_gate())
+        outside = RequestContext(RequestLimiter(), Request(), is_managed=True)
+        outside.checked += (current_limiter(),)
         assert [client.get("/a", headgate=outside).status_code for _ in range(3)] == [200] * 3
 
 
@@ -334,7 +334,7 @@ def test_a_gate_that_nobody_asked_yet_is_asked_though_a_passage_is_of_it() -> No
     with project({"a": fine}, limits="1/minute") as client:
         found = []
         for _ in range(2):
-            outside = Passage(current_gate(), is_watched=True)
+            outside = RequestContext(current_limiter(), Request(), is_managed=True)
             found.append(client.get("/a", headgate=outside).status_code)
         assert found == [200, 429]
 

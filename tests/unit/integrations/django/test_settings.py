@@ -1,4 +1,4 @@
-"""The setting HEADGATE: options of a gate, functions by their dotted path."""
+"""The setting HEADGATE: options of a limiter, functions by their dotted path."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client, override_settings
 
-from headgate.integrations.django import current_gate
-from headgate.integrations.django.settings import gate_from
-from headgate.integrations.gate import GateOptions
+from headgate.integrations.django import current_limiter
+from headgate.integrations.django.settings import limiter_from
+from headgate.integrations.request_limiter import LimiterOptions
 from headgate.responses import ResponseOptions
 from headgate.stores.base import Store
 from headgate.stores.memory import MemoryStore
@@ -34,20 +34,20 @@ def by_plan(request: Request) -> str:
 
 def test_an_unknown_option_is_named_with_the_nearest_word() -> None:
     with pytest.raises(ImproperlyConfigured, match="no option 'limit'; did you mean 'limits'"):
-        gate_from({"limit": "5/minute"})
+        limiter_from({"limit": "5/minute"})
     with pytest.raises(ImproperlyConfigured, match="'xyzzy'; expected charge_when, clock"):
-        gate_from({"xyzzy": 1})
+        limiter_from({"xyzzy": 1})
     with pytest.raises(ImproperlyConfigured, match=r"'responses'.*'problems'.*'problem'"):
-        gate_from({"responses": {"problems": True}})
+        limiter_from({"responses": {"problems": True}})
 
 
 def test_a_wrong_value_is_told_of_as_a_setting() -> None:
     with pytest.raises(ImproperlyConfigured, match="HEADGATE: not a limit"):
-        gate_from({"limits": "5 parsecs"})
+        limiter_from({"limits": "5 parsecs"})
     with pytest.raises(ImproperlyConfigured, match="expected a dict"):
-        gate_from("5/minute")
+        limiter_from("5/minute")
     with pytest.raises(ImproperlyConfigured, match=r"HEADGATE\['key'\]"):
-        gate_from({"key": "no.such.function"})
+        limiter_from({"key": "no.such.function"})
 
 
 def test_wrong_settings_are_told_of_when_the_middleware_is_made() -> None:
@@ -93,24 +93,24 @@ def test_functions_are_found_by_their_dotted_path() -> None:
 
 
 def test_options_for_responses_may_be_a_dict() -> None:
-    assert gate_from({"responses": {"problem": True}}).responses == ResponseOptions(problem=True)
+    assert limiter_from({"responses": {"problem": True}}).responses == ResponseOptions(problem=True)
 
 
 def test_without_the_setting_there_is_a_gate_that_limits_nothing() -> None:
-    assert gate_from(None).allowance is None
+    assert limiter_from(None).limit is None
 
 
 def test_there_is_one_gate_until_the_setting_changes() -> None:
     with override_settings(HEADGATE={"limits": "1/minute"}):
-        first = current_gate()
-        assert current_gate() is first
+        first = current_limiter()
+        assert current_limiter() is first
         with override_settings(DEBUG=True):
-            assert current_gate() is first
+            assert current_limiter() is first
         with override_settings(HEADGATE={"limits": "2/minute"}):
-            assert current_gate() is not first
+            assert current_limiter() is not first
 
 
 def test_the_page_names_every_option() -> None:
     rows = re.findall(r"^\| (`.*?`) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert set(GateOptions.__annotations__) - named == set()
+    assert set(LimiterOptions.__annotations__) - named == set()

@@ -5,7 +5,7 @@ from fastapi import Depends, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware
-from tests.support.asgi_client import Client, still_gate
+from tests.support.asgi_client import Client, still_limiter
 
 ORIGIN = {"origin": "https://shop.test"}
 PREFLIGHT = {**ORIGIN, "access-control-request-method": "GET"}
@@ -13,11 +13,11 @@ PREFLIGHT = {**ORIGIN, "access-control-request-method": "GET"}
 
 def app_with(*, is_watched: bool) -> FastAPI:
     app = FastAPI()
-    gate = still_gate()
+    limiter = still_limiter()
     if is_watched:
-        app.add_middleware(RateLimitMiddleware, gate=gate)
+        app.add_middleware(RateLimitMiddleware, limiter=limiter)
     app.add_middleware(CORSMiddleware, allow_origins=["https://shop.test"])  # added last: outside
-    limited = Depends(RateLimit("1/minute", gate=gate))
+    limited = Depends(RateLimit("1/minute", limiter=limiter))
     app.add_api_route("/", lambda: "hello", dependencies=[limited])
     return app
 

@@ -1,4 +1,4 @@
-"""Which requests are counted together where a limit has no name, and where it has no gate."""
+"""Which requests are counted together where a limit has no name, and where it has no limiter."""
 
 import functools
 from collections.abc import Callable
@@ -8,17 +8,17 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware, TooManyRequests, limit
-from tests.support.asgi_client import Client, still_gate
+from tests.support.asgi_client import Client, still_limiter
 
 
-def crud(name: str, gate: Gate | None) -> APIRouter:
+def crud(name: str, limiter: RequestLimiter | None) -> APIRouter:
     """A router like others, but for its *name*."""
     router = APIRouter()
 
     def reading() -> Any:
-        @limit("1/minute", gate=gate)
+        @limit("1/minute", limiter=limiter)
         async def item(number: int) -> str:
             return name
 
@@ -27,7 +27,7 @@ def crud(name: str, gate: Gate | None) -> APIRouter:
     for method in ("GET", "POST"):
         router.add_api_route("/{number}", reading(), methods=[method])
 
-    @limit("1/minute", gate=gate)
+    @limit("1/minute", limiter=limiter)
     async def plain(request: Request) -> Response:
         return PlainTextResponse(name)
 
@@ -37,14 +37,14 @@ def crud(name: str, gate: Gate | None) -> APIRouter:
 
 @pytest.mark.parametrize("is_watched", [False, True])
 def test_routers_that_one_function_makes_have_counters_of_their_own(is_watched: bool) -> None:
-    gate = still_gate()
+    limiter = still_limiter()
     app, inner, outer = FastAPI(), FastAPI(), APIRouter()
     if is_watched:
-        app.add_middleware(RateLimitMiddleware, gate=gate)
-    outer.include_router(crud("c", gate), prefix="/c")
-    inner.include_router(crud("a", gate), prefix="/a")
-    app.include_router(crud("a", gate), prefix="/a")
-    app.include_router(crud("b", gate), prefix="/b")
+        app.add_middleware(RateLimitMiddleware, limiter=limiter)
+    outer.include_router(crud("c", limiter), prefix="/c")
+    inner.include_router(crud("a", limiter), prefix="/a")
+    app.include_router(crud("a", limiter), prefix="/a")
+    app.include_router(crud("b", limiter), prefix="/b")
     app.include_router(outer, prefix="/v1")
     app.mount("/inner/{tenant}", inner)
     client = Client(app)
@@ -57,23 +57,25 @@ def test_routers_that_one_function_makes_have_counters_of_their_own(is_watched: 
     assert client.get("/inner/2/a/1").status_code == 429
 
 
-def of_a_partial(number: int, gate: Gate) -> Any:
+def of_a_partial(number: int, limiter: RequestLimiter) -> Any:
     async def shared(known: int) -> int:
         return known
 
-    return limit("1/minute", gate=gate)(functools.partial(shared, known=number))
+    return limit("1/minute", limiter=limiter)(functools.partial(shared, known=number))
 
 
-def nameless(number: int, gate: Gate) -> Any:
-    return limit("1/minute", gate=gate)(lambda: number)
+def nameless(number: int, limiter: RequestLimiter) -> Any:
+    return limit("1/minute", limiter=limiter)(lambda: number)
 
 
 @pytest.mark.parametrize("make", [of_a_partial, nameless])
-def test_functions_of_one_name_have_two_counters(make: Callable[[int, Gate], Any]) -> None:
-    gate = still_gate()
+def test_functions_of_one_name_have_two_counters(
+    make: Callable[[int, RequestLimiter], Any],
+) -> None:
+    limiter = still_limiter()
     app = FastAPI()
     for number in (1, 2):
-        app.add_api_route(f"/{number}", make(number, gate))
+        app.add_api_route(f"/{number}", make(number, limiter))
     client = Client(app)
     for number in (1, 2):
         assert client.get(f"/{number}").json() == number
@@ -85,7 +87,7 @@ def test_a_function_on_two_routes_counts_for_each() -> None:
 
     @app.get("/1")
     @app.get("/2")
-    @limit("1/minute", gate=still_gate())
+    @limit("1/minute", limiter=still_limiter())
     def hello() -> None: ...
 
     client = Client(app)
@@ -101,7 +103,7 @@ async def known(request: Request) -> str:
 
 def test_a_dependency_with_a_limit_counts_wherever_it_is_one() -> None:
     app = FastAPI()
-    app.add_middleware(RateLimitMiddleware, gate=still_gate())
+    app.add_middleware(RateLimitMiddleware, limiter=still_limiter())
     for path in ("/1", "/2"):
         app.add_api_route(path, lambda: None, dependencies=[Depends(known)])
     client = Client(app)
@@ -109,11 +111,11 @@ def test_a_dependency_with_a_limit_counts_wherever_it_is_one() -> None:
 
 
 def test_a_decorator_and_a_dependency_of_one_route_have_two_counters() -> None:
-    gate = still_gate()
+    limiter = still_limiter()
     app = FastAPI()
 
-    @app.get("/", dependencies=[Depends(RateLimit("3/minute", gate=gate))])
-    @limit("3/minute", gate=gate)
+    @app.get("/", dependencies=[Depends(RateLimit("3/minute", limiter=limiter))])
+    @limit("3/minute", limiter=limiter)
     async def hello() -> None: ...
 
     client = Client(app)
@@ -121,7 +123,7 @@ def test_a_decorator_and_a_dependency_of_one_route_have_two_counters() -> None:
 
 
 def test_each_app_counts_for_itself_where_there_is_no_gate() -> None:
-    limited = RateLimit("2/minute", name="own-gate-of-test")
+    limited = RateLimit("2/minute", name="own-limiter-of-test")
     for _ in range(2):
         app = FastAPI()
         app.add_api_route("/", lambda: None, dependencies=[Depends(limited)])
@@ -139,7 +141,7 @@ def lenient(app: FastAPI) -> None:
 @pytest.mark.parametrize("has_dependency", [False, True])
 def test_a_refusal_that_the_app_answers_otherwise_counts_for_the_app(has_dependency: bool) -> None:
     app = FastAPI()
-    app.add_middleware(RateLimitMiddleware, gate=still_gate(limits="5/minute"))
+    app.add_middleware(RateLimitMiddleware, limiter=still_limiter(limits="5/minute"))
     lenient(app)
     if has_dependency:
         app.add_api_route("/", lambda: "well", dependencies=[Depends(RateLimit("3/minute"))])
@@ -153,13 +155,13 @@ def test_a_refusal_that_the_app_answers_otherwise_counts_for_the_app(has_depende
 
 
 def test_where_nobody_sees_the_response_a_refusal_gives_back_at_once() -> None:
-    gate = still_gate()
-    app = FastAPI(dependencies=[Depends(RateLimit("5/minute", name="app", gate=gate))])
+    limiter = still_limiter()
+    app = FastAPI(dependencies=[Depends(RateLimit("5/minute", name="app", limiter=limiter))])
     lenient(app)
     app.add_api_route(
         "/",
         lambda: "well",
-        dependencies=[Depends(RateLimit("3/minute", name="inner", gate=gate))],
+        dependencies=[Depends(RateLimit("3/minute", name="inner", limiter=limiter))],
     )
     app.add_api_route("/other", lambda: "well")
     client = Client(app)

@@ -6,18 +6,18 @@ from fastapi import Depends, FastAPI
 from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware
 from headgate.responses.debug import debug_token
 from headgate.units import SECOND
-from tests.support.asgi_client import Client, still_gate
+from tests.support.asgi_client import Client, still_limiter
 
 OURS = b"a secret"
 
 
 @pytest.mark.parametrize("is_watched", [True, False])
 def test_a_dependency_is_told(*, is_watched: bool) -> None:
-    gate = still_gate(debug_secret=OURS)
+    limiter = still_limiter(debug_secret=OURS)
     app, sub = FastAPI(), FastAPI()
     if is_watched:
-        app.add_middleware(RateLimitMiddleware, gate=gate)
-    limited = RateLimit("2/minute", gate=None if is_watched else gate)
+        app.add_middleware(RateLimitMiddleware, limiter=limiter)
+    limited = RateLimit("2/minute", limiter=None if is_watched else limiter)
 
     @sub.get("/search", dependencies=[Depends(limited)])
     async def search() -> str:

@@ -11,45 +11,45 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.responses import PlainTextResponse
 
 from headgate.errors import UsageError
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware, exempt, limit, report
 from headgate.limits import Concurrency
-from tests.support.asgi_client import RATES, Client, converse, still_gate, websocket
+from tests.support.asgi_client import RATES, Client, converse, still_limiter, websocket
 
 DENIAL = "websocket.http.response"
 
 
-def apps() -> list[tuple[FastAPI, Gate | None]]:
-    """Two apps, with the gate to give to their limits: with the middleware, and without."""
+def apps() -> list[tuple[FastAPI, RequestLimiter | None]]:
+    """Two apps, with the limiter to give to their limits: with the middleware, and without."""
     watched = FastAPI()
-    watched.add_middleware(RateLimitMiddleware, gate=still_gate())
-    return [(watched, None), (FastAPI(), still_gate())]
+    watched.add_middleware(RateLimitMiddleware, limiter=still_limiter())
+    return [(watched, None), (FastAPI(), still_limiter())]
 
 
-def endpoints(gate: Gate | None) -> dict[str, Callable[..., Any]]:
+def endpoints(limiter: RequestLimiter | None) -> dict[str, Callable[..., Any]]:
     """Endpoints of every kind, with no parameter for the limit."""
 
-    @limit("2/minute", gate=gate)
+    @limit("2/minute", limiter=limiter)
     async def value(q: int = 1) -> dict[str, int]:
         return {"q": q}
 
-    @limit("2/minute", gate=gate)
+    @limit("2/minute", limiter=limiter)
     def blocking(q: int = 1) -> dict[str, int]:
         return {"q": q}
 
-    @limit("2/minute", gate=gate)
+    @limit("2/minute", limiter=limiter)
     async def response(q: int = 1) -> JSONResponse:
         return JSONResponse({"q": q})
 
-    @limit("2/minute", gate=gate)
+    @limit("2/minute", limiter=limiter)
     def blocking_response(asked: Request, q: int = 1) -> JSONResponse:
         return JSONResponse({"q": q}, headers={"x-path": asked.url.path})
 
-    @limit("2/minute", gate=gate)
+    @limit("2/minute", limiter=limiter)
     async def streaming(q: int = 1) -> StreamingResponse:
         return StreamingResponse(iter([f'{{"q":{q}}}']))
 
-    @limit("2/minute", gate=gate)
+    @limit("2/minute", limiter=limiter)
     async def yielding(q: int = 1) -> AsyncIterable[dict[str, int]]:
         yield {"q": q}
 
@@ -58,9 +58,9 @@ def endpoints(gate: Gate | None) -> dict[str, Callable[..., Any]]:
 
 
 def test_every_kind_of_endpoint_is_limited_and_tells_of_it_once() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
         client = Client(app)
-        for name, endpoint in endpoints(gate).items():
+        for name, endpoint in endpoints(limiter).items():
             app.add_api_route(f"/{name}", endpoint)
             first, _, third = (client.get(f"/{name}?q=4") for _ in range(3))
             assert first.json() == {"q": 4}
@@ -74,10 +74,10 @@ def test_every_kind_of_endpoint_is_limited_and_tells_of_it_once() -> None:
 
 def test_a_blocking_endpoint_runs_in_a_thread() -> None:
     threads: list[threading.Thread] = []
-    for app, gate in apps():
+    for app, limiter in apps():
 
         @app.get("/")
-        @limit("1/minute", gate=gate)
+        @limit("1/minute", limiter=limiter)
         def hello() -> None:
             threads.append(threading.current_thread())
 
@@ -87,11 +87,11 @@ def test_a_blocking_endpoint_runs_in_a_thread() -> None:
 
 
 def test_stacked_limits_are_one_check() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
         @app.get("/")
-        @limit("3/hour", name="hour", gate=gate)
-        @limit("1/minute", name="minute", gate=gate)
+        @limit("3/hour", name="hour", limiter=limiter)
+        @limit("1/minute", name="minute", limiter=limiter)
         async def hello() -> None: ...
 
         client = Client(app)
@@ -100,10 +100,10 @@ def test_stacked_limits_are_one_check() -> None:
 
 
 def test_a_decorator_and_a_dependency_tell_of_both() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
-        @app.get("/", dependencies=[Depends(RateLimit("5/minute", gate=gate))])
-        @limit("2/minute", gate=gate)
+        @app.get("/", dependencies=[Depends(RateLimit("5/minute", limiter=limiter))])
+        @limit("2/minute", limiter=limiter)
         async def hello() -> Response:
             return PlainTextResponse("hello")
 
@@ -121,10 +121,10 @@ def test_functions_of_the_request_see_what_dependencies_did() -> None:
     async def limits(request: Request) -> str:
         return "3/minute" if request.state.user == "paid" else "1/minute"
 
-    for app, gate in apps():
+    for app, limiter in apps():
 
         @app.get("/")
-        @limit(limits, key=lambda request: request.state.user, gate=gate)
+        @limit(limits, key=lambda request: request.state.user, limiter=limiter)
         async def hello(user: Annotated[str, Depends(known)]) -> str:
             return user
 
@@ -134,10 +134,10 @@ def test_functions_of_the_request_see_what_dependencies_did() -> None:
 
 
 def test_only_failed_logins_count_however_many_come_at_once() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
         @app.post("/login")
-        @limit("3/minute", charge_when=lambda told: told.status == 401, gate=gate)
+        @limit("3/minute", charge_when=lambda told: told.status_code == 401, limiter=limiter)
         async def login(password: str, response: Response, how: str = "raise") -> Any:
             await asyncio.sleep(0)
             if password == "right":  # noqa: S105 (not one)
@@ -160,14 +160,14 @@ def test_only_failed_logins_count_however_many_come_at_once() -> None:
 
 def test_the_middleware_sees_what_a_handler_makes_of_an_error() -> None:
     app = FastAPI()
-    app.add_middleware(RateLimitMiddleware, gate=still_gate())
+    app.add_middleware(RateLimitMiddleware, limiter=still_limiter())
 
     @app.exception_handler(PermissionError)
     async def unknown(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({}, 401)
 
     @app.get("/")
-    @limit("1/minute", charge_when=lambda response: response.status == 401)
+    @limit("1/minute", charge_when=lambda response: response.status_code == 401)
     async def login() -> None:
         raise PermissionError
 
@@ -175,10 +175,10 @@ def test_the_middleware_sees_what_a_handler_makes_of_an_error() -> None:
 
 
 def test_a_status_of_the_route_is_an_outcome_too() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
         @app.post("/", status_code=201)
-        @limit("1/minute", charge_when=lambda told: told.status == 201, gate=gate)
+        @limit("1/minute", charge_when=lambda told: told.status_code == 201, limiter=limiter)
         async def make() -> str:
             return "made"
 
@@ -187,10 +187,10 @@ def test_a_status_of_the_route_is_an_outcome_too() -> None:
 
 
 def test_what_an_endpoint_reports_is_what_is_charged() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
         @app.get("/response")
-        @limit("100/hour", name="tokens", cost=50, is_estimate=True, gate=gate)
+        @limit("100/hour", name="tokens", cost=50, is_estimate=True, limiter=limiter)
         async def response(request: Request) -> StreamingResponse:
             async def words() -> Any:
                 yield "some "
@@ -200,7 +200,7 @@ def test_what_an_endpoint_reports_is_what_is_charged() -> None:
             return StreamingResponse(words())
 
         @app.get("/yield")
-        @limit("100/hour", name="other-tokens", cost=50, is_estimate=True, gate=gate)
+        @limit("100/hour", name="other-tokens", cost=50, is_estimate=True, limiter=limiter)
         async def yielding(request: Request) -> AsyncIterable[str]:
             yield "some "
             report(request, {"other-tokens": 30})
@@ -216,10 +216,10 @@ def test_a_slot_is_free_again_when_the_client_goes_in_the_middle() -> None:
     async def gone() -> dict[str, Any]:
         return {"type": "http.disconnect"}
 
-    for app, gate in apps():
+    for app, limiter in apps():
 
         @app.get("/")
-        @limit(Concurrency(1, ttl=60), gate=gate)
+        @limit(Concurrency(1, ttl=60), limiter=limiter)
         async def answer() -> StreamingResponse:
             async def words() -> Any:
                 while True:
@@ -237,10 +237,10 @@ def test_a_slot_is_free_again_after_an_error_and_the_error_is_the_apps_own() -> 
     async def asked() -> dict[str, Any]:
         return {"type": "http.request"}
 
-    for app, gate in apps():
+    for app, limiter in apps():
 
         @app.get("/")
-        @limit(Concurrency(1, ttl=60), gate=gate)
+        @limit(Concurrency(1, ttl=60), limiter=limiter)
         def answer() -> None:
             raise ZeroDivisionError("the app's own")
 
@@ -251,10 +251,10 @@ def test_a_slot_is_free_again_after_an_error_and_the_error_is_the_apps_own() -> 
 
 def test_background_tasks_run() -> None:
     done: list[str] = []
-    for app, gate in apps():
+    for app, limiter in apps():
 
         @app.get("/")
-        @limit("5/minute", gate=gate)
+        @limit("5/minute", limiter=limiter)
         def answer(tasks: BackgroundTasks) -> str:
             tasks.add_task(done.append, "done")
             return "begun"
@@ -264,10 +264,10 @@ def test_background_tasks_run() -> None:
 
 
 def test_a_websocket_is_refused_before_it_is_accepted() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
         @app.websocket("/live")
-        @limit("1/minute", gate=gate)
+        @limit("1/minute", limiter=limiter)
         async def live(anything: WebSocket) -> None:
             await anything.accept()
             await anything.close()
@@ -280,9 +280,9 @@ def test_a_websocket_is_refused_before_it_is_accepted() -> None:
 
 
 def test_routes_of_starlette_in_the_same_app_are_limited_too() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
-        @limit("1/minute", gate=gate)
+        @limit("1/minute", limiter=limiter)
         async def hello(request: Request) -> Response:
             return PlainTextResponse("hello")
 
@@ -302,7 +302,7 @@ def test_a_blocking_route_of_starlette_is_told_which_decorator_to_use() -> None:
 
 def test_an_exempt_endpoint_is_skipped_by_the_limits_of_the_app() -> None:
     app = FastAPI()
-    app.add_middleware(RateLimitMiddleware, gate=still_gate(limits="1/minute"))
+    app.add_middleware(RateLimitMiddleware, limiter=still_limiter(limits="1/minute"))
 
     @app.get("/health")
     @exempt

@@ -9,25 +9,30 @@ from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from headgate.errors import UsageError
-from headgate.integrations import Gate
-from headgate.integrations.fastapi import Passage, RateLimit, RateLimitMiddleware, TooManyRequests
+from headgate.integrations import RequestLimiter
+from headgate.integrations.fastapi import (
+    RateLimit,
+    RateLimitMiddleware,
+    RequestContext,
+    TooManyRequests,
+)
 from headgate.limits import Concurrency
-from tests.support.asgi_client import RATES, Client, converse, still_gate, websocket
+from tests.support.asgi_client import RATES, Client, converse, still_limiter, websocket
 
 DENIAL = "websocket.http.response"
 
 
-def apps() -> list[tuple[FastAPI, Gate | None]]:
-    """Two apps, with the gate to give to their limits: with the middleware, and without."""
+def apps() -> list[tuple[FastAPI, RequestLimiter | None]]:
+    """Two apps, with the limiter to give to their limits: with the middleware, and without."""
     watched = FastAPI()
-    watched.add_middleware(RateLimitMiddleware, gate=still_gate())
-    return [(watched, None), (FastAPI(), still_gate())]
+    watched.add_middleware(RateLimitMiddleware, limiter=still_limiter())
+    return [(watched, None), (FastAPI(), still_limiter())]
 
 
 def test_a_route_is_limited_and_tells_of_it() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
-        @app.get("/search", dependencies=[Depends(RateLimit("2/minute", gate=gate))])
+        @app.get("/search", dependencies=[Depends(RateLimit("2/minute", limiter=limiter))])
         async def search(q: str) -> dict[str, str]:
             return {"q": q}
 
@@ -50,8 +55,8 @@ def test_a_route_is_limited_and_tells_of_it() -> None:
 
 
 def test_problem_details_are_sent_to_who_asks_for_them() -> None:
-    for app, gate in apps():
-        limited = [Depends(RateLimit("1/minute", gate=gate))]
+    for app, limiter in apps():
+        limited = [Depends(RateLimit("1/minute", limiter=limiter))]
         app.add_api_route("/", lambda: None, dependencies=limited)
         client = Client(app)
         client.get("/")
@@ -61,9 +66,9 @@ def test_problem_details_are_sent_to_who_asks_for_them() -> None:
 
 
 def test_one_object_on_two_routes_has_two_counters_and_with_a_name_one() -> None:
-    for app, gate in apps():
-        each = RateLimit("1/minute", gate=gate)
-        both = RateLimit("1/minute", name="both", gate=gate)
+    for app, limiter in apps():
+        each = RateLimit("1/minute", limiter=limiter)
+        both = RateLimit("1/minute", name="both", limiter=limiter)
         for path in ("/1", "/2"):
             app.add_api_route(path, lambda: None, dependencies=[Depends(each)])
         for path in ("/3", "/4"):
@@ -79,12 +84,12 @@ def test_one_object_on_two_routes_has_two_counters_and_with_a_name_one() -> None
 
 
 def test_methods_have_counters_of_their_own() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
         app.add_api_route(
             "/",
             lambda: None,
             methods=["GET", "HEAD", "POST"],
-            dependencies=[Depends(RateLimit("1/minute", gate=gate))],
+            dependencies=[Depends(RateLimit("1/minute", limiter=limiter))],
         )
         client = Client(app)
         asked = ("GET", "POST", "HEAD", "POST")
@@ -92,9 +97,9 @@ def test_methods_have_counters_of_their_own() -> None:
 
 
 def test_the_values_in_a_path_make_no_counters() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
-        @app.get("/users/{number}", dependencies=[Depends(RateLimit("2/minute", gate=gate))])
+        @app.get("/users/{number}", dependencies=[Depends(RateLimit("2/minute", limiter=limiter))])
         async def user(number: int) -> int:
             return number
 
@@ -103,8 +108,8 @@ def test_the_values_in_a_path_make_no_counters() -> None:
 
 
 def test_a_router_that_is_included_or_mounted_twice_has_two_counters() -> None:
-    for app, gate in apps():
-        router = APIRouter(dependencies=[Depends(RateLimit("1/minute", gate=gate))])
+    for app, limiter in apps():
+        router = APIRouter(dependencies=[Depends(RateLimit("1/minute", limiter=limiter))])
         router.add_api_route("/x", lambda: None)
         app.include_router(router, prefix="/v1")
         app.include_router(router, prefix="/v2")
@@ -119,8 +124,8 @@ def test_a_router_that_is_included_or_mounted_twice_has_two_counters() -> None:
 
 
 def test_routes_of_an_app_that_cannot_be_looked_into_have_counters_of_their_own() -> None:
-    for app, gate in apps():
-        inner = FastAPI(dependencies=[Depends(RateLimit("1/minute", gate=gate))])
+    for app, limiter in apps():
+        inner = FastAPI(dependencies=[Depends(RateLimit("1/minute", limiter=limiter))])
         router = APIRouter()
         for path in ("/x/{number}", "/y"):
             inner.add_api_route(path, lambda: None)
@@ -134,11 +139,14 @@ def test_routes_of_an_app_that_cannot_be_looked_into_have_counters_of_their_own(
 
 
 def test_limits_of_app_router_and_route_all_apply_and_a_refusal_is_not_charged() -> None:
-    clockwork = still_gate()
-    app = FastAPI(dependencies=[Depends(RateLimit("9/minute", name="app", gate=clockwork))])
-    router = APIRouter(dependencies=[Depends(RateLimit("5/minute", gate=clockwork))])
+    clockwork = still_limiter()
+    app = FastAPI(dependencies=[Depends(RateLimit("9/minute", name="app", limiter=clockwork))])
+    router = APIRouter(dependencies=[Depends(RateLimit("5/minute", limiter=clockwork))])
     router.add_api_route(
-        "/x", lambda: None, name="x", dependencies=[Depends(RateLimit("1/minute", gate=clockwork))]
+        "/x",
+        lambda: None,
+        name="x",
+        dependencies=[Depends(RateLimit("1/minute", limiter=clockwork))],
     )
     app.include_router(router)
     app.add_api_route("/y", lambda: None)
@@ -158,16 +166,18 @@ def test_functions_of_the_request_may_be_async_and_see_what_dependencies_did() -
     async def limits(request: Request) -> str:
         return "3/minute" if request.state.user == "paid" else "1/minute"
 
-    for app, gate in apps():
-        limited = RateLimit(limits, key=lambda request: request.state.user, gate=gate)
+    for app, limiter in apps():
+        limited = RateLimit(limits, key=lambda request: request.state.user, limiter=limiter)
         app.add_api_route("/", lambda: None, dependencies=[Depends(known), Depends(limited)])
         client = Client(app)
         assert client.statuses("/", 2, headers={"user": "free"}) == [200, 429]
         assert client.statuses("/", 4, headers={"user": "paid"}) == [200, 200, 200, 429]
 
 
-def login_app(app: FastAPI, gate: Gate | None) -> FastAPI:
-    failures = RateLimit("3/minute", charge_when=lambda told: told.status == 401, gate=gate)
+def login_app(app: FastAPI, limiter: RequestLimiter | None) -> FastAPI:
+    failures = RateLimit(
+        "3/minute", charge_when=lambda told: told.status_code == 401, limiter=limiter
+    )
 
     @app.post("/login", dependencies=[Depends(failures)])
     async def login(password: str, how: str = "raise") -> JSONResponse:
@@ -183,7 +193,7 @@ def login_app(app: FastAPI, gate: Gate | None) -> FastAPI:
 
 def test_only_failed_logins_count_however_many_come_at_once() -> None:
     app = FastAPI()
-    app.add_middleware(RateLimitMiddleware, gate=still_gate())
+    app.add_middleware(RateLimitMiddleware, limiter=still_limiter())
     client = Client(login_app(app, None))
     assert [client.post("/login?password=right").status_code for _ in range(5)] == [200] * 5
     statuses = client.together("POST", "/login?password=wrong", 10)
@@ -192,7 +202,7 @@ def test_only_failed_logins_count_however_many_come_at_once() -> None:
 
 
 def test_a_dependency_that_minds_the_outcome_needs_the_middleware() -> None:
-    app = login_app(FastAPI(), still_gate())
+    app = login_app(FastAPI(), still_limiter())
 
     async def received() -> dict[str, Any]:
         return {"type": "http.request"}
@@ -205,11 +215,11 @@ def test_a_dependency_that_minds_the_outcome_needs_the_middleware() -> None:
 
 
 def test_the_value_of_the_dependency_takes_reports() -> None:
-    for app, gate in apps():
-        tokens = RateLimit("100/hour", name="tokens", cost=50, is_estimate=True, gate=gate)
+    for app, limiter in apps():
+        tokens = RateLimit("100/hour", name="tokens", cost=50, is_estimate=True, limiter=limiter)
 
         @app.get("/")
-        async def answer(usage: Annotated[Passage, Depends(tokens)]) -> StreamingResponse:
+        async def answer(usage: Annotated[RequestContext, Depends(tokens)]) -> StreamingResponse:
             async def words() -> Any:
                 yield "some "
                 usage.report({"tokens": 30})
@@ -223,8 +233,8 @@ def test_the_value_of_the_dependency_takes_reports() -> None:
 
 
 def test_a_slot_is_free_again_whatever_came_of_the_request() -> None:
-    for app, gate in apps():
-        slot = Depends(RateLimit(Concurrency(1, ttl=60), gate=gate))
+    for app, limiter in apps():
+        slot = Depends(RateLimit(Concurrency(1, ttl=60), limiter=limiter))
 
         @app.get("/", dependencies=[slot])
         async def answer(how: str) -> StreamingResponse:
@@ -252,9 +262,9 @@ def test_the_app_may_word_refusals_itself_by_error_or_status() -> None:
         return PlainTextResponse("slow down", error.status_code, headers=dict(error.headers or {}))
 
     for handled in (TooManyRequests, 429):
-        for app, gate in apps():
+        for app, limiter in apps():
             app.add_exception_handler(handled, own)
-            limited = [Depends(RateLimit("1/minute", gate=gate))]
+            limited = [Depends(RateLimit("1/minute", limiter=limiter))]
             app.add_api_route("/", lambda: None, dependencies=limited)
             client = Client(app)
             client.get("/")
@@ -264,13 +274,13 @@ def test_the_app_may_word_refusals_itself_by_error_or_status() -> None:
 
 
 def test_a_handler_for_all_http_errors_does_not_reword_refusals() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
         @app.exception_handler(HTTPException)
         async def own(request: Request, error: Exception) -> PlainTextResponse:
             return PlainTextResponse("an error", 418)
 
-        limited = [Depends(RateLimit("1/minute", gate=gate))]
+        limited = [Depends(RateLimit("1/minute", limiter=limiter))]
         app.add_api_route("/", lambda: None, dependencies=limited)
         client = Client(app)
         client.get("/")
@@ -278,9 +288,9 @@ def test_a_handler_for_all_http_errors_does_not_reword_refusals() -> None:
 
 
 def test_a_websocket_is_refused_before_it_is_accepted() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
-        @app.websocket("/live", dependencies=[Depends(RateLimit("1/minute", gate=gate))])
+        @app.websocket("/live", dependencies=[Depends(RateLimit("1/minute", limiter=limiter))])
         async def live(socket: WebSocket) -> None:
             await socket.accept()
             await socket.close()
@@ -293,17 +303,17 @@ def test_a_websocket_is_refused_before_it_is_accepted() -> None:
 
 
 def test_a_test_may_override_the_dependency() -> None:
-    for app, gate in apps():
-        limited = RateLimit("1/minute", gate=gate)
+    for app, limiter in apps():
+        limited = RateLimit("1/minute", limiter=limiter)
         app.add_api_route("/", lambda: None, dependencies=[Depends(limited)])
         app.dependency_overrides[limited] = lambda: None
         assert Client(app).statuses("/", 3) == [200] * 3
 
 
 def test_headers_set_by_the_endpoint_stay() -> None:
-    for app, gate in apps():
+    for app, limiter in apps():
 
-        @app.get("/", dependencies=[Depends(RateLimit("5/minute", gate=gate))])
+        @app.get("/", dependencies=[Depends(RateLimit("5/minute", limiter=limiter))])
         async def hello(response: Response) -> str:
             response.headers["x-mark"] = "set"
             response.status_code = 202

@@ -15,7 +15,7 @@ from fastapi.responses import Response  # noqa: TC002 (the same)
 from pydantic import BaseModel
 
 from headgate.integrations.fastapi import RateLimit, exempt, limit
-from tests.support.asgi_client import Client, still_gate
+from tests.support.asgi_client import Client, still_limiter
 
 Decorator = Callable[[Any], Any]
 
@@ -87,7 +87,7 @@ def described(decorated: Decorator) -> FastAPI:
     "decorated",
     [
         limit("5/minute"),
-        limit("5/minute", cost=2, charge_when=lambda told: told.status == 401),
+        limit("5/minute", cost=2, charge_when=lambda told: told.status_code == 401),
         lambda function: limit("5/minute")(limit("9/hour")(function)),
         lambda function: exempt(limit("9/hour")(function)),
     ],
@@ -104,7 +104,7 @@ def test_the_document_is_the_same_with_and_without_the_dependency() -> None:
     assert bare.openapi() == limited.openapi()
 
 
-@pytest.mark.parametrize("decorated", [plain, limit("99/minute", gate=still_gate())])
+@pytest.mark.parametrize("decorated", [plain, limit("99/minute", limiter=still_limiter())])
 def test_an_endpoint_is_called_with_what_it_asks_for(decorated: Decorator) -> None:
     client = Client(described(decorated))
     made = client.post("/items/7?q=a&q=b", json={"name": "spade"}, headers={"token": "t"})

@@ -11,7 +11,7 @@ from werkzeug.exceptions import HTTPException, TooManyRequests
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from headgate.errors import OptionError, StoreError, UsageError
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.flask import RateLimits
 from headgate.policy.loader import read_policy
 from headgate.stores import Store
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from flask import Response
 
-    from headgate.integrations.passage import Responded
+    from headgate.integrations.request_context import CompletedResponse
 
 
 class DownStore(Store):
@@ -127,9 +127,9 @@ def test_an_error_in_a_view_is_a_500_with_our_headers() -> None:
 
 @pytest.mark.parametrize("is_handled", [True, False])
 def test_the_outcome_is_the_one_that_was_sent(is_handled: bool) -> None:
-    seen: list[Responded] = []
+    seen: list[CompletedResponse] = []
 
-    def note(responded: Responded) -> bool:
+    def note(responded: CompletedResponse) -> bool:
         seen.append(responded)
         return True
 
@@ -138,13 +138,13 @@ def test_the_outcome_is_the_one_that_was_sent(is_handled: bool) -> None:
     if is_handled:
         app.register_error_handler(ZeroDivisionError, lambda _: ("teapot", 418))
     assert ask(app).status_code == (418 if is_handled else 500)
-    assert [one.status for one in seen] == [418 if is_handled else 500]
+    assert [one.status_code for one in seen] == [418 if is_handled else 500]
 
 
 def test_an_error_that_is_let_through_ends_the_request() -> None:
-    seen: list[Responded] = []
+    seen: list[CompletedResponse] = []
 
-    def note(responded: Responded) -> bool:
+    def note(responded: CompletedResponse) -> bool:
         seen.append(responded)
         return True
 
@@ -154,7 +154,7 @@ def test_an_error_that_is_let_through_ends_the_request() -> None:
     with pytest.raises(ZeroDivisionError):
         ask(app)
     assert isinstance(seen[0].error, ZeroDivisionError)
-    assert seen[0].status == 500
+    assert seen[0].status_code == 500
 
 
 def test_preflights_are_counted_apart() -> None:
@@ -320,7 +320,7 @@ def test_one_extension_for_several_apps_counts_each_apart() -> None:
         limits.init_app(app)
         app.add_url_rule("/", "index", lambda: "hello")
     assert [codes(app, times=2) for app in apps] == [[200, 429]] * 2
-    assert limits.gate(apps[0]) is not limits.gate(apps[1])
+    assert limits.limiter(apps[0]) is not limits.limiter(apps[1])
 
 
 def test_options_given_to_init_app_go_first() -> None:
@@ -332,18 +332,18 @@ def test_options_given_to_init_app_go_first() -> None:
 
 
 def test_a_gate_can_be_shared() -> None:
-    gate = Gate(limits="2/minute", clock=ManualClock(100))
+    limiter = RequestLimiter(limits="2/minute", clock=ManualClock(100))
     first, second = Flask("a"), Flask("b")
-    RateLimits(first, gate)
-    RateLimits(gate=gate).init_app(second)
+    RateLimits(first, limiter)
+    RateLimits(limiter=limiter).init_app(second)
     for app in (first, second):
         app.add_url_rule("/", "index", lambda: "hello")
     assert codes(first, times=1) + codes(second, times=2) == [200, 200, 429]
 
 
 def test_mistakes_are_told_at_once() -> None:
-    with pytest.raises(OptionError, match="'limits' is an option of the gate"):
-        RateLimits(gate=Gate(), limits="1/minute")
+    with pytest.raises(OptionError, match="'limits' is an option of the limiter"):
+        RateLimits(limiter=RequestLimiter(), limits="1/minute")
     app, limits = made()
     with pytest.raises(UsageError, match="'asked' has its RateLimits already"):
         limits.init_app(app)

@@ -11,7 +11,7 @@ from flask import Blueprint, Flask, g, request
 from flask.views import MethodView, View
 
 from headgate.errors import OptionError, UsageError
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.flask import RateLimits
 from headgate.testing import ManualClock
 from tests.support.flask_apps import CountingStore, ask, codes, left, made
@@ -322,12 +322,12 @@ def test_a_preflight_that_reaches_a_view_is_a_call_like_any_other(is_for_bluepri
     assert codes(app, times=2, method="OPTIONS", headers=asked) == [200, 429]
 
 
-def test_views_of_several_apps_use_the_gate_of_the_app_that_serves_them() -> None:
+def test_views_of_several_apps_use_the_limiter_of_the_app_that_serves_them() -> None:
     limits = RateLimits()
     view = limits.limit("1/minute")(lambda: "hello")
     apps = [Flask("a"), Flask("b")]
     for app in apps:
-        limits.init_app(app, Gate(clock=ManualClock(100)))
+        limits.init_app(app, RequestLimiter(clock=ManualClock(100)))
         app.add_url_rule("/", "index", view)
     assert [codes(app, times=2) for app in apps] == [[200, 429]] * 2
 

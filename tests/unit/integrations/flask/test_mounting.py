@@ -1,4 +1,4 @@
-"""Apps in apps, and middlewares around them: each gate is asked once, and none is left out."""
+"""Apps in apps, and middlewares around them: each limiter is asked once, and none is left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flask import Flask
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client
 
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.flask import RateLimits
 from headgate.integrations.wsgi import RateLimitMiddleware
 from headgate.policy.loader import read_policy
@@ -17,11 +17,11 @@ from tests.support.flask_apps import ask, made
 
 
 def test_a_middleware_with_the_same_gate_around_the_app_asks_for_both() -> None:
-    gate = Gate(limits="9/minute", clock=ManualClock(100))
+    limiter = RequestLimiter(limits="9/minute", clock=ManualClock(100))
     app = Flask("asked")
-    RateLimits(app, gate)
+    RateLimits(app, limiter)
     app.add_url_rule("/", "index", lambda: "hello")
-    answer = Client(RateLimitMiddleware(app, gate)).get("/")
+    answer = Client(RateLimitMiddleware(app, limiter)).get("/")
     assert answer.headers["X-RateLimit-Remaining"] == "8"
 
 
@@ -36,9 +36,9 @@ def test_a_middleware_with_another_gate_tells_of_both() -> None:
 
 def test_mounted_apps_do_not_escape_and_their_paths_are_whole() -> None:
     rules = "{version: 1, rules: [{id: a, match: {endpoint: /api/x}, key_by: ip, limit: 1/m}]}"
-    gate = Gate(policy=read_policy(rules), clock=ManualClock(100))
+    limiter = RequestLimiter(policy=read_policy(rules), clock=ManualClock(100))
     outside, inside = Flask("outside"), Flask("inside")
-    RateLimits(inside, gate)
+    RateLimits(inside, limiter)
     inside.add_url_rule("/x", "x", lambda: "x")
     client = Client(DispatcherMiddleware(outside, {"/api": inside}))
     assert [client.get("/api/x").status_code for _ in range(2)] == [200, 429]
@@ -51,29 +51,29 @@ def mounted(environ: Any, start_response: Any) -> list[bytes]:
 
 
 def test_a_view_that_passes_on_to_an_app_with_the_same_gate_is_counted_once() -> None:
-    gate = Gate(limits="2/minute", clock=ManualClock(100))
+    limiter = RequestLimiter(limits="2/minute", clock=ManualClock(100))
     app = Flask("asked")
-    RateLimits(app, gate)
-    app.add_url_rule("/", "index", lambda: RateLimitMiddleware(mounted, gate))
+    RateLimits(app, limiter)
+    app.add_url_rule("/", "index", lambda: RateLimitMiddleware(mounted, limiter))
     assert ask(app).headers["X-RateLimit-Remaining"] == "1"
 
 
 def test_what_is_mounted_in_the_app_with_its_gate_is_limited() -> None:
-    gate = Gate(limits="2/minute", clock=ManualClock(100))
+    limiter = RequestLimiter(limits="2/minute", clock=ManualClock(100))
     app = Flask("asked")
     app.add_url_rule("/", "index", lambda: "hello")
-    inside: Any = RateLimitMiddleware(mounted, gate)
+    inside: Any = RateLimitMiddleware(mounted, limiter)
     app.wsgi_app = DispatcherMiddleware(app.wsgi_app, {"/api": inside})  # type: ignore[method-assign]
-    RateLimits(app, gate)
+    RateLimits(app, limiter)
     assert [ask(app, path).status_code for path in ("/api/x", "/", "/api/x")] == [200, 200, 429]
 
 
 def test_routes_of_apps_that_are_mounted_apart_are_different_endpoints() -> None:
     rules = "{version: 1, rules: [{id: a, key_by: [ip, endpoint], limit: 1/m}]}"
-    gate = Gate(policy=read_policy(rules), clock=ManualClock(100))
+    limiter = RequestLimiter(policy=read_policy(rules), clock=ManualClock(100))
     apps = [Flask("first"), Flask("second")]
     for app in apps:
-        RateLimits(app, gate)
+        RateLimits(app, limiter)
         app.add_url_rule("/x", "x", lambda: "x")
     client = Client(DispatcherMiddleware(apps[0], {"/second": apps[1]}))
     assert [client.get(path).status_code for path in ("/x", "/second/x", "/x")] == [200, 200, 429]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from flask import Blueprint, Flask
 
-from headgate.integrations import Gate
-from headgate.integrations.flask import RateLimits
-from headgate.integrations.flask.limits import LimitedFunctions
+from headgate.integrations import RequestLimiter
+from headgate.integrations.flask import LimitedFunctions, RateLimits
 from headgate.testing import ManualClock
 from tests.support.flask_apps import ask, codes, left, made
 
@@ -84,10 +83,10 @@ def test_names_are_those_of_the_program_in_its_order() -> None:
     known = LimitedFunctions()
     functions = [greeting, functools.partial(greeting, "ann"), functools.partial(greeting, "bob")]
     here = f":{__name__}.greeting"
-    assert [known.place(one) for one in functions] == [here, f"{here}#1", f"{here}#2"]
-    assert known.place(Greeting("ann")) == f":{__name__}.Greeting"
-    assert known.place(Greeting("ann").said) == f":{__name__}.Greeting.said"
-    assert LimitedFunctions().place(functions[2]) == here
+    assert [known.counter(one) for one in functions] == [here, f"{here}#1", f"{here}#2"]
+    assert known.counter(Greeting("ann")) == f":{__name__}.Greeting"
+    assert known.counter(Greeting("ann").said) == f":{__name__}.Greeting.said"
+    assert LimitedFunctions().counter(functions[2]) == here
 
 
 def test_what_is_limited_anew_by_each_request_is_one_function() -> None:
@@ -113,7 +112,7 @@ def test_one_function_below_two_others_is_limited_by_each_apart() -> None:
 
 
 def test_views_and_blueprints_of_apps_that_share_a_gate_are_counted_apart() -> None:
-    limits = RateLimits(gate=Gate(clock=ManualClock(100)))
+    limits = RateLimits(limiter=RequestLimiter(clock=ManualClock(100)))
     apps = [Flask("shop"), Flask("admin")]
     for app in apps:
         limits.init_app(app)

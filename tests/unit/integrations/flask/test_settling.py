@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from werkzeug.test import TestResponse
 
-    from headgate.integrations.passage import Responded
+    from headgate.integrations.request_context import CompletedResponse
 
 
 def begin(app: Flask, path: str = "/") -> TestResponse:
@@ -31,7 +31,7 @@ def test_only_the_outcomes_that_count_are_charged() -> None:
     app, limits = made()
 
     @app.get("/login")
-    @limits.limit("2/hour", charge_when=lambda response: response.status == 401)
+    @limits.limit("2/hour", charge_when=lambda response: response.status_code == 401)
     def login() -> str:
         if request.args.get("password") != "right":
             abort(401)
@@ -113,7 +113,7 @@ def test_chunks_come_one_at_a_time_as_they_are_made() -> None:
     parts = stream.iter_encoded()
     assert [(next(parts), len(drawn)) for _ in range(3)] == [(b"0", 1), (b"1", 2), (b"2", 3)]
     stream.close()
-    assert limits.gate(app).allowance is not None
+    assert limits.limiter(app).limit is not None
 
 
 def answering(tmp_path: Path) -> Flask:
@@ -160,7 +160,7 @@ def test_outcomes_that_do_not_count_are_not_charged_in_the_tests_of_an_app() -> 
 
 
 def test_an_answer_is_closed_even_if_what_it_makes_of_the_limit_fails() -> None:
-    def fail(responded: Responded) -> bool:
+    def fail(responded: CompletedResponse) -> bool:
         raise LookupError("no")
 
     app, limits = made()

@@ -1,4 +1,4 @@
-"""Which requests are counted together where a limit has no name, and where it has no gate."""
+"""Which requests are counted together where a limit has no name, and where it has no limiter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route, Router, WebSocketRoute
 
 from headgate.integrations.starlette import RateLimitMiddleware, limit
-from tests.support.asgi_client import Client, app_of, still_gate, websocket
+from tests.support.asgi_client import Client, app_of, still_limiter, websocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.websockets import WebSocket
 
-    from headgate.integrations import Gate
+    from headgate.integrations import RequestLimiter
 
 
 async def said(text: str, request: Request) -> PlainTextResponse:
@@ -50,32 +50,32 @@ class Speaker:
         return PlainTextResponse(self.text)
 
 
-def partial(text: str, gate: Gate) -> Any:
-    return limit("1/minute", gate=gate)(functools.partial(said, text))
+def partial(text: str, limiter: RequestLimiter) -> Any:
+    return limit("1/minute", limiter=limiter)(functools.partial(said, text))
 
 
-def partial_of_a_limited_one(text: str, gate: Gate) -> Any:
-    return functools.partial(limit("1/minute", gate=gate)(said), text)
+def partial_of_a_limited_one(text: str, limiter: RequestLimiter) -> Any:
+    return functools.partial(limit("1/minute", limiter=limiter)(said), text)
 
 
-def closure(text: str, gate: Gate) -> Any:
-    @limit("1/minute", gate=gate)
+def closure(text: str, limiter: RequestLimiter) -> Any:
+    @limit("1/minute", limiter=limiter)
     async def view(request: Request) -> PlainTextResponse:
         return PlainTextResponse(text)
 
     return view
 
 
-def nameless(text: str, gate: Gate) -> Any:
-    return limit("1/minute", gate=gate)(lambda _: PlainTextResponse(text))
+def nameless(text: str, limiter: RequestLimiter) -> Any:
+    return limit("1/minute", limiter=limiter)(lambda _: PlainTextResponse(text))
 
 
-def instance(text: str, gate: Gate) -> Any:
-    return limit("1/minute", gate=gate)(Saying(text))
+def instance(text: str, limiter: RequestLimiter) -> Any:
+    return limit("1/minute", limiter=limiter)(Saying(text))
 
 
-def bound(text: str, gate: Gate) -> Any:
-    return limit("1/minute", gate=gate)(Speaker(text).say)
+def bound(text: str, limiter: RequestLimiter) -> Any:
+    return limit("1/minute", limiter=limiter)(Speaker(text).say)
 
 
 def careless(function: Any) -> Any:
@@ -87,12 +87,12 @@ def careless(function: Any) -> Any:
     return call
 
 
-def careless_closure(text: str, gate: Gate) -> Any:
-    return careless(closure(text, gate))
+def careless_closure(text: str, limiter: RequestLimiter) -> Any:
+    return careless(closure(text, limiter))
 
 
-def careless_bound(text: str, gate: Gate) -> Any:
-    return careless(bound(text, gate))
+def careless_bound(text: str, limiter: RequestLimiter) -> Any:
+    return careless(bound(text, limiter))
 
 
 MAKERS = [
@@ -110,11 +110,11 @@ MAKERS = [
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("is_watched", [False, True])
 def test_functions_of_one_name_on_two_routes_have_two_counters(
-    make: Callable[[str, Gate], Any], is_watched: bool
+    make: Callable[[str, RequestLimiter], Any], is_watched: bool
 ) -> None:
-    gate = still_gate()
-    routes = [Route("/a", make("a", gate)), Route("/b", make("b", gate))]
-    client = Client(app_of(*routes, gate=gate if is_watched else None))
+    limiter = still_limiter()
+    routes = [Route("/a", make("a", limiter)), Route("/b", make("b", limiter))]
+    client = Client(app_of(*routes, limiter=limiter if is_watched else None))
     for path in ("/a", "/b"):
         assert client.get(path).text == path[1:]
         assert client.get(path).status_code == 429
@@ -122,14 +122,14 @@ def test_functions_of_one_name_on_two_routes_have_two_counters(
 
 @pytest.mark.parametrize("make", [closure, nameless])
 def test_functions_of_one_name_have_a_counter_in_each_mount_and_for_each_method(
-    make: Callable[[str, Gate], Any],
+    make: Callable[[str, RequestLimiter], Any],
 ) -> None:
-    gate = still_gate()
+    limiter = still_limiter()
 
     def routes() -> list[Route]:
         return [
-            Route("/x/{number}", make("got", gate)),
-            Route("/x/{number}", make("posted", gate), methods=["POST"]),
+            Route("/x/{number}", make("got", limiter)),
+            Route("/x/{number}", make("posted", limiter), methods=["POST"]),
         ]
 
     app = app_of(
@@ -162,17 +162,17 @@ class Two(Page): ...
 
 
 def test_a_method_that_two_endpoints_inherit_counts_for_each() -> None:
-    client = Client(app_of(Route("/1", One), Route("/2", Two), gate=still_gate()))
+    client = Client(app_of(Route("/1", One), Route("/2", Two), limiter=still_limiter()))
     assert [client.get("/1").text, client.get("/2").text] == ["One", "Two"]
     assert [client.get(path).status_code for path in ("/1", "/2")] == [429, 429]
     assert client.post("/1").status_code == 200
 
 
 def test_websockets_of_one_name_have_two_counters() -> None:
-    gate = still_gate()
+    limiter = still_limiter()
 
     def make() -> Any:
-        @limit("1/minute", gate=gate)
+        @limit("1/minute", limiter=limiter)
         async def live(socket: WebSocket) -> None:
             await socket.accept()
 
@@ -185,7 +185,7 @@ def test_websockets_of_one_name_have_two_counters() -> None:
 
 
 def test_a_route_has_one_counter_for_all_its_methods() -> None:
-    app = app_of(Route("/", closure("x", still_gate()), methods=["GET", "POST"]))
+    app = app_of(Route("/", closure("x", still_limiter()), methods=["GET", "POST"]))
     client = Client(app)
     assert [client.ask(method, "/").status_code for method in ("HEAD", "GET", "POST")] == [
         200,
@@ -208,12 +208,12 @@ def test_a_function_that_is_no_endpoint_counts_whoever_calls_it() -> None:
         await checked(request)
         return PlainTextResponse("two")
 
-    client = Client(app_of(Route("/1", one), Route("/2", two), gate=still_gate()))
+    client = Client(app_of(Route("/1", one), Route("/2", two), limiter=still_limiter()))
     assert [client.get(path).status_code for path in ("/1", "/2")] == [200, 429]
 
 
 def test_limits_below_and_above_another_decorator_have_two_counters() -> None:
-    gate = still_gate()
+    limiter = still_limiter()
 
     def passing(function: Any) -> Any:
         @functools.wraps(function)
@@ -222,23 +222,23 @@ def test_limits_below_and_above_another_decorator_have_two_counters() -> None:
 
         return call
 
-    @limit("3/minute", gate=gate)
+    @limit("3/minute", limiter=limiter)
     @passing
-    @limit("3/minute", gate=gate)
+    @limit("3/minute", limiter=limiter)
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
-    told = Client(app_of(Route("/", hello), gate=gate)).get("/").headers["ratelimit"]
+    told = Client(app_of(Route("/", hello), limiter=limiter)).get("/").headers["ratelimit"]
     assert '"hello";r=2' in told
     assert '"hello-2";r=2' in told
 
 
 def test_the_order_in_which_functions_are_made_makes_no_counters() -> None:
     """Another process may have made others before, or the same ones the other way round."""
-    gate = still_gate()
+    limiter = still_limiter()
 
     def client(*names: str) -> Client:
-        made = [Route(f"/{name}", closure(name, gate)) for name in names]
+        made = [Route(f"/{name}", closure(name, limiter)) for name in names]
         return Client(app_of(Mount("/m", routes=made)))
 
     first, second = client("a", "b"), client("c", "b", "a")
@@ -249,7 +249,7 @@ def test_the_order_in_which_functions_are_made_makes_no_counters() -> None:
 
 
 def test_each_app_counts_for_itself_where_there_is_no_gate() -> None:
-    endpoint = limit("1/minute", name="own-gate-of-test")(functools.partial(said, "hello"))
+    endpoint = limit("1/minute", name="own-limiter-of-test")(functools.partial(said, "hello"))
     for _ in range(2):
         assert Client(app_of(Route("/", endpoint))).statuses("/", 2) == [200, 429]
 

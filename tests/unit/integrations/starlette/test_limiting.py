@@ -16,20 +16,27 @@ from starlette.routing import Mount, Route
 
 from headgate.errors import OptionError, UsageError
 from headgate.integrations.starlette import TooManyRequests, limit, report
-from tests.support.asgi_client import RATES, Client, app_of, converse, still_gate, watched_and_not
+from tests.support.asgi_client import (
+    RATES,
+    Client,
+    app_of,
+    converse,
+    still_limiter,
+    watched_and_not,
+)
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from headgate.integrations import Gate
+    from headgate.integrations import RequestLimiter
     from headgate.integrations.asgi.request import Message
 
 DENIAL = "websocket.http.response"
 
 
 def test_an_endpoint_is_limited_whatever_its_parameter_is_called() -> None:
-    def endpoint(gate: Gate | None) -> Any:
-        @limit("2/minute", gate=gate)
+    def endpoint(limiter: RequestLimiter | None) -> Any:
+        @limit("2/minute", limiter=limiter)
         async def hello(anything: Request) -> PlainTextResponse:
             return PlainTextResponse("hello")
 
@@ -48,8 +55,8 @@ def test_an_endpoint_is_limited_whatever_its_parameter_is_called() -> None:
 
 
 def test_every_header_is_sent_once() -> None:
-    def endpoint(gate: Gate | None) -> Any:
-        @limit("1/minute", gate=gate)
+    def endpoint(limiter: RequestLimiter | None) -> Any:
+        @limit("1/minute", limiter=limiter)
         async def hello(request: Request) -> PlainTextResponse:
             return PlainTextResponse("hello")
 
@@ -62,7 +69,7 @@ def test_every_header_is_sent_once() -> None:
 
 
 def test_a_refusal_to_head_has_no_body() -> None:
-    @limit("1/minute", gate=still_gate())
+    @limit("1/minute", limiter=still_limiter())
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
@@ -78,7 +85,7 @@ def test_a_refusal_to_head_has_no_body() -> None:
 
 
 def test_problem_details_are_sent_to_who_asks_for_them() -> None:
-    @limit("1/minute", gate=still_gate())
+    @limit("1/minute", limiter=still_limiter())
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
@@ -91,7 +98,7 @@ def test_problem_details_are_sent_to_who_asks_for_them() -> None:
 
 def test_a_method_of_an_endpoint_class_is_limited_by_itself() -> None:
     class Page(HTTPEndpoint):
-        @limit("1/minute", gate=still_gate())
+        @limit("1/minute", limiter=still_limiter())
         async def get(self, request: Request) -> PlainTextResponse:
             return PlainTextResponse("got")
 
@@ -107,7 +114,7 @@ def test_a_method_of_an_endpoint_class_is_limited_by_itself() -> None:
 def test_a_blocking_endpoint_runs_in_a_thread() -> None:
     threads: list[threading.Thread] = []
 
-    @limit("1/minute", gate=still_gate())
+    @limit("1/minute", limiter=still_limiter())
     def hello(request: Request) -> PlainTextResponse:
         threads.append(threading.current_thread())
         return PlainTextResponse("hello")
@@ -121,9 +128,9 @@ def test_a_blocking_endpoint_runs_in_a_thread() -> None:
 def test_stacked_limits_are_one_check() -> None:
     """What the second refuses is not charged to the first."""
 
-    def endpoint(gate: Gate | None) -> Any:
-        @limit("3/hour", name="hour", gate=gate)
-        @limit("1/minute", name="minute", gate=gate)
+    def endpoint(limiter: RequestLimiter | None) -> Any:
+        @limit("3/hour", name="hour", limiter=limiter)
+        @limit("1/minute", name="minute", limiter=limiter)
         async def hello(request: Request) -> PlainTextResponse:
             return PlainTextResponse("hello")
 
@@ -138,10 +145,10 @@ def test_stacked_limits_are_one_check() -> None:
 
 
 def test_unnamed_limits_of_one_endpoint_have_names_and_counters_of_their_own() -> None:
-    gate = still_gate()
+    limiter = still_limiter()
 
-    @limit("3/minute", gate=gate)
-    @limit("3/hour", gate=gate)
+    @limit("3/minute", limiter=limiter)
+    @limit("3/hour", limiter=limiter)
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
@@ -151,20 +158,20 @@ def test_unnamed_limits_of_one_endpoint_have_names_and_counters_of_their_own() -
 
 
 def test_a_limit_added_to_a_limited_function_leaves_that_as_it_is() -> None:
-    gate = still_gate()
+    limiter = still_limiter()
 
-    @limit("3/minute", gate=gate)
+    @limit("3/minute", limiter=limiter)
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
-    stricter = limit("1/minute", gate=gate)(hello)
+    stricter = limit("1/minute", limiter=limiter)(hello)
     client = Client(app_of(Route("/", hello), Route("/strict", stricter)))
     assert client.statuses("/strict", 2) == [200, 429]
     assert client.statuses("/", 4) == [200, 200, 200, 429]
 
 
 def test_a_decorator_of_the_apps_own_in_between_stays() -> None:
-    gate = still_gate()
+    limiter = still_limiter()
 
     def shouting(function: Any) -> Any:
         @functools.wraps(function)
@@ -174,9 +181,9 @@ def test_a_decorator_of_the_apps_own_in_between_stays() -> None:
 
         return call
 
-    @limit("5/minute", gate=gate, name="outer")
+    @limit("5/minute", limiter=limiter, name="outer")
     @shouting
-    @limit("1/minute", gate=gate, name="inner")
+    @limit("1/minute", limiter=limiter, name="inner")
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
@@ -190,20 +197,20 @@ def test_what_was_granted_before_is_given_back_by_who_refuses_later() -> None:
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
-    gate = still_gate(limits="3/hour")
-    client = Client(app_of(Route("/", hello), gate=gate))
+    limiter = still_limiter(limits="3/hour")
+    client = Client(app_of(Route("/", hello), limiter=limiter))
     assert client.statuses("/", 4) == [200, 429, 429, 429]
     assert client.get("/nowhere").headers["x-ratelimit-remaining"] == "1"
 
 
 def test_limits_with_one_name_share_a_counter() -> None:
-    gate = still_gate()
+    limiter = still_limiter()
 
-    @limit("2/minute", name="both", gate=gate)
+    @limit("2/minute", name="both", limiter=limiter)
     async def one(request: Request) -> PlainTextResponse:
         return PlainTextResponse("one")
 
-    @limit("2/minute", name="both", gate=gate)
+    @limit("2/minute", name="both", limiter=limiter)
     async def two(request: Request) -> PlainTextResponse:
         return PlainTextResponse("two")
 
@@ -224,7 +231,7 @@ def test_limits_keys_and_costs_may_depend_on_the_request() -> None:
         key=user,
         cost=lambda request: int(request.query_params.get("n", "1")),
         exempt_when=lambda request: "staff" in request.headers,
-        gate=still_gate(),
+        limiter=still_limiter(),
     )
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
@@ -238,7 +245,7 @@ def test_limits_keys_and_costs_may_depend_on_the_request() -> None:
 
 
 def test_clients_are_told_apart_by_their_address() -> None:
-    @limit("1/minute", gate=still_gate())
+    @limit("1/minute", limiter=still_limiter())
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
@@ -248,7 +255,7 @@ def test_clients_are_told_apart_by_their_address() -> None:
 
 
 def test_the_app_may_word_refusals_itself() -> None:
-    @limit("1/minute", gate=still_gate())
+    @limit("1/minute", limiter=still_limiter())
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
@@ -265,7 +272,7 @@ def test_the_app_may_word_refusals_itself() -> None:
 
 
 def test_a_handler_for_all_http_errors_does_not_reword_refusals() -> None:
-    @limit("1/minute", gate=still_gate())
+    @limit("1/minute", limiter=still_limiter())
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
@@ -278,7 +285,7 @@ def test_a_handler_for_all_http_errors_does_not_reword_refusals() -> None:
 
 
 def test_a_route_by_itself_refuses_too() -> None:
-    @limit("1/minute", gate=still_gate())
+    @limit("1/minute", limiter=still_limiter())
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
@@ -292,12 +299,12 @@ def test_a_mounted_app_does_not_escape_the_limit_of_the_outer_one() -> None:
         return PlainTextResponse("hello")
 
     inner = Starlette(routes=[Route("/", hello)])
-    client = Client(app_of(Mount("/sub", inner), gate=still_gate(limits="2/minute")))
+    client = Client(app_of(Mount("/sub", inner), limiter=still_limiter(limits="2/minute")))
     assert client.statuses("/sub/", 3) == [200, 200, 429]
 
 
 def test_without_a_gate_the_limit_is_counted_in_this_process() -> None:
-    @limit("1/hour", name="own-gate-of-test")
+    @limit("1/hour", name="own-limiter-of-test")
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 

@@ -14,21 +14,21 @@ from starlette.routing import Route
 
 from headgate.integrations.starlette import limit, report
 from headgate.limits import Concurrency
-from tests.support.asgi_client import Client, app_of, converse, still_gate, watched_and_not
+from tests.support.asgi_client import Client, app_of, converse, still_limiter, watched_and_not
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.requests import Request
 
-    from headgate.integrations import Gate
+    from headgate.integrations import RequestLimiter
     from headgate.integrations.asgi.request import Message
 
 DENIAL = "websocket.http.response"
 
 
-def login_of(gate: Gate | None) -> Any:
-    @limit("3/minute", charge_when=lambda response: response.status == 401, gate=gate)
+def login_of(limiter: RequestLimiter | None) -> Any:
+    @limit("3/minute", charge_when=lambda response: response.status_code == 401, limiter=limiter)
     async def login(request: Request) -> JSONResponse:
         await asyncio.sleep(0)
         is_right = request.query_params["password"] == "right"  # noqa: S105 (not one)
@@ -49,7 +49,7 @@ def test_only_failed_logins_count() -> None:
 
 
 def test_the_middleware_sees_what_a_handler_makes_of_an_error() -> None:
-    @limit("1/minute", charge_when=lambda response: response.status == 401)
+    @limit("1/minute", charge_when=lambda response: response.status_code == 401)
     async def login(request: Request) -> JSONResponse:
         raise PermissionError
 
@@ -57,7 +57,7 @@ def test_the_middleware_sees_what_a_handler_makes_of_an_error() -> None:
         return JSONResponse({}, 401)
 
     handlers = {PermissionError: unknown}
-    app = app_of(Route("/", login), gate=still_gate(), exception_handlers=handlers)
+    app = app_of(Route("/", login), limiter=still_limiter(), exception_handlers=handlers)
     assert Client(app).statuses("/", 2) == [401, 429]
 
 
@@ -68,8 +68,8 @@ def test_many_failing_logins_at_once_do_not_slip_through() -> None:
 
 
 def test_what_an_endpoint_reports_is_what_is_charged() -> None:
-    def endpoint(gate: Gate | None) -> Any:
-        @limit("100/hour", name="tokens", cost=50, is_estimate=True, gate=gate)
+    def endpoint(limiter: RequestLimiter | None) -> Any:
+        @limit("100/hour", name="tokens", cost=50, is_estimate=True, limiter=limiter)
         async def answer(request: Request) -> StreamingResponse:
             async def words() -> AsyncIterator[str]:
                 yield "some "
@@ -89,8 +89,8 @@ def test_what_an_endpoint_reports_is_what_is_charged() -> None:
 
 
 def test_a_slot_is_free_again_after_the_body() -> None:
-    def endpoint(gate: Gate | None) -> Any:
-        @limit(Concurrency(1, ttl=60), gate=gate)
+    def endpoint(limiter: RequestLimiter | None) -> Any:
+        @limit(Concurrency(1, ttl=60), limiter=limiter)
         async def answer(request: Request) -> StreamingResponse:
             async def words() -> AsyncIterator[str]:
                 yield "some "
@@ -107,8 +107,8 @@ def test_a_slot_is_free_again_after_the_body() -> None:
 
 
 def test_a_slot_is_free_again_when_the_client_goes_in_the_middle() -> None:
-    def endpoint(gate: Gate | None) -> Any:
-        @limit(Concurrency(1, ttl=60), gate=gate)
+    def endpoint(limiter: RequestLimiter | None) -> Any:
+        @limit(Concurrency(1, ttl=60), limiter=limiter)
         async def answer(request: Request) -> StreamingResponse:
             async def words() -> AsyncIterator[str]:
                 while True:
@@ -129,8 +129,8 @@ def test_a_slot_is_free_again_when_the_client_goes_in_the_middle() -> None:
 
 
 def test_a_slot_is_free_again_after_an_error_and_the_error_is_the_apps_own() -> None:
-    def endpoint(gate: Gate | None) -> Any:
-        @limit(Concurrency(1, ttl=60), gate=gate)
+    def endpoint(limiter: RequestLimiter | None) -> Any:
+        @limit(Concurrency(1, ttl=60), limiter=limiter)
         async def answer(request: Request) -> StreamingResponse:
             raise ZeroDivisionError("the app's own")
 
@@ -148,8 +148,8 @@ def test_a_slot_is_free_again_after_an_error_and_the_error_is_the_apps_own() -> 
 def test_background_tasks_run_after_the_slot_is_free() -> None:
     statuses: list[int] = []
 
-    def endpoint(gate: Gate | None) -> Any:
-        @limit(Concurrency(1, ttl=60), gate=gate)
+    def endpoint(limiter: RequestLimiter | None) -> Any:
+        @limit(Concurrency(1, ttl=60), limiter=limiter)
         async def answer(request: Request) -> PlainTextResponse:
             async def later() -> None:
                 if request.query_params.get("again"):
@@ -166,8 +166,8 @@ def test_background_tasks_run_after_the_slot_is_free() -> None:
 
 
 def test_an_asgi_app_may_be_returned_in_place_of_a_response() -> None:
-    def endpoint(gate: Gate | None) -> Any:
-        @limit("1/minute", gate=gate)
+    def endpoint(limiter: RequestLimiter | None) -> Any:
+        @limit("1/minute", limiter=limiter)
         async def hello(request: Request) -> Any:
             async def inner(scope: Any, receive: Any, send: Any) -> None:
                 await PlainTextResponse("inner")(scope, receive, send)
@@ -196,7 +196,11 @@ def test_what_is_returned_by_an_endpoint_with_a_hold_is_still_a_response_to_who_
         return call
 
     @marking
-    @limit("5/minute", charge_when=lambda response: response.status == 202, gate=still_gate())
+    @limit(
+        "5/minute",
+        charge_when=lambda response: response.status_code == 202,
+        limiter=still_limiter(),
+    )
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 

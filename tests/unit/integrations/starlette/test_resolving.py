@@ -16,7 +16,7 @@ from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
 from headgate.errors import UsageError
 from headgate.integrations.exemptions import is_exempt
 from headgate.integrations.starlette import RateLimitMiddleware, exempt, limit, resolve
-from tests.support.asgi_client import Client, still_gate
+from tests.support.asgi_client import Client, still_limiter
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -242,7 +242,7 @@ def test_an_exempt_endpoint_is_skipped_by_the_limits_of_the_app_alone() -> None:
             Route("/half", Half),
             Mount("/inner", inner),
         ],
-        middleware=[Middleware(RateLimitMiddleware, gate=still_gate(limits="1/minute"))],
+        middleware=[Middleware(RateLimitMiddleware, limiter=still_limiter(limits="1/minute"))],
     )
     client = Client(app)
     assert client.statuses("/", 2) == [200, 429]
@@ -298,17 +298,19 @@ def test_an_exempt_endpoint_is_skipped_by_a_middleware_that_is_mounted() -> None
     async def health(request: Request) -> PlainTextResponse:
         return PlainTextResponse("well")
 
-    gate = still_gate(limits="1/minute")
+    limiter = still_limiter(limits="1/minute")
     sub = Starlette(routes=[Route("/health", health), Route("/users", users)])
-    hidden = Starlette(routes=sub.routes, middleware=[Middleware(RateLimitMiddleware, gate=gate)])
+    hidden = Starlette(
+        routes=sub.routes, middleware=[Middleware(RateLimitMiddleware, limiter=limiter)]
+    )
     others = [
         Route("/health", health),
-        Mount("/other", RateLimitMiddleware(other, gate=gate)),
+        Mount("/other", RateLimitMiddleware(other, limiter=limiter)),
     ]
     app = Starlette(
         routes=[
             *others,
-            Mount("/sub", RateLimitMiddleware(sub, gate=gate)),
+            Mount("/sub", RateLimitMiddleware(sub, limiter=limiter)),
             Mount("/hidden", GZipMiddleware(hidden)),
             Mount("/further", GZipMiddleware(Starlette(routes=others))),
         ]
@@ -331,7 +333,7 @@ def test_a_class_does_not_inherit_that_another_is_exempt() -> None:
 
     app = Starlette(
         routes=[Route("/health", Health), Route("/admin", Admin)],
-        middleware=[Middleware(RateLimitMiddleware, gate=still_gate(limits="1/minute"))],
+        middleware=[Middleware(RateLimitMiddleware, limiter=still_limiter(limits="1/minute"))],
     )
     client = Client(app)
     assert client.statuses("/health", 3) == [200] * 3

@@ -8,18 +8,18 @@ from starlette.routing import WebSocketRoute
 
 from headgate.integrations.starlette import limit
 from headgate.limits import Concurrency
-from tests.support.asgi_client import app_of, still_gate, websocket
+from tests.support.asgi_client import app_of, still_limiter, websocket
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from headgate.integrations import Gate
+    from headgate.integrations import RequestLimiter
 
 DENIAL = "websocket.http.response"
 
 
-def socket_of(gate: Gate | None) -> Any:
-    @limit("1/minute", gate=gate)
+def socket_of(limiter: RequestLimiter | None) -> Any:
+    @limit("1/minute", limiter=limiter)
     async def echo(socket: WebSocket) -> None:
         await socket.accept()
         await socket.send_text(await socket.receive_text())
@@ -30,8 +30,8 @@ def socket_of(gate: Gate | None) -> Any:
 
 def test_a_websocket_is_refused_before_it_is_accepted() -> None:
     for app in (
-        app_of(WebSocketRoute("/", socket_of(still_gate()))),
-        app_of(WebSocketRoute("/", socket_of(None)), gate=still_gate()),
+        app_of(WebSocketRoute("/", socket_of(still_limiter()))),
+        app_of(WebSocketRoute("/", socket_of(None)), limiter=still_limiter()),
     ):
         kinds = [message["type"] for message in websocket(app, "/")]
         assert kinds == ["websocket.accept", "websocket.send", "websocket.close"]
@@ -43,7 +43,7 @@ def test_a_websocket_is_refused_before_it_is_accepted() -> None:
 
 
 def test_a_websocket_that_was_accepted_by_somebody_else_is_closed() -> None:
-    @limit("1/minute", gate=still_gate())
+    @limit("1/minute", limiter=still_limiter())
     async def late(socket: WebSocket) -> None:
         await socket.close()
 
@@ -57,7 +57,7 @@ def test_a_websocket_that_was_accepted_by_somebody_else_is_closed() -> None:
 
 
 def test_a_place_for_a_websocket_is_free_again_when_it_ends() -> None:
-    @limit(Concurrency(1, ttl=60), gate=still_gate())
+    @limit(Concurrency(1, ttl=60), limiter=still_limiter())
     async def echo(socket: WebSocket) -> None:
         await socket.accept()
         async for _ in socket.iter_text():

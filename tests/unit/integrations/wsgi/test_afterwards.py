@@ -9,7 +9,7 @@ from wsgiref.util import FileWrapper
 import pytest
 
 from headgate.errors import StoreError
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.wsgi import RateLimitMiddleware, report
 from headgate.policy.loader import read_policy
 from headgate.stores import MemoryStore, Operation, Store, Take, TakeEach
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 
-def gate(after: str, failure: str = "fail_open", **options: Any) -> Gate:
+def limiter(after: str, failure: str = "fail_open", **options: Any) -> RequestLimiter:
     rule = (
         "{id: llm, key_by: ip, limit: 100/hour fixed_window, "
         f"cost: {{after: {after}}}, on_store_failure: {failure}}}"
     )
     options.setdefault("clock", ManualClock(100))
-    return Gate(policy=read_policy(f"version: 1\nrules: [{rule}]"), **options)
+    return RequestLimiter(policy=read_policy(f"version: 1\nrules: [{rule}]"), **options)
 
 
-def by_bytes() -> Gate:
-    return gate("{bytes: true}")
+def by_bytes() -> RequestLimiter:
+    return limiter("{bytes: true}")
 
 
-def by_tokens() -> Gate:
-    return gate("{header: x-tokens, per: 10}")
+def by_tokens() -> RequestLimiter:
+    return limiter("{header: x-tokens, per: 10}")
 
 
-def left(of: Gate) -> int:
+def left(of: RequestLimiter) -> int:
     """What is left for the next request, after it."""
     return int(call(RateLimitMiddleware(hello, of)).headers["X-RateLimit-Remaining"])
 
@@ -155,8 +155,8 @@ class Leaving(Store):
 def test_a_store_that_is_gone_by_then_fails_no_response(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    own = gate("{header: x-tokens}", "fail_closed", store=Leaving(), clock=None)
+    own = limiter("{header: x-tokens}", "fail_closed", store=Leaving(), clock=None)
     for _ in range(3):
         assert call(RateLimitMiddleware(saying("30"), own)).body == b"x"
-    assert own.afterwards.lost == 3
+    assert own.late_charges.lost == 3
     assert len([one for one in caplog.records if one.name == "headgate.integrations"]) == 1

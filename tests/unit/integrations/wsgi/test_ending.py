@@ -9,7 +9,7 @@ from wsgiref.util import FileWrapper
 import pytest
 
 from headgate import Concurrency
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.wsgi import RateLimitMiddleware
 from headgate.testing import ManualClock
 from tests.support.wsgi_bodies import Chunks, Ended, answering, begun, close, counting, watching
@@ -38,46 +38,46 @@ def test_a_file_is_watched_if_there_is_and_so_is_what_only_looks_like_one() -> N
     assert b"".join(result) == b"abc"
     assert ended.all == []
     close(result)
-    assert ended.one.status == 200
+    assert ended.one.status_code == 200
     assert given_to_server(counting(answering(file)), None) is not file
     assert given_to_server(counting(answering(Chunks())), FileWrapper) is not file
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate(limits=Concurrency(1, ttl=60), clock=ManualClock(100))
+def limiter() -> RequestLimiter:
+    return RequestLimiter(limits=Concurrency(1, ttl=60), clock=ManualClock(100))
 
 
-def read_all(gate: Gate) -> None:
-    call(RateLimitMiddleware(answering(Chunks(b"a", b"b")), gate))
+def read_all(limiter: RequestLimiter) -> None:
+    call(RateLimitMiddleware(answering(Chunks(b"a", b"b")), limiter))
 
 
-def go_away(gate: Gate) -> None:
-    result, _ = begun(RateLimitMiddleware(answering(Chunks(b"a", b"b")), gate))
+def go_away(limiter: RequestLimiter) -> None:
+    result, _ = begun(RateLimitMiddleware(answering(Chunks(b"a", b"b")), limiter))
     next(iter(result))
     close(result)
 
 
-def break_off(gate: Gate) -> None:
+def break_off(limiter: RequestLimiter) -> None:
     with pytest.raises(LookupError):
-        call(RateLimitMiddleware(answering(Chunks(b"a", LookupError())), gate))
+        call(RateLimitMiddleware(answering(Chunks(b"a", LookupError())), limiter))
 
 
-def fail(gate: Gate) -> None:
+def fail(limiter: RequestLimiter) -> None:
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         raise LookupError
 
     with pytest.raises(LookupError):
-        call(RateLimitMiddleware(app, gate))
+        call(RateLimitMiddleware(app, limiter))
 
 
 @pytest.mark.parametrize("way", [read_all, go_away, break_off, fail])
 def test_a_slot_is_free_again_however_the_request_ended(
-    way: Callable[[Gate], None], gate: Gate
+    way: Callable[[RequestLimiter], None], limiter: RequestLimiter
 ) -> None:
-    result, answered = begun(RateLimitMiddleware(answering(Chunks(b"a")), gate))
+    result, answered = begun(RateLimitMiddleware(answering(Chunks(b"a")), limiter))
     assert answered.code == 200
-    assert call(RateLimitMiddleware(answering([b"a"]), gate)).code == 429
+    assert call(RateLimitMiddleware(answering([b"a"]), limiter)).code == 429
     close(result)
-    way(gate)
-    assert served(RateLimitMiddleware(answering([b"a"]), gate), environ()).code == 200
+    way(limiter)
+    assert served(RateLimitMiddleware(answering([b"a"]), limiter), environ()).code == 200

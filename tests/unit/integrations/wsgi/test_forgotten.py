@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate import Concurrency
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.wsgi import RateLimitMiddleware
 from headgate.policy.loader import read_policy
 from headgate.testing import ManualClock
@@ -35,14 +35,14 @@ def test_a_body_that_nobody_closes_is_not_renewed_once_it_is_forgotten(
     way: Callable[[Iterable[bytes]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heart, clock = listened(monkeypatch), ManualClock(100)
-    gate = Gate(limits=Concurrency(1, ttl=60), clock=clock)
-    body, _ = begun(RateLimitMiddleware(answering(Chunks(b"a", b"b")), gate))
+    limiter = RequestLimiter(limits=Concurrency(1, ttl=60), clock=clock)
+    body, _ = begun(RateLimitMiddleware(answering(Chunks(b"a", b"b")), limiter))
     way(body)
     assert heart.are_wanted == [True]
     del body
     assert heart.are_wanted == [False]
     clock.advance(60)
-    assert begun(RateLimitMiddleware(answering([]), gate))[1].code == 200
+    assert begun(RateLimitMiddleware(answering([]), limiter))[1].code == 200
 
 
 @pytest.mark.parametrize("way", [not_read, read_in_part, read_to_the_end])
@@ -51,20 +51,20 @@ def test_a_body_that_nobody_closes_leaves_its_turn_once_it_is_forgotten(
     way: Callable[[Iterable[bytes]], None], what: str
 ) -> None:
     rule = f"{{id: a, key_by: ip, fair: {{{what}, queue: 0}}}}"
-    gate = Gate(policy=read_policy(f"version: 1\nrules: [{rule}]"))
-    body, _ = begun(RateLimitMiddleware(answering(Chunks(b"a", b"b")), gate))
+    limiter = RequestLimiter(policy=read_policy(f"version: 1\nrules: [{rule}]"))
+    body, _ = begun(RateLimitMiddleware(answering(Chunks(b"a", b"b")), limiter))
     way(body)
-    assert begun(RateLimitMiddleware(answering([]), gate))[1].code == 503
+    assert begun(RateLimitMiddleware(answering([]), limiter))[1].code == 503
     del body
     for _ in range(2):
-        assert begun(RateLimitMiddleware(answering([]), gate))[1].code == 200
-    assert [one.in_flight for one in gate.turns.gates()] == [0]
+        assert begun(RateLimitMiddleware(answering([]), limiter))[1].code == 200
+    assert [one.in_flight for one in limiter.queues.gates()] == [0]
 
 
 def test_a_body_that_is_closed_is_not_renewed_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     heart = listened(monkeypatch)
-    gate = Gate(limits=Concurrency(1, ttl=60), clock=ManualClock(100))
-    body, _ = begun(RateLimitMiddleware(answering(Chunks(b"a", b"b")), gate))
+    limiter = RequestLimiter(limits=Concurrency(1, ttl=60), clock=ManualClock(100))
+    body, _ = begun(RateLimitMiddleware(answering(Chunks(b"a", b"b")), limiter))
     assert heart.are_wanted == [True]
     close(body)
     assert heart.are_wanted == [False]

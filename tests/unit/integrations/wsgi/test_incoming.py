@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.integrations import lazy_request
+from headgate.integrations import request_view
 from headgate.integrations.wsgi import WsgiRequest
 from headgate.policy.matcher import readings
 from tests.support.wsgi_caller import environ
@@ -45,11 +45,11 @@ def test_a_name_with_an_underscore_is_never_found() -> None:
 
 @pytest.mark.parametrize("spelling", ["", "<local>", "localhost", "unix:"])
 def test_the_peer_on_a_unix_socket_is_this_machine(spelling: str) -> None:
-    assert WsgiRequest(environ(peer=spelling)).peer == lazy_request.LOCAL
+    assert WsgiRequest(environ(peer=spelling)).peer == request_view.LOCAL
 
 
 def test_without_a_peer_it_is_this_machine() -> None:
-    assert WsgiRequest({}).peer == lazy_request.LOCAL
+    assert WsgiRequest({}).peer == request_view.LOCAL
 
 
 def test_the_path_is_all_of_it_wherever_the_app_is_mounted() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import OptionError, StoreError, UsageError
-from headgate.integrations import Gate
-from headgate.integrations.allowance import by_header
+from headgate.integrations import RequestLimiter
+from headgate.integrations.route_limit import by_header
 from headgate.integrations.wsgi import RateLimitMiddleware
 from headgate.policy.loader import read_policy
 from headgate.responses import ResponseOptions
@@ -177,7 +177,7 @@ def test_so_is_one_of_a_gate_that_has_limits_or_not(option: str, limits: str | N
 
     given: Any = {option: function, "limits": limits}
     with pytest.raises(UsageError, match=f"{option} is an async function, and this app is not"):
-        RateLimitMiddleware(hello, Gate(**given))
+        RateLimitMiddleware(hello, RequestLimiter(**given))
 
 
 def test_a_coroutine_from_a_plain_function_is_refused_when_it_is_met() -> None:
@@ -242,28 +242,34 @@ def test_what_the_app_says_of_its_own_limits_stays() -> None:
     assert [value for name, value in answer.lines if name.lower() == "x-ratelimit-limit"] == ["2"]
 
 
-def nested(outer: Gate, inner: Gate) -> Callable[..., Answered]:
+def nested(outer: RequestLimiter, inner: RequestLimiter) -> Callable[..., Answered]:
     app = RateLimitMiddleware(RateLimitMiddleware(hello, inner), outer)
     return lambda *args, **options: call(app, *args, **options)
 
 
 def test_one_inside_of_another_is_told_by_the_outer_one_once() -> None:
     clock = ManualClock(100)
-    ask = nested(Gate(limits="9/minute", clock=clock), Gate(limits="5/m", name="in", clock=clock))
+    ask = nested(
+        RequestLimiter(limits="9/minute", clock=clock),
+        RequestLimiter(limits="5/m", name="in", clock=clock),
+    )
     assert ask().headers["RateLimit-Policy"] == '"default";q=9;w=60, "in";q=5;w=60'
 
 
 def test_what_the_inner_one_refuses_the_outer_one_gives_back() -> None:
     clock = ManualClock(100)
-    outer = Gate(limits="3/minute", clock=clock)
-    ask = nested(outer, Gate(limits="1/minute", name="in", clock=clock))
+    outer = RequestLimiter(limits="3/minute", clock=clock)
+    ask = nested(outer, RequestLimiter(limits="1/minute", name="in", clock=clock))
     assert [ask().code for _ in range(4)] == [200, 429, 429, 429]
     assert call(RateLimitMiddleware(hello, outer)).headers["X-RateLimit-Remaining"] == "1"
 
 
 def test_the_refusal_of_the_inner_one_is_told_once() -> None:
     clock = ManualClock(100)
-    ask = nested(Gate(limits="3/minute", clock=clock), Gate(limits="1/m", name="in", clock=clock))
+    ask = nested(
+        RequestLimiter(limits="3/minute", clock=clock),
+        RequestLimiter(limits="1/m", name="in", clock=clock),
+    )
     ask()
     refused = ask()
     assert refused.headers["RateLimit-Policy"] == '"in";q=1;w=60'
@@ -271,17 +277,17 @@ def test_the_refusal_of_the_inner_one_is_told_once() -> None:
 
 
 def test_the_same_gate_inside_and_outside_is_asked_once() -> None:
-    gate = Gate(limits="2/minute", clock=ManualClock(100))
-    assert nested(gate, gate)().headers["X-RateLimit-Remaining"] == "1"
+    limiter = RequestLimiter(limits="2/minute", clock=ManualClock(100))
+    assert nested(limiter, limiter)().headers["X-RateLimit-Remaining"] == "1"
 
 
 def test_a_gate_that_is_not_the_outermost_is_asked_once_too() -> None:
     clock = ManualClock(100)
-    outer = Gate(limits="9/minute", clock=clock)
-    inner = Gate(limits="2/minute", name="in", clock=clock)
+    outer = RequestLimiter(limits="9/minute", clock=clock)
+    inner = RequestLimiter(limits="2/minute", name="in", clock=clock)
     app: WSGIApplication = hello
-    for gate in (inner, inner, outer, inner, outer):
-        app = RateLimitMiddleware(app, gate)
+    for limiter in (inner, inner, outer, inner, outer):
+        app = RateLimitMiddleware(app, limiter)
     assert [call(app).code for _ in range(3)] == [200, 200, 429]
 
 
@@ -307,8 +313,8 @@ def test_a_status_that_has_no_name_has_a_reason_all_the_same() -> None:
 
 
 def test_a_gate_and_options_do_not_go_together() -> None:
-    with pytest.raises(OptionError, match="'limits' is an option of the gate"):
-        RateLimitMiddleware(hello, Gate(), limits="1/minute")
+    with pytest.raises(OptionError, match="'limits' is an option of the limiter"):
+        RateLimitMiddleware(hello, RequestLimiter(), limits="1/minute")
 
 
 def test_a_gate_without_limits_lets_everybody_through_and_tells_nothing() -> None:

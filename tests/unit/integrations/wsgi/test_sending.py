@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate import Concurrency
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.wsgi import RateLimitMiddleware
 from headgate.testing import ManualClock
 from tests.support.wsgi_bodies import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from headgate.integrations.passage import Responded
+    from headgate.integrations.request_context import CompletedResponse
 
 
 def fault() -> None:
@@ -52,7 +52,7 @@ def test_it_ends_when_the_body_is_closed_and_not_before() -> None:
     assert (chunks.closed, ended.all) == (0, [])
     close(result)
     assert chunks.closed == 1
-    assert ended.one.status == 200
+    assert ended.one.status_code == 200
     assert ended.one.header("content-type") == "text/plain"
     assert ended.one.error is None
 
@@ -83,7 +83,7 @@ def test_a_client_that_goes_away_ends_it_too() -> None:
     next(iter(result))
     close(result)
     assert left == ["left"]
-    assert ended.one.status == 200
+    assert ended.one.status_code == 200
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
@@ -92,7 +92,7 @@ def test_a_whole_body_ends_it_at_once_and_is_the_apps_own(kind: type) -> None:
     given = kind([b"a", b"b"])
     result, _ = begun(watching(answering(given), ended))
     assert result is given
-    assert ended.one.status == 200
+    assert ended.one.status_code == 200
 
 
 def test_a_list_that_wants_to_be_closed_ends_when_it_is() -> None:
@@ -109,7 +109,7 @@ def test_a_list_that_wants_to_be_closed_ends_when_it_is() -> None:
     assert len(result) == 1  # type: ignore[arg-type]
     close(result)
     assert given.closed == 1
-    assert ended.one.status == 200
+    assert ended.one.status_code == 200
 
 
 def test_iterators_without_a_close_end_with_their_last_chunk() -> None:
@@ -117,13 +117,13 @@ def test_iterators_without_a_close_end_with_their_last_chunk() -> None:
     result, _ = begun(watching(answering(iter([b"a"])), ended))
     assert not hasattr(result, "__len__")
     assert list(result) == [b"a"]
-    assert ended.one.status == 200
+    assert ended.one.status_code == 200
     close(result)
     assert len(ended.all) == 1
 
 
 def test_what_the_outcome_makes_of_a_whole_body_may_fail() -> None:
-    def fail(responded: Responded) -> bool:
+    def fail(responded: CompletedResponse) -> bool:
         raise LookupError("no")
 
     app = RateLimitMiddleware(answering([b"a"]), limits="9/minute", charge_when=fail)
@@ -132,7 +132,7 @@ def test_what_the_outcome_makes_of_a_whole_body_may_fail() -> None:
 
 
 def test_what_is_taken_while_the_body_is_made_is_free_at_its_end() -> None:
-    taking = Gate(limits=Concurrency(1, ttl=60), name="slots", clock=ManualClock(100))
+    taking = RequestLimiter(limits=Concurrency(1, ttl=60), name="slots", clock=ManualClock(100))
     inner = RateLimitMiddleware(answering([b"b"]), taking)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -158,7 +158,7 @@ def test_an_error_of_the_app_ends_it() -> None:
 
     with pytest.raises(LookupError):
         call(watching(app, ended))
-    assert ended.one.status == 500
+    assert ended.one.status_code == 500
     assert isinstance(ended.one.error, LookupError)
 
 
@@ -177,7 +177,7 @@ def test_an_error_before_the_first_chunk_is_a_500() -> None:
     ended = Ended()
     with pytest.raises(LookupError):
         call(watching(answering(Chunks(b"", LookupError("no"))), ended))
-    assert ended.one.status == 500
+    assert ended.one.status_code == 500
     assert isinstance(ended.one.error, LookupError)
 
 
@@ -187,7 +187,7 @@ def test_an_error_in_the_middle_of_a_stream_leaves_the_status_that_was_sent() ->
     with pytest.raises(LookupError):
         call(watching(answering(chunks), ended))
     assert chunks.closed == 1
-    assert ended.one.status == 200
+    assert ended.one.status_code == 200
     assert isinstance(ended.one.error, LookupError)
 
 
@@ -208,7 +208,7 @@ def test_an_error_when_closing_ends_it_all_the_same() -> None:
 
     with pytest.raises(OSError, match="stuck"):
         call(watching(answering(Stuck(b"a")), ended))
-    assert ended.one.status == 200
+    assert ended.one.status_code == 200
 
 
 def test_an_app_may_begin_again_after_an_error() -> None:
@@ -225,7 +225,7 @@ def test_an_app_may_begin_again_after_an_error() -> None:
     answer = call(watching(app, ended))
     assert answer.status == "502 Bad Gateway"
     assert answer.headers["X-RateLimit-Remaining"] == "8"
-    assert ended.one.status == 502
+    assert ended.one.status_code == 502
 
 
 def test_too_late_to_begin_again_is_the_error_itself() -> None:
@@ -262,7 +262,7 @@ def test_write_still_writes_and_counts_as_sent() -> None:
 
     with pytest.raises(LookupError):
         call(watching(failing, ended))
-    assert ended.all[-1].status == 200
+    assert ended.all[-1].status_code == 200
 
 
 def test_an_app_that_is_a_generator_begins_with_its_first_chunk() -> None:
@@ -274,7 +274,7 @@ def test_an_app_that_is_a_generator_begins_with_its_first_chunk() -> None:
 
     answer = call(watching(app, ended))
     assert answer.headers["X-RateLimit-Remaining"] == "8"
-    assert ended.one.status == 201
+    assert ended.one.status_code == 201
 
 
 def test_what_is_asked_late_inside_is_ended_by_the_one_outside() -> None:
@@ -286,7 +286,7 @@ def test_what_is_asked_late_inside_is_ended_by_the_one_outside() -> None:
 
     answer = call(RateLimitMiddleware(app, limits="20/minute", name="out", clock=ManualClock(100)))
     assert answer.headers["RateLimit-Policy"] == '"out";q=20;w=60, "default";q=9;w=60'
-    assert ended.one.status == 200
+    assert ended.one.status_code == 200
 
 
 def test_a_status_that_makes_no_sense_is_for_the_server_to_refuse() -> None:
@@ -297,4 +297,4 @@ def test_a_status_that_makes_no_sense_is_for_the_server_to_refuse() -> None:
         return [b"a"]
 
     begun(watching(app, ended))
-    assert ended.one.status == 500
+    assert ended.one.status_code == 500

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import CostError, UsageError
-from headgate.integrations import Gate
+from headgate.integrations import RequestLimiter
 from headgate.integrations.wsgi import RateLimitMiddleware, StatusApp, WsgiRequest, report
 from headgate.policy.loader import read_policy
 from headgate.testing import ManualClock
@@ -27,11 +27,13 @@ def answering(status: str) -> Any:
 
 
 def test_only_the_outcomes_that_count_are_charged() -> None:
-    gate = Gate(
-        limits="2/hour", charge_when=lambda response: response.status == 401, clock=ManualClock(100)
+    limiter = RequestLimiter(
+        limits="2/hour",
+        charge_when=lambda response: response.status_code == 401,
+        clock=ManualClock(100),
     )
     good, bad = (
-        RateLimitMiddleware(answering(status), gate) for status in ("200 OK", "401 Unauthorized")
+        RateLimitMiddleware(answering(status), limiter) for status in ("200 OK", "401 Unauthorized")
     )
     assert [call(good).code for _ in range(5)] == [200] * 5
     assert [call(bad).code for _ in range(3)] == [401, 401, 429]
@@ -43,8 +45,8 @@ def streaming(environ: WSGIEnvironment, start_response: StartResponse) -> Iterab
 
 
 def test_what_is_not_decided_yet_is_held_so_that_none_slip_through() -> None:
-    gate = Gate(limits="2/hour", charge_when=lambda _: False, clock=ManualClock(100))
-    app = RateLimitMiddleware(streaming, gate)
+    limiter = RequestLimiter(limits="2/hour", charge_when=lambda _: False, clock=ManualClock(100))
+    app = RateLimitMiddleware(streaming, limiter)
     started: list[str] = []
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
@@ -56,8 +58,8 @@ def test_what_is_not_decided_yet_is_held_so_that_none_slip_through() -> None:
 
 
 def test_a_whole_answer_is_settled_even_if_nobody_reads_it() -> None:
-    gate = Gate(limits="1/hour", charge_when=lambda _: False, clock=ManualClock(100))
-    app = RateLimitMiddleware(hello, gate)
+    limiter = RequestLimiter(limits="1/hour", charge_when=lambda _: False, clock=ManualClock(100))
+    app = RateLimitMiddleware(hello, limiter)
     started: list[str] = []
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
@@ -95,8 +97,10 @@ def test_what_was_reported_is_charged_in_place_of_what_was_held() -> None:
         report(environ, default=3)
         return hello(environ, start_response)
 
-    gate = Gate(limits="100/hour", cost=50, charge_when=lambda _: True, clock=ManualClock(100))
-    limited = RateLimitMiddleware(app, gate)
+    limiter = RequestLimiter(
+        limits="100/hour", cost=50, charge_when=lambda _: True, clock=ManualClock(100)
+    )
+    limited = RateLimitMiddleware(app, limiter)
     remaining = [call(limited).headers["X-RateLimit-Remaining"] for _ in range(3)]
     assert remaining == ["50", "47", "44"]
 
@@ -110,9 +114,9 @@ rules:
 
 
 def test_the_page_tells_the_limits_of_the_caller_and_consumes_none() -> None:
-    gate = Gate(policy=read_policy(RULES), limits="9/minute", clock=ManualClock(100))
-    call(RateLimitMiddleware(hello, gate), "GET", "/api/x")
-    page = StatusApp(gate)
+    limiter = RequestLimiter(policy=read_policy(RULES), limits="9/minute", clock=ManualClock(100))
+    call(RateLimitMiddleware(hello, limiter), "GET", "/api/x")
+    page = StatusApp(limiter)
     answers = [call(page) for _ in range(3)]
     assert answers[0].body == answers[2].body
     assert answers[0].headers["Cache-Control"] == "no-store"
@@ -124,7 +128,7 @@ def test_the_page_tells_the_limits_of_the_caller_and_consumes_none() -> None:
 
 
 def test_the_page_has_no_body_for_head_and_refuses_other_methods() -> None:
-    page = StatusApp(Gate(limits="9/minute", clock=ManualClock(100)))
+    page = StatusApp(RequestLimiter(limits="9/minute", clock=ManualClock(100)))
     assert call(page, "HEAD").body == b""
     assert call(page, "HEAD").headers["Content-Length"] == str(len(call(page).body))
     refused = call(page, "POST")

@@ -79,7 +79,7 @@ def test_tenants_take_turns_and_a_full_queue_sheds() -> None:
     first.start()
     assert is_in.wait(30)
     second.start()
-    while limited.gate.turns.waiting < 1:
+    while limited.limiter.queues.waiting < 1:
         threading.Event().wait(0.001)
     refused = ask(limited)
     may_go.set()
@@ -88,7 +88,7 @@ def test_tenants_take_turns_and_a_full_queue_sheds() -> None:
     assert refused[0] == "503"
     assert "waiting=1" in refused[1]["headgate-queue"]
     assert [status for status, _ in answers] == ["200", "200"]
-    assert limited.gate.turns.waiting == 0
+    assert limited.limiter.queues.waiting == 0
 
 
 def test_an_app_that_raises_gives_its_turn_back() -> None:
@@ -101,8 +101,8 @@ def test_an_app_that_raises_gives_its_turn_back() -> None:
             ask(limited)
         except ValueError:
             continue
-    (gate,) = limited.gate.turns.gates()
-    assert gate.in_flight == 0
+    (limiter,) = limited.limiter.queues.gates()
+    assert limiter.in_flight == 0
 
 
 def test_the_slots_of_a_request_are_renewed_while_it_lasts(

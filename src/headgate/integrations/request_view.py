@@ -1,8 +1,8 @@
-"""A request that is read as far as it is asked for."""
+"""A view of a framework's request, which reads its parts on demand."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from headgate.engine.request import NOTHING, Request
@@ -18,12 +18,8 @@ LOCAL: str = "127.0.0.1"
 _AS_THEY_ARE = "/!$&'()*+,=:@~"
 
 
-write: Final = object.__setattr__
-"""Sets a slot of a request, which is frozen otherwise."""
-
-
-class LazyRequest(Request):
-    """A `Request` whose parts are found by its subclass when they are first asked for."""
+class RequestView(Request):
+    """A `Request` whose parts are read by its subclass when they are first needed."""
 
     __slots__ = ("_attributes", "_headers", "_path")
 
@@ -31,21 +27,19 @@ class LazyRequest(Request):
     _headers: tuple[tuple[str, str], ...] | None
     _path: str | None
 
-    def __init__(self) -> None:
-        write(self, "_attributes", NOTHING)
-        write(self, "_headers", None)
-        write(self, "_path", None)
+    # The parts are no fields that `Request` sets once: they are read later.
+    __setattr__: Any = object.__setattr__
 
-    def _set(self, name: str, value: object) -> None:
-        write(self, name, value)  # what is read on demand is not a change
+    def __init__(self) -> None:
+        self._attributes = NOTHING
+        self._headers = self._path = None
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
         """The lines of the header."""
         found = self._headers
         if found is None:
-            found = self._read_headers()
-            self._set("_headers", found)
+            found = self._headers = self._read_headers()
         return found
 
     @property
@@ -53,18 +47,17 @@ class LazyRequest(Request):
         """The path as the app sees it, percent-encoded."""
         found = self._path
         if found is None:
-            found = encoded(self._read_path())
-            self._set("_path", found)
+            found = self._path = encoded(self._read_path())
         return found
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """What else is known: `route`, if a framework knows it, and what an app adds."""
+        """Further values: `route`, if a framework knows it, and those that an app adds."""
         return self._attributes
 
     def add_attributes(self, attributes: Mapping[str, str]) -> None:
-        """Say more of the request, before it is asked about."""
-        self._set("_attributes", {**self._attributes, **attributes})
+        """Add *attributes*, before the request is checked."""
+        self._attributes = {**self._attributes, **attributes}
 
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         raise NotImplementedError
@@ -74,13 +67,13 @@ class LazyRequest(Request):
 
 
 def encoded(path: str | bytes) -> str:
-    """*path*, which was decoded, as it may stand in a request again."""
+    """*path*, which was decoded, percent-encoded again."""
     if isinstance(path, bytes):
         return quote(path, safe=_AS_THEY_ARE)
     return quote(path, safe=_AS_THEY_ARE, errors="surrogatepass")
 
 
 def environ_lines(environ: Mapping[str, object], reads: Reads) -> list[tuple[str, object]]:
-    """Those entries of a CGI environment that are headers which *reads* names."""
+    """The entries of a CGI environment for the headers in *reads*."""
     names = reads.environ
     return [one for one in environ.items() if one[0].upper().replace("-", "_") in names]

@@ -1,8 +1,8 @@
-"""Every limit of a caller as a page of JSON, without consuming any.
+"""All limits of a caller as JSON, without consuming any.
 
-Those are the limits of the whole app: of its policy, whatever the endpoint, and of its gate. Rules
-that callers are not told of are left out. What has no one counter (a rule that counts each endpoint
-apart), or could not be looked up, is told without figures.
+These are the limits of the whole app: of its policy, whatever the endpoint, and of its limiter.
+Rules that are hidden from callers are left out. A limit without one counter (a rule that counts
+each endpoint apart), or that could not be looked up, has no figures.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from headgate.decision import decide_blocked
 from headgate.errors import StoreError
-from headgate.integrations.passing import answered, answered_async
 from headgate.limits import Concurrency
 from headgate.policy.model import compiled_rule
 from headgate.responses import limit_template
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
     from headgate.engine.plan import RulePlan
     from headgate.engine.request import Request
     from headgate.engine.rule import CompiledRule
-    from headgate.integrations.allowance import Asking
-    from headgate.integrations.gate import Gate
+    from headgate.integrations.request_limiter import RequestLimiter
     from headgate.limits import Limit
     from headgate.policy.model import Rule
+    from headgate.runtime.effects import Effects
     from headgate.stores.operations import Outcomes
 
     Replies = tuple[Outcomes | StoreError, ...]
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A rule to be shown, with its limits for the caller, and its counters if there are any."""
+    """A rule with its limits for the caller, and its plan if it has one counter."""
 
     rule: CompiledRule
     limits: tuple[Limit, ...]
@@ -48,55 +47,41 @@ class Shown:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the store is to be asked: it has one counter, and that is not blocked."""
+        """True if the store is asked: it has one counter, and that is not blocked."""
         return self.plan is not None and self.plan.block is None
 
 
-def status_body(gate: Gate, request: Request) -> bytes:
-    """The limits of the caller that made *request*, for code that may block."""
-    shown = answered(shown_to(gate, request))
-    looking = looking_at(shown)
+def status_body(limiter: RequestLimiter, request: Request) -> Effects[bytes]:
+    """The limits of the caller that made *request*."""
+    limiter.watch()
+    found: list[Shown] = []
+    if limiter.rules is not None:
+        concerns = limiter.rules.compiled.concerning(request)
+        found += [Shown(compiled_rule(one.rule), one.limits, one.plan) for one in concerns]
+    for plan in (yield from limiter.own_plans(request)):
+        found.append(Shown(plan.rule, plan.limits, plan))
+    shown = [one for one in found if one.rule.headers == "on" and one.rule.mode == "enforce"]
+    peek = peek_at(shown)
     try:
-        return page_of(shown, gate.engine.store.run(looking), gate.now_ns())
+        replies: Replies = yield from limiter.engine.store.effects(peek)
     except StoreError:
-        return page_of(shown, unknown(looking), gate.now_ns())
+        replies = unknown(peek)
+    return page_of(shown, replies, limiter.now_ns())
 
 
-async def status_body_async(gate: Gate, request: Request) -> bytes:
-    """The same for an event loop."""
-    shown = await answered_async(shown_to(gate, request))
-    looking = looking_at(shown)
-    try:
-        return page_of(shown, await gate.engine.store.arun(looking), gate.now_ns())
-    except StoreError:
-        return page_of(shown, unknown(looking), gate.now_ns())
-
-
-def shown_to(gate: Gate, request: Request) -> Asking[list[Shown]]:
-    """What the caller that made *request* may see."""
-    gate.watch()
-    shown: list[Shown] = []
-    if gate.rules is not None:
-        concerns = gate.rules.compiled.concerning(request)
-        shown += [Shown(compiled_rule(one.rule), one.limits, one.plan) for one in concerns]
-    for plan in (yield from gate.own_plans(request)):
-        shown.append(Shown(plan.rule, plan.limits, plan))
-    return [one for one in shown if one.rule.headers == "on" and one.rule.mode == "enforce"]
-
-
-def looking_at(shown: Sequence[Shown]) -> TakeEach:
-    """What to ask a store about *shown*."""
+def peek_at(shown: Sequence[Shown]) -> TakeEach:
+    """The operation that looks *shown* up."""
     planned = [one.plan for one in shown if one.is_asked and one.plan is not None]
     return TakeEach(tuple(Take(plan.checks, consume=False) for plan in planned))
 
 
-def unknown(looking: TakeEach) -> Replies:
-    """What stands in for the replies of a store that could not be asked."""
-    return (StoreError("the store could not be asked"),) * len(looking.takes)
+def unknown(peek: TakeEach) -> Replies:
+    """The replies to *peek* of a store that is gone."""
+    return (StoreError("the store could not be asked"),) * len(peek.takes)
 
 
 def page_of(shown: Sequence[Shown], replies: Replies, now_ns: int) -> bytes:
-    """The page: *shown* with what the store replied to `looking_at`."""
+    """The page: *shown* with the replies of the store to `peek_at`."""
     left = iter(replies)
     entries = []
     for one in shown:

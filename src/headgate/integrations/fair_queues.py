@@ -1,8 +1,7 @@
-"""Where the requests of an app take turns: a gate for each rule with `fair`, in this process.
+"""The fair queues of an app: one for each rule with `fair`, in this process.
 
-The gates follow the policy: one whose rule has changed goes on with those who wait in it. One whose
-rule is gone lets those who wait have their turns, and is forgotten when the policy changes next: it
-would still be there should the rule come back, with those who are in.
+They follow the policy. A queue whose rule has changed goes on with the requests that wait in it.
+One whose rule is gone serves those that wait, and is dropped at the next change of the policy.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from headgate.overload.adaptive import steering_of
 from headgate.overload.shaper import WAITING
 from headgate.responses.answer import turned_away
 from headgate.responses.pressure import Load
+from headgate.runtime.effects import Effect
 from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 
     from headgate.clock import Clock
     from headgate.engine.plan import Queueing
@@ -34,18 +34,21 @@ if TYPE_CHECKING:
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.model import Fair
 
+    Meanwhile = Callable[[Coroutine[Any, Any, "Places"]], Awaitable["Places"]]
+    """A function that waits for places and does something else meanwhile."""
+
 G = TypeVar("G", FairGate, AsyncFairGate)
 
 SOON_NS: Final = SECOND
-"""What those are told to wait whose gate cannot say how long it will take."""
+"""The wait of a denial by a queue that cannot estimate it."""
 
-Came = tuple[list["Turn"], "Queueing | None"]
-"""The turns of a request; or the one that was refused alone, and where."""
+Places = tuple[tuple["Turn", ...], "Queueing | None"]
+"""The places of a request; or the one that was denied, and the queue."""
 
 
-class Held(tuple["Turn", ...]):
-    """The turns of a request. Those that it still has when it is forgotten are given back: there
-    are servers and test clients that forget a response without closing it."""
+class HeldPlaces(tuple["Turn", ...]):
+    """The places of a request. It gives them up when it is collected: some servers and test clients
+    drop a response without closing it."""
 
     __slots__ = ()
 
@@ -54,116 +57,105 @@ class Held(tuple["Turn", ...]):
             turn.abandon()
 
 
-class Turns:
-    """The gates of an app, made when they are first asked for: for code that blocks, and for event
-    loops. Both kinds do not take turns with each other."""
+class FairQueues:
+    """The queues of an app, made on demand: for threads and for event loops. A queue of one kind
+    does not wait for that of the other."""
 
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock
         self._fair: dict[str, Fair] = {}
         self._gates: dict[str, tuple[Fair, FairGate]] = {}
         self._async_gates: dict[str, tuple[Fair, AsyncFairGate]] = {}
-        self._making = threading.Lock()
+        self._lock = threading.Lock()
         # A clock for tests may make time pass by itself.
         self._sleep: Callable[[float], object] = getattr(clock, "sleep", time.sleep)
         self._asleep: Callable[[float], Awaitable[object]] = getattr(clock, "asleep", asyncio.sleep)
         watch_forks(self)
 
-    def adopt(self, engine: CompiledPolicy) -> None:
-        """From now on take turns as the rules of *engine* say."""
-        fair = {rule.id: rule.fair for rule in engine.policy.rules if rule.fair is not None}
-        with self._making:
+    def adopt(self, compiled: CompiledPolicy) -> None:
+        """Use the rules of *compiled* from now on."""
+        fair = {rule.id: rule.fair for rule in compiled.policy.rules if rule.fair is not None}
+        with self._lock:
             self._fair = fair
             self._gates = _still_needed(self._gates, fair)
             self._async_gates = _still_needed(self._async_gates, fair)
 
     def after_fork(self) -> None:
-        """In a forked process: no thread is left that would give a lock back."""
-        self._making = threading.Lock()
+        """Replace the lock: a thread of the parent process may have had it."""
+        self._lock = threading.Lock()
 
     @property
     def waiting(self) -> int:
-        """How many wait in all gates."""
+        """The requests that wait in all queues."""
         return sum(gate.depth for gate in self.gates())
 
     def gates(self) -> Iterator[FairGate | AsyncFairGate]:
-        """All that are in use."""
+        """All queues."""
         for _, gate in [*self._gates.values()]:
             yield gate
         for _, async_gate in [*self._async_gates.values()]:
             yield async_gate
 
     def gate(self, rule: CompiledRule) -> FairGate:
-        """The gate of *rule*, for code that blocks."""
+        """The queue of *rule* for threads."""
         fair = self._fair.get(rule.id, rule.declared.fair)
         known = self._gates.get(rule.id)
         if known is not None and known[0] is fair:
             return known[1]
-        with self._making:
+        with self._lock:
             return _changed(self._gates, rule, fair, FairGate, self._clock)
 
     def async_gate(self, rule: CompiledRule) -> AsyncFairGate:
-        """The gate of *rule*, for an event loop."""
+        """The queue of *rule* for an event loop."""
         fair = self._fair.get(rule.id, rule.declared.fair)
         known = self._async_gates.get(rule.id)
         if known is not None and known[0] is fair:
             return known[1]
-        with self._making:
+        with self._lock:
             return _changed(self._async_gates, rule, fair, AsyncFairGate, self._clock)
 
-    def sleep(self, delay_ns: int) -> None:
-        """Wait for a turn in a queue that a store keeps."""
-        with WAITING:
-            self._sleep(seconds_at_least(delay_ns))
-
-    async def sleep_async(self, delay_ns: int) -> None:
-        """The same in an event loop."""
-        with WAITING:
-            await self._asleep(seconds_at_least(delay_ns))
-
-    def enter(self, queues: Iterable[Queueing]) -> Came:
-        """Take turns everywhere; the turns, or the one that was refused alone and where."""
-        with ExitStack() as left:
+    def enter(self, delay_ns: int, queues: Iterable[Queueing]) -> Places:
+        """Wait *delay_ns* for a place in a queue of the store, then for one in each of *queues*."""
+        if delay_ns:
+            with WAITING:
+                self._sleep(seconds_at_least(delay_ns))
+        with ExitStack() as undoing:
             turns: list[Turn] = []
             for one in queues:
                 turn = self.gate(one.rule).enter(
                     one.key, cost=one.cost, weight=one.weight, priority=one.priority
                 )
                 if not turn:
-                    return [turn], one
-                left.callback(turn.cancel)
+                    return (turn,), one
+                undoing.callback(turn.cancel)
                 turns.append(turn)
-            left.pop_all()
-            return turns, None
+            undoing.pop_all()
+            return tuple(turns), None
 
-    async def enter_async(self, queues: Iterable[Queueing]) -> Came:
-        """As `enter`; who is cancelled meanwhile gives back the turns it has."""
-        with ExitStack() as left:
+    async def enter_async(self, delay_ns: int, queues: Iterable[Queueing]) -> Places:
+        """`enter` in an event loop; a request that is cancelled gives its places up."""
+        if delay_ns:
+            with WAITING:
+                await self._asleep(seconds_at_least(delay_ns))
+        with ExitStack() as undoing:
             turns: list[Turn] = []
             for one in queues:
-                gate = self.async_gate(one.rule)
-                turn = await gate.enter(
+                turn = await self.async_gate(one.rule).enter(
                     one.key, cost=one.cost, weight=one.weight, priority=one.priority
                 )
                 if not turn:
-                    return [turn], one
-                left.callback(turn.cancel)
+                    return (turn,), one
+                undoing.callback(turn.cancel)
                 turns.append(turn)
-            left.pop_all()
-            return turns, None
+            undoing.pop_all()
+            return tuple(turns), None
 
-    def try_enter_async(self, queues: Iterable[Queueing]) -> tuple[Turn, ...] | None:
-        """The turns if all can be had at once; None if one must be waited for, and none is had."""
+    def try_enter(self, queues: Iterable[Queueing]) -> tuple[Turn, ...] | None:
+        """The places if all are free, for an event loop; None, and none is taken, if not."""
         turns: tuple[Turn, ...] = ()
-        gates, fair = self._async_gates, self._fair
         for one in queues:
-            known = gates.get(one.rule.id)
-            if known is None or known[0] is not fair.get(one.rule.id):
-                gate = self.async_gate(one.rule)
-            else:
-                gate = known[1]
             try:
-                turn = gate.try_enter(one.key, one.cost, priority=one.priority)
+                turn = self.async_gate(one.rule).try_enter(one.key, one.cost, priority=one.priority)
             except BaseException:  # it may be in use in another loop
                 _cancel(turns)
                 raise
@@ -174,7 +166,7 @@ class Turns:
         return turns
 
     def loads(self, queues: Iterable[Queueing]) -> list[Load]:
-        """How the gates stand at which a request took its turns, for whom it was sent by."""
+        """The loads of the queues that a request was in, for its response."""
         found = []
         for one in queues:
             rule = one.rule.id
@@ -187,19 +179,46 @@ class Turns:
         return found
 
     def close(self) -> None:
-        """Refuse all who wait in code that blocks."""
-        with self._making:
+        """Deny the requests that wait in threads."""
+        with self._lock:
             gates, self._gates = self._gates, {}
         for _, gate in gates.values():
             gate.close()
 
     async def aclose(self) -> None:
-        """Refuse all who wait."""
+        """Deny all requests that wait."""
         self.close()
-        with self._making:
+        with self._lock:
             gates, self._async_gates = self._async_gates, {}
         for _, gate in gates.values():
             await gate.aclose()
+
+
+class WaitForPlaces(Effect):
+    """Wait *delay_ns*, then for a place in each of *queues*; the result is `Places`."""
+
+    __slots__ = ("delay_ns", "fair_queues", "meanwhile", "queues")
+
+    def __init__(
+        self,
+        fair_queues: FairQueues,
+        delay_ns: int,
+        queues: tuple[Queueing, ...],
+        meanwhile: Meanwhile | None,
+    ) -> None:
+        self.fair_queues = fair_queues
+        self.delay_ns = delay_ns
+        self.queues = queues
+        self.meanwhile = meanwhile
+
+    def perform(self) -> Places:
+        return self.fair_queues.enter(self.delay_ns, self.queues)
+
+    async def aperform(self) -> Places:
+        if not self.delay_ns and (turns := self.fair_queues.try_enter(self.queues)) is not None:
+            return turns, None
+        waiting = self.fair_queues.enter_async(self.delay_ns, self.queues)
+        return await (waiting if self.meanwhile is None else self.meanwhile(waiting))
 
 
 def _changed(
@@ -209,14 +228,14 @@ def _changed(
     kind: type[G],
     clock: Clock | None,
 ) -> G:
-    """The gate of *rule* out of *gates*, made anew or changed to be as *fair* says."""
+    """The queue of *rule* in *gates*, made or changed as *fair* says."""
     assert fair is not None  # noqa: S101 (mypy: only rules with it are queued for)
     known = gates.get(rule.id)
     if known is None:
         gate = kind(**_options(fair), clock=clock, name=rule.id)
     else:
         before, gate = known
-        if before is not fair:  # nobody else has been quicker
+        if before is not fair:  # another thread has not been quicker
             gate.configure(**_options(fair, before))
     gates[rule.id] = fair, gate
     return gate
@@ -225,7 +244,7 @@ def _changed(
 def _still_needed(
     gates: dict[str, tuple[Fair, G]], fair: Mapping[str, Fair]
 ) -> dict[str, tuple[Fair, G]]:
-    """Of *gates* those whose rules are in *fair*, and those that somebody is in or waits at."""
+    """The queues of *gates* whose rules are in *fair*, or that are in use."""
     return {
         rule: (said, gate)
         for rule, (said, gate) in gates.items()
@@ -234,8 +253,8 @@ def _still_needed(
 
 
 def _options(fair: Fair, before: Fair | None = None) -> dict[str, Any]:
-    """How a gate is to be as *fair* says. Slots that move go on from where they are, if they are
-    to move as they did *before*."""
+    """The options of the queue of *fair*. Adaptive slots keep their number if they adapt as
+    *before*."""
     options: dict[str, Any] = {
         "queue": fair.queue,
         "max_wait": fair.max_wait_ns / SECOND,
@@ -255,16 +274,14 @@ def _cancel(turns: Iterable[Turn]) -> None:
         turn.cancel()
 
 
-def refusal_by(queueing: Queueing, turn: Turn, revision: int) -> Verdict:
-    """The verdict on a request that was refused its turn."""
+def denial_by(queueing: Queueing, turn: Turn, revision: int) -> Verdict:
+    """The verdict on a request that got no place in a queue."""
     rule, key, cost = queueing.rule, queueing.key, queueing.cost
     wait_ns = SOON_NS if turn.retry_after_ns is None else turn.retry_after_ns
-    decision = turned_away(rule.id, wait_ns).decision
-    asked = RulePlan(rule, key, cost, (), (), sheds=True)
-    plan = Plan(revision, (asked,), queues=(queueing,))
-    said = RuleVerdict(rule, key, cost, decision)
-    refusal = Verdict(allowed=False, revision=revision, rules=(said,), plan=plan)
-    return record_denial(refusal, "gate")
+    denial = RuleVerdict(rule, key, cost, turned_away(rule.id, wait_ns).decision)
+    plan = Plan(revision, (RulePlan(rule, key, cost, (), (), sheds=True),), queues=(queueing,))
+    verdict = Verdict(allowed=False, revision=revision, rules=(denial,), plan=plan)
+    return record_denial(verdict, "gate")
 
 
 def load_of(
@@ -274,6 +291,5 @@ def load_of(
     weight: int | None = None,
     priority: Priority = "default",
 ) -> Load:
-    """How *gate* stands, for those who would slow down: the wait is that of one more of *tenant*,
-    since another's says nothing to one who has many waiting."""
+    """The load of *gate*. The wait is that of one more request of *tenant*."""
     return Load(name, *gate.standing(tenant, weight, priority))

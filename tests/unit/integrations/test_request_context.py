@@ -1,4 +1,4 @@
-"""A request passes gates: granted, refused, settled; in apps that block and in those that do not.
+"""One request: allowed, denied, settled; in apps that block and in those that do not.
 
 Each test runs in both.
 """
@@ -12,53 +12,53 @@ import pytest
 
 from headgate.engine.request import Request
 from headgate.errors import CostError
-from headgate.integrations import Allowance, Gate, Passage, Responded
-from headgate.integrations.passing import enter, enter_async, finish, finish_async
+from headgate.integrations import CompletedResponse, RequestContext, RequestLimiter, RouteLimit
 from headgate.limits import Concurrency
+from headgate.runtime.drivers import adrive, drive
 from headgate.testing import ManualClock
 from tests.support.heartbeats import listened
 
 REQUEST = Request(peer="1.2.3.4")
-OK = Responded(200)
+OK = CompletedResponse(200)
 KINDS = pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "async"])
 
 
 class Way:
-    """The way of one request through *gate*, in verbs that are the same for both kinds."""
+    """The way of one request through *limiter*, in verbs that are the same for both kinds."""
 
-    def __init__(self, gate: Gate, *, is_async: bool) -> None:
-        self.gate, self.is_async = gate, is_async
-        self.passage = Passage(gate)
+    def __init__(self, limiter: RequestLimiter, *, is_async: bool) -> None:
+        self.limiter, self.is_async = limiter, is_async
+        self.context = RequestContext(limiter, REQUEST)
 
-    def enter(self, *allowances: Allowance[Any]) -> bool:
-        pairs = [(one, one.own_names) for one in allowances]
-        asking = self.gate.entry_for(pairs, REQUEST, REQUEST)
-        if self.is_async:
-            return asyncio.run(enter_async(self.passage, self.gate, asking))
-        return enter(self.passage, self.gate, asking)
+    def enter(self, *limits: RouteLimit[Any]) -> bool:
+        planning = self.limiter.plan_route(
+            [(one, one.own_names) for one in limits], REQUEST, REQUEST
+        )
+        found: bool = self._run(self.context.begin(self.limiter, planning))
+        return found
 
-    def finish(self, responded: Responded = OK) -> None:
-        if self.is_async:
-            asyncio.run(finish_async(self.passage, responded))
-        else:
-            finish(self.passage, responded)
+    def finish(self, response: CompletedResponse = OK) -> None:
+        self._run(self.context.complete(response))
 
-    def left(self, allowance: Allowance[Any]) -> int:
+    def _run(self, effects: Any) -> Any:
+        return asyncio.run(adrive(effects)) if self.is_async else drive(effects)
+
+    def left(self, allowance: RouteLimit[Any]) -> int:
         """What is left of *allowance* for somebody who asks at no cost."""
-        look = Way(self.gate, is_async=self.is_async)
-        free: Allowance[Any] = Allowance(limits=allowance.limits, name=allowance.name, cost=0)
+        look = Way(self.limiter, is_async=self.is_async)
+        free: RouteLimit[Any] = RouteLimit(limits=allowance.limits, name=allowance.name, cost=0)
         assert look.enter(free)
-        return look.passage.told[0].decision.remaining
+        return look.context.told[0].decision.remaining
 
 
-def way(is_async: bool, gate: Gate | None = None) -> Way:
-    return Way(gate or Gate(clock=ManualClock(7_200)), is_async=is_async)
+def way(is_async: bool, limiter: RequestLimiter | None = None) -> Way:
+    return Way(limiter or RequestLimiter(clock=ManualClock(7_200)), is_async=is_async)
 
 
-FIVE: Allowance[Any] = Allowance(limits="5/hour fixed_window", name="five")
-ONE: Allowance[Any] = Allowance(limits="1/hour fixed_window", name="one")
-PLACE: Allowance[Any] = Allowance(limits=Concurrency(1, 600), name="place")
-HELD: Allowance[Any] = Allowance(
+FIVE: RouteLimit[Any] = RouteLimit(limits="5/hour fixed_window", name="five")
+ONE: RouteLimit[Any] = RouteLimit(limits="1/hour fixed_window", name="one")
+PLACE: RouteLimit[Any] = RouteLimit(limits=Concurrency(1, 600), name="place")
+HELD: RouteLimit[Any] = RouteLimit(
     limits="5/hour fixed_window", name="held", cost=2, is_estimate=True
 )
 
@@ -67,23 +67,23 @@ HELD: Allowance[Any] = Allowance(
 def test_a_refusal_gives_back_all_that_was_granted_before(is_async: bool) -> None:
     first = way(is_async)
     assert first.enter(ONE)
-    second = way(is_async, first.gate)
+    second = way(is_async, first.limiter)
 
     assert second.enter(FIVE)
     assert second.enter(PLACE)
     assert second.enter(HELD)
     assert not second.enter(ONE)
-    assert [told.name for told in second.passage.answer().told] == ["one"]
+    assert [told.name for told in second.context.answer().told] == ["one"]
     assert second.left(FIVE) == 5
     assert second.left(HELD) == 5
-    assert way(is_async, first.gate).enter(PLACE)
+    assert way(is_async, first.limiter).enter(PLACE)
 
 
 def test_a_refusal_ends_the_beat_of_what_was_granted_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heart, one = listened(monkeypatch), way(is_async=False)
-    assert way(is_async=False, gate=one.gate).enter(ONE)
+    assert way(is_async=False, limiter=one.limiter).enter(ONE)
     assert one.enter(PLACE)
     assert heart.are_wanted == [True]
     assert not one.enter(ONE)
@@ -95,7 +95,7 @@ def test_allowances_asked_together_are_all_or_nothing(is_async: bool) -> None:
     first = way(is_async)
     assert first.enter(ONE, FIVE)
 
-    assert not way(is_async, first.gate).enter(FIVE, ONE)
+    assert not way(is_async, first.limiter).enter(FIVE, ONE)
     assert first.left(FIVE) == 4
 
 
@@ -103,12 +103,12 @@ def test_allowances_asked_together_are_all_or_nothing(is_async: bool) -> None:
 def test_a_place_is_free_at_the_end_and_a_second_end_does_nothing(is_async: bool) -> None:
     first = way(is_async)
     assert first.enter(PLACE)
-    assert not way(is_async, first.gate).enter(PLACE)
+    assert not way(is_async, first.limiter).enter(PLACE)
     first.finish()
-    second = way(is_async, first.gate)
+    second = way(is_async, first.limiter)
     assert second.enter(PLACE)
     first.finish()
-    assert not way(is_async, first.gate).enter(PLACE)
+    assert not way(is_async, first.limiter).enter(PLACE)
 
 
 @KINDS
@@ -120,7 +120,7 @@ def test_what_was_held_is_settled_for_what_was_used(
     assert one.enter(HELD)
     assert one.left(HELD) == 3
     if used is not None:
-        one.passage.report({"held": used})
+        one.context.report({"held": used})
     one.finish()
 
     assert one.left(HELD) == left
@@ -129,14 +129,14 @@ def test_what_was_held_is_settled_for_what_was_used(
 @KINDS
 @pytest.mark.parametrize(("status", "left"), [(200, 5), (401, 4)])
 def test_the_outcome_decides_whether_it_counts(is_async: bool, status: int, left: int) -> None:
-    allowance: Allowance[Any] = Allowance(
+    allowance: RouteLimit[Any] = RouteLimit(
         limits="5/hour fixed_window",
         name="login",
-        charge_when=lambda responded: responded.status == 401,
+        charge_when=lambda responded: responded.status_code == 401,
     )
     one = way(is_async)
     assert one.enter(allowance)
-    one.finish(Responded(status))
+    one.finish(CompletedResponse(status))
 
     assert one.left(allowance) == left
 
@@ -145,7 +145,7 @@ def test_the_outcome_decides_whether_it_counts(is_async: bool, status: int, left
 def test_an_outcome_that_does_not_count_costs_nothing_whatever_was_reported(
     is_async: bool,
 ) -> None:
-    allowance: Allowance[Any] = Allowance(
+    allowance: RouteLimit[Any] = RouteLimit(
         limits="5/hour fixed_window",
         name="both",
         is_estimate=True,
@@ -153,46 +153,46 @@ def test_an_outcome_that_does_not_count_costs_nothing_whatever_was_reported(
     )
     one = way(is_async)
     assert one.enter(allowance)
-    one.passage.report({"both": 4})
-    one.finish(Responded(500, error=ZeroDivisionError()))
+    one.context.report({"both": 4})
+    one.finish(CompletedResponse(500, error=ZeroDivisionError()))
 
     assert one.left(allowance) == 5
 
 
 @KINDS
 def test_one_that_raises_at_the_end_does_not_keep_the_others_from_ending(is_async: bool) -> None:
-    def counts(responded: Responded) -> bool:
+    def counts(responded: CompletedResponse) -> bool:
         raise LookupError("which?")
 
-    raising: Allowance[Any] = Allowance(limits="5/hour", name="raising", charge_when=counts)
+    raising: RouteLimit[Any] = RouteLimit(limits="5/hour", name="raising", charge_when=counts)
     one = way(is_async)
     assert one.enter(PLACE)
     assert one.enter(raising)
     with pytest.raises(LookupError, match="which"):
         one.finish()
 
-    assert way(is_async, one.gate).enter(PLACE)
+    assert way(is_async, one.limiter).enter(PLACE)
     assert one.left(raising) == 4
 
 
 @KINDS
 def test_a_shadow_refuses_nobody_and_is_not_told(is_async: bool) -> None:
-    shadow: Allowance[Any] = Allowance(limits="1/hour", name="shadow", mode="shadow")
+    shadow: RouteLimit[Any] = RouteLimit(limits="1/hour", name="shadow", mode="shadow")
     one = way(is_async)
 
     assert [one.enter(shadow) for _ in range(3)] == [True] * 3
-    assert one.passage.told == []
+    assert one.context.told == ()
 
 
 def test_wrong_reports_are_clear_errors() -> None:
-    passage = Passage(Gate())
+    context = RequestContext(RequestLimiter(), REQUEST)
 
     with pytest.raises(CostError, match="what was used of 'tokens' is -1"):
-        passage.report({"tokens": -1})
-    assert passage.used == {}
+        context.report({"tokens": -1})
+    assert context.used == {}
 
 
 def test_unnamed_allowances_of_a_request_are_numbered() -> None:
-    passage = Passage(Gate())
+    context = RequestContext(RequestLimiter(), REQUEST)
 
-    assert [passage.next_unnamed() for _ in range(3)] == [0, 1, 2]
+    assert [context.next_unnamed() for _ in range(3)] == [0, 1, 2]

@@ -8,10 +8,10 @@ import pytest
 
 from headgate.engine.request import Request
 from headgate.errors import CostError, HeadgateError, LimitError, OptionError, UsageError
-from headgate.integrations import Allowance, Gate
-from headgate.integrations.allowance import Names
-from headgate.integrations.passing import answered
+from headgate.integrations import RequestLimiter, RouteLimit
+from headgate.integrations.route_limit import Names
 from headgate.limits import FixedWindow
+from headgate.runtime.drivers import drive
 
 if TYPE_CHECKING:
     from headgate.engine.plan import RulePlan
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 NAMES = Names("view", "/GET /view#0")
 
 
-def asked(allowance: Allowance[str], native: str = "request", **options: Any) -> RulePlan | None:
-    """What a gate asks for *allowance* about *native*, the request of some framework."""
-    gate = Gate(**options)
+def asked(allowance: RouteLimit[str], native: str = "request", **options: Any) -> RulePlan | None:
+    """What a limiter asks for *allowance* about *native*, the request of some framework."""
+    limiter = RequestLimiter(**options)
     request = Request(peer="1.2.3.4")
-    entry = answered(gate.entry_for([(allowance, NAMES)], native, request))
+    entry = drive(limiter.plan_route([(allowance, NAMES)], native, request))
     return None if entry is None else entry.plan.rules[0]
 
 
 def test_what_is_said_is_what_is_asked() -> None:
     limit = FixedWindow(5, 60)
-    plan = asked(Allowance(limits=limit, key=lambda request: f"{request}er", cost=3, name="login"))
+    plan = asked(RouteLimit(limits=limit, key=lambda request: f"{request}er", cost=3, name="login"))
 
     assert plan is not None
     assert (plan.rule.id, plan.key, plan.cost) == ("login", "requester", 3)
@@ -38,7 +38,7 @@ def test_what_is_said_is_what_is_asked() -> None:
 
 
 def test_what_is_not_said_is_the_address_and_one_unit() -> None:
-    plan = asked(Allowance(limits="5/minute; 9/hour"))
+    plan = asked(RouteLimit(limits="5/minute; 9/hour"))
 
     assert plan is not None
     assert (plan.rule.id, plan.key, plan.cost) == ("view", "1.2.3.4", 1)
@@ -50,8 +50,8 @@ def test_what_is_not_said_is_the_address_and_one_unit() -> None:
 
 
 def test_the_key_function_of_the_gate_is_for_routes_that_have_none() -> None:
-    own = asked(Allowance(limits="5/hour"), key=lambda request: f"of {request.peer}")
-    other = asked(Allowance(limits="5/hour", key=str.upper), key=lambda _: "gate")
+    own = asked(RouteLimit(limits="5/hour"), key=lambda request: f"of {request.peer}")
+    other = asked(RouteLimit(limits="5/hour", key=str.upper), key=lambda _: "limiter")
 
     assert own is not None
     assert other is not None
@@ -60,7 +60,7 @@ def test_the_key_function_of_the_gate_is_for_routes_that_have_none() -> None:
 
 def test_functions_are_asked_with_the_request_of_the_framework() -> None:
     plan = asked(
-        Allowance(limits=lambda native: f"{len(native)}/hour", key=str.upper, cost=len), "abc"
+        RouteLimit(limits=lambda native: f"{len(native)}/hour", key=str.upper, cost=len), "abc"
     )
 
     assert plan is not None
@@ -76,11 +76,11 @@ def test_functions_are_asked_with_the_request_of_the_framework() -> None:
     ],
 )
 def test_who_is_exempt_is_not_asked_about(options: dict[str, Any]) -> None:
-    assert asked(Allowance(**options)) is None
+    assert asked(RouteLimit(**options)) is None
 
 
 def test_nobody_is_counted_by_address() -> None:
-    plan = asked(Allowance(limits="5/hour", key=lambda _: None))
+    plan = asked(RouteLimit(limits="5/hour", key=lambda _: None))
 
     assert plan is not None
     assert plan.key == "!1.2.3.4"
@@ -88,13 +88,13 @@ def test_nobody_is_counted_by_address() -> None:
 
 def test_two_limits_of_one_name_in_one_check_are_a_clear_error() -> None:
     """They would have one counter, and only one of them would be kept."""
-    gate = Gate()
+    limiter = RequestLimiter()
     pairs: list[Any] = [
-        (Allowance(limits=limits, name="login"), NAMES) for limits in ("5/hour", "1/s")
+        (RouteLimit(limits=limits, name="login"), NAMES) for limits in ("5/hour", "1/s")
     ]
 
     with pytest.raises(UsageError, match="two limits of one request are called 'login'"):
-        answered(gate.entry_for(pairs, "request", Request()))
+        drive(limiter.plan_route(pairs, "request", Request()))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_two_limits_of_one_name_in_one_check_are_a_clear_error() -> None:
 )
 def test_wrong_options_are_clear_errors(error: type[Exception], options: dict[str, Any]) -> None:
     with pytest.raises(error, match=r"expected|must be"):
-        Allowance(**{"limits": "5/hour", **options})
+        RouteLimit(**{"limits": "5/hour", **options})
 
 
 @pytest.mark.parametrize("option", ["limits", "key", "cost", "exempt_when"])
@@ -130,18 +130,18 @@ def test_async_functions_are_refused_where_the_app_is_not_async(option: str) -> 
         return None
 
     options: dict[str, Any] = {"limits": "5/hour", option: function}
-    allowance: Allowance[Any] = Allowance(**options)
+    allowance: RouteLimit[Any] = RouteLimit(**options)
 
     with pytest.raises(UsageError, match=f"{option} is an async function"):
-        allowance.refuse_async()
+        allowance.check_blocking()
 
 
 def test_an_allowance_of_plain_functions_is_for_all_apps() -> None:
-    Allowance(limits="5/hour", key=lambda _: "a", cost=lambda _: 1).refuse_async()
+    RouteLimit(limits="5/hour", key=lambda _: "a", cost=lambda _: 1).check_blocking()
 
 
 def test_a_plan_has_the_counter_that_the_names_say() -> None:
-    allowance: Allowance[Any] = Allowance(limits="5/hour")
+    allowance: RouteLimit[Any] = RouteLimit(limits="5/hour")
     plan = allowance.plan(Names("shown", "@counter"), "key", 1, allowance.fixed or (), "space")
 
     assert plan.rule.id == "shown"

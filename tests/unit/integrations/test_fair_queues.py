@@ -1,4 +1,4 @@
-"""The gates of an app follow its policy."""
+"""The fair queues of an app follow its policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from headgate.engine.plan import Queueing
 from headgate.errors import UsageError
-from headgate.integrations.turns import Turns
+from headgate.integrations.fair_queues import FairQueues
 from headgate.observability.metrics import MEASURES
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy
@@ -28,21 +28,21 @@ def queueing(engine: CompiledPolicy, number: int = 0) -> tuple[Queueing, ...]:
     return (Queueing(compiled_rule(engine.policy.rules[number]), "t", 1, 1, "default"),)
 
 
-def of_loop() -> Turns:
+def of_loop() -> FairQueues:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    return Turns(loop.time_ns)
+    return FairQueues(loop.time_ns)
 
 
 OTHER = "{id: other, key_by: ip, limit: 9/s}"
 
 
 def test_gates_of_rules_that_are_gone_are_forgotten_with_what_they_told() -> None:
-    turns = Turns(None)
+    turns = FairQueues(None)
     for number in range(5):
         engine = following(FAIR % (f"gone-{number}", "slots: 3"))
         turns.adopt(engine)
-        [turn], _ = turns.enter(queueing(engine))
+        [turn], _ = turns.enter(0, queueing(engine))
         turn.release()
     assert [gate.name for gate in turns.gates()] == ["gone-4"]
     gc.collect()
@@ -54,13 +54,13 @@ def test_those_who_wait_under_a_rule_that_is_taken_out_have_their_turns() -> Non
     async def main() -> list[float]:
         turns, engine = of_loop(), following(FAIR % ("x", "slots: 1"))
         turns.adopt(engine)
-        [first], _ = await turns.enter_async(queueing(engine))
-        waiting = asyncio.ensure_future(turns.enter_async(queueing(engine)))
+        [first], _ = await turns.enter_async(0, queueing(engine))
+        waiting = asyncio.ensure_future(turns.enter_async(0, queueing(engine)))
         await asyncio.sleep(1)
         turns.adopt(following(OTHER))
         assert turns.waiting == 1
         turns.adopt(engine)  # and back: those who are in still count
-        assert turns.try_enter_async(queueing(engine)) is None
+        assert turns.try_enter(queueing(engine)) is None
         turns.adopt(following(OTHER))
         first.release()
         [second], refused = await waiting
@@ -78,12 +78,12 @@ def test_those_who_wait_go_on_as_the_rule_says_now(budget: str) -> None:
     async def main() -> None:
         turns, engine = of_loop(), following(FAIR % ("x", "slots: 1"))
         turns.adopt(engine)
-        await turns.enter_async(queueing(engine))
-        waiting = [asyncio.ensure_future(turns.enter_async(queueing(engine))) for _ in range(3)]
+        await turns.enter_async(0, queueing(engine))
+        waiting = [asyncio.ensure_future(turns.enter_async(0, queueing(engine))) for _ in range(3)]
         await asyncio.sleep(1)
         changed = following(FAIR % ("x", budget))
         turns.adopt(changed)
-        waiting.append(asyncio.ensure_future(turns.enter_async(queueing(engine))))
+        waiting.append(asyncio.ensure_future(turns.enter_async(0, queueing(engine))))
         assert all(refused is None for _, refused in await asyncio.gather(*waiting))
         assert asyncio.get_running_loop().time() == (4 if "rate" in budget else 1)
 
@@ -91,16 +91,16 @@ def test_those_who_wait_go_on_as_the_rule_says_now(budget: str) -> None:
 
 
 def test_a_gate_that_is_in_use_in_another_loop_costs_no_turn_at_those_before_it() -> None:
-    turns = Turns(None)
+    turns = FairQueues(None)
     engine = following(FAIR % ("x", "slots: 1"), FAIR % ("y", "slots: 1"))
     turns.adopt(engine)
     other = asyncio.new_event_loop()
-    [held], _ = other.run_until_complete(turns.enter_async(queueing(engine, 1)))
+    [held], _ = other.run_until_complete(turns.enter_async(0, queueing(engine, 1)))
 
     async def main() -> None:
         both = queueing(engine) + queueing(engine, 1)
         with pytest.raises(UsageError, match="'y' is in use in another event loop"):
-            turns.try_enter_async(both)
+            turns.try_enter(both)
 
     asyncio.run(main())
     assert {gate.name: gate.in_flight for gate in turns.gates()} == {"x": 0, "y": 1}
@@ -112,28 +112,28 @@ def test_closing_refuses_those_who_wait_and_who_comes_after_finds_new_gates() ->
     async def main() -> None:
         turns, engine = of_loop(), following(FAIR % ("x", "slots: 1"))
         turns.adopt(engine)
-        [first], _ = await turns.enter_async(queueing(engine))
-        waiting = asyncio.ensure_future(turns.enter_async(queueing(engine)))
+        [first], _ = await turns.enter_async(0, queueing(engine))
+        waiting = asyncio.ensure_future(turns.enter_async(0, queueing(engine)))
         await asyncio.sleep(1)
         await turns.aclose()
         [refused], where = await waiting
         assert refused.reason == "closed"
         assert where is not None
-        assert turns.try_enter_async(queueing(engine))
+        assert turns.try_enter(queueing(engine))
         first.release()  # which is of no account there
-        assert turns.try_enter_async(queueing(engine)) is None
+        assert turns.try_enter(queueing(engine)) is None
 
     run_virtually(main())
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_makes_gates_of_its_own() -> None:
-    turns, engine = Turns(None), following(FAIR % ("x", "slots: 1"))
+    turns, engine = FairQueues(None), following(FAIR % ("x", "slots: 1"))
     turns.adopt(engine)
-    with turns._making:  # as another thread may have it
+    with turns._lock:  # as another thread may have it
         child = os.fork()
         if not child:
-            [turn], refused = turns.enter(queueing(engine))
+            [turn], refused = turns.enter(0, queueing(engine))
             os._exit(0 if turn and refused is None else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0

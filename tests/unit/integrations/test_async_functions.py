@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import UsageError
-from headgate.integrations.passing import answered, answered_async
+from headgate.integrations.route_limit import resolved
+from headgate.runtime.drivers import adrive, drive
 
 if TYPE_CHECKING:
-    from headgate.integrations.allowance import Asking
+    from headgate.runtime.effects import Effects
 
 
-def adding(*values: object) -> Asking[int]:
+def adding(*results: object) -> Effects[int]:
     total = 0
-    for value in values:
-        total += yield value
+    for result in results:
+        total += yield from resolved(result)
     return total
 
 
@@ -31,25 +32,23 @@ class Awaitable:
         return later(5).__await__()
 
 
-def test_plain_values_are_what_they_are() -> None:
-    assert answered(adding(1, 2)) == 3
-    assert answered(adding()) == 0
-    assert asyncio.run(answered_async(adding(1, 2))) == 3
+def test_plain_results_need_no_driver_of_either_kind() -> None:
+    assert drive(adding(1, 2)) == 3
+    assert drive(adding()) == 0
+    assert asyncio.run(adrive(adding(1, 2))) == 3
 
 
-def test_what_has_to_be_awaited_is() -> None:
+def test_awaitable_results_are_awaited() -> None:
     async def scenario() -> int:
-        return await answered_async(
-            adding(1, later(2), Awaitable(), asyncio.ensure_future(later(3)))
-        )
+        return await adrive(adding(1, later(2), Awaitable(), asyncio.ensure_future(later(3))))
 
     assert asyncio.run(scenario()) == 11
 
 
 @pytest.mark.parametrize("awaited", [lambda: later(1), Awaitable])
-def test_what_has_to_be_awaited_is_refused_in_an_app_that_blocks(awaited: Any) -> None:
+def test_awaitable_results_are_an_error_in_an_app_that_blocks(awaited: Any) -> None:
     with pytest.raises(UsageError, match="this app is not async"):
-        answered(adding(awaited()))
+        drive(adding(awaited()))
 
 
 def test_errors_of_functions_are_not_masked() -> None:
@@ -57,4 +56,4 @@ def test_errors_of_functions_are_not_masked() -> None:
         raise LookupError("no such user")
 
     with pytest.raises(LookupError, match="no such user"):
-        asyncio.run(answered_async(adding(failing())))
+        asyncio.run(adrive(adding(failing())))

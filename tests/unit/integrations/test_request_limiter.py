@@ -1,4 +1,4 @@
-"""The gate of an app: its options, its store, its end."""
+"""The limiter of an app: its options, its store, its end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 from headgate.engine.request import Request
 from headgate.errors import HeadgateError, OptionError
-from headgate.integrations import Allowance, Gate, Passage
-from headgate.integrations.allowance import LimitOptions
-from headgate.integrations.gate import GateOptions, gate_of
-from headgate.integrations.passing import enter, enter_async
+from headgate.integrations import RequestContext, RequestLimiter, RouteLimit
+from headgate.integrations.request_limiter import LimiterOptions, limiter_of
+from headgate.integrations.route_limit import LimitOptions
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Override
+from headgate.runtime.drivers import adrive, drive
 from headgate.stores import MemoryStore
 from headgate.testing import ManualClock
 from headgate.units import SECOND
@@ -27,14 +27,14 @@ ASKED = Request(peer="1.2.3.4")
 
 
 def test_blocking_and_async_parts_of_an_app_share_one_memory_store() -> None:
-    gate = Gate(limits="4/hour", clock=ManualClock(100))
+    limiter = RequestLimiter(limits="4/hour", clock=ManualClock(100))
 
     async def ask() -> bool:
-        return await enter_async(Passage(gate), gate, gate.entry(ASKED))
+        return await adrive(RequestContext(limiter, ASKED).begin(limiter, limiter.plan(ASKED)))
 
     granted = []
     for _ in range(3):
-        granted.append(enter(Passage(gate), gate, gate.entry(ASKED)))
+        granted.append(drive(RequestContext(limiter, ASKED).begin(limiter, limiter.plan(ASKED))))
         granted.append(asyncio.run(ask()))
 
     assert granted == [True] * 4 + [False] * 2
@@ -42,9 +42,9 @@ def test_blocking_and_async_parts_of_an_app_share_one_memory_store() -> None:
 
 @pytest.mark.parametrize("store", ["memory://", "MEMORY://?max_keys=9", MemoryStore()])
 def test_a_memory_store_serves_both_kinds(store: Any) -> None:
-    gate = Gate(limits="1/hour", store=store)
+    limiter = RequestLimiter(limits="1/hour", store=store)
 
-    assert gate.engine.store is gate.engine.store
+    assert limiter.engine.store is limiter.engine.store
 
 
 class Closing(MemoryStore):
@@ -63,7 +63,7 @@ class AsyncClosing(Waiting):
 
 def test_closing_gives_back_what_was_opened_once() -> None:
     blocking, looped = Closing(), AsyncClosing()
-    one, other = Gate(store=blocking), Gate(store=looped)
+    one, other = RequestLimiter(store=blocking), RequestLimiter(store=looped)
     one.close()
     asyncio.run(other.aclose())
     assert (blocking.closed, looped.closed) == (0, 0)
@@ -76,12 +76,12 @@ def test_closing_gives_back_what_was_opened_once() -> None:
     assert (blocking.closed, looped.closed) == (1, 1)
 
 
-def test_a_gate_that_was_closed_goes_on_with_what_it_had_counted() -> None:
-    gate = Gate(limits="2/hour", clock=ManualClock(100))
+def test_a_limiter_that_was_closed_goes_on_with_what_it_had_counted() -> None:
+    limiter = RequestLimiter(limits="2/hour", clock=ManualClock(100))
     granted = []
     for _ in range(3):
-        granted.append(enter(Passage(gate), gate, gate.entry(ASKED)))
-        gate.close()
+        granted.append(drive(RequestContext(limiter, ASKED).begin(limiter, limiter.plan(ASKED))))
+        limiter.close()
 
     assert granted == [True, True, False]
 
@@ -104,63 +104,63 @@ def test_a_gate_that_was_closed_goes_on_with_what_it_had_counted() -> None:
 )
 def test_wrong_options_are_clear_errors(options: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
-        Gate(**options)
+        RequestLimiter(**options)
 
 
 def test_a_policy_file_that_is_not_there_is_a_clear_error() -> None:
     with pytest.raises(HeadgateError, match="nowhere"):
-        Gate(policy="/nowhere.yaml")
+        RequestLimiter(policy="/nowhere.yaml")
 
 
-def test_a_gate_and_options_for_one_are_a_clear_error() -> None:
-    with pytest.raises(OptionError, match="'limits' is an option of the gate"):
-        gate_of(Gate(), {"limits": "5/hour"})
+def test_a_limiter_and_options_for_one_are_a_clear_error() -> None:
+    with pytest.raises(OptionError, match="'limits' is an option of the limiter"):
+        limiter_of(RequestLimiter(), {"limits": "5/hour"})
 
 
-@pytest.mark.parametrize("wrong", ["100/minute", 5, Gate])
-def test_what_is_no_gate_is_a_clear_error(wrong: Any) -> None:
-    with pytest.raises(OptionError, match="expected a Gate"):
-        gate_of(wrong, {})
+@pytest.mark.parametrize("wrong", ["100/minute", 5, RequestLimiter])
+def test_what_is_no_limiter_is_a_clear_error(wrong: Any) -> None:
+    with pytest.raises(OptionError, match="expected a RequestLimiter"):
+        limiter_of(wrong, {})
 
 
-def test_a_gate_that_asks_nothing_lets_all_pass_and_says_nothing() -> None:
-    gate = Gate()
-    passage = Passage(gate)
+def test_a_limiter_that_asks_nothing_lets_all_pass_and_says_nothing() -> None:
+    limiter = RequestLimiter()
+    context = RequestContext(limiter, ASKED)
 
-    assert enter(passage, gate, gate.entry(ASKED))
-    assert gate.headers(passage, 200) == []
+    assert drive(context.begin(limiter, limiter.plan(ASKED)))
+    assert context.header_lines(200) == []
 
 
 def test_routes_make_a_difference_only_if_a_rule_counts_by_them() -> None:
     by_endpoint = read_policy("version: 1\nrules:\n  - {id: a, key_by: endpoint, limit: 5/hour}")
 
-    assert not Gate(limits="5/hour").counts_endpoints
-    assert not Gate(policy=POLICY).counts_endpoints
-    assert Gate(policy=by_endpoint).counts_endpoints
+    assert not RequestLimiter(limits="5/hour").counts_endpoints
+    assert not RequestLimiter(policy=POLICY).counts_endpoints
+    assert RequestLimiter(policy=by_endpoint).counts_endpoints
 
 
 def test_the_options_that_are_passed_on_are_those_that_are_taken() -> None:
-    taken = inspect.signature(Gate).parameters
-    assert set(GateOptions.__annotations__) == set(taken)
+    taken = inspect.signature(RequestLimiter).parameters
+    assert set(LimiterOptions.__annotations__) == set(taken)
 
-    of_an_allowance = set(inspect.signature(Allowance).parameters) - {"limits"}
-    assert set(LimitOptions.__annotations__) == of_an_allowance
+    of_a_route = set(inspect.signature(RouteLimit).parameters) - {"limits"}
+    assert set(LimitOptions.__annotations__) == of_a_route
 
 
 def test_a_blocked_caller_is_refused_and_charged_nothing_by_anybody() -> None:
     clock = ManualClock(100)
     one = Override("rule", "ip=1.2.3.4", 160 * SECOND, block=True)
-    gate = Gate(policy=replace(POLICY, overrides=(one,)), limits="1/hour", clock=clock)
+    limiter = RequestLimiter(policy=replace(POLICY, overrides=(one,)), limits="1/hour", clock=clock)
 
-    async def ask() -> Passage:
-        passage = Passage(gate)
-        assert not await enter_async(passage, gate, gate.entry(ASKED))
-        return passage
+    async def ask() -> RequestContext:
+        context = RequestContext(limiter, ASKED)
+        assert not await adrive(context.begin(limiter, limiter.plan(ASKED)))
+        return context
 
-    blocking = Passage(gate)
-    assert not enter(blocking, gate, gate.entry(ASKED))
-    for passage in (blocking, asyncio.run(ask())):
-        assert b'"error": "blocked"' in gate.refusal(passage, None).body
+    blocking = RequestContext(limiter, ASKED)
+    assert not drive(blocking.begin(limiter, limiter.plan(ASKED)))
+    for context in (blocking, asyncio.run(ask())):
+        assert b'"error": "blocked"' in context.denial_response(limiter).body
 
     clock.advance(60)
-    assert enter(Passage(gate), gate, gate.entry(ASKED))
+    assert drive(RequestContext(limiter, ASKED).begin(limiter, limiter.plan(ASKED)))

@@ -1,4 +1,4 @@
-"""The quick way through the ASGI middleware says, to the byte, what the long way says."""
+"""The fast path of the ASGI middleware sends, to the byte, what an ordinary check sends."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.integrations import Allowance
-from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware, fast_path
-from headgate.integrations.passing import enter_async
+from headgate.integrations import RouteLimit
+from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware
 from headgate.limits import GCRA, LeakyBucket, TokenBucket
+from headgate.runtime.drivers import adrive
 from headgate.testing import ManualClock
 from tests.examples import example_count
 from tests.support.asgi_connection import Exchange, exchange, http
@@ -98,7 +98,7 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         step: Step = scope["step"]
         if step.inside == "looks":
-            assert scope["headgate"].is_watched
+            assert scope["headgate"].is_managed
         if step.inside.startswith("enters") and not await self.enter(scope, send):
             return
         if step.inside == "raises":
@@ -112,13 +112,13 @@ class App:
         await send({"type": "http.response.body"})
 
     async def enter(self, scope: Scope, send: Send) -> bool:
-        """Ask for an allowance of the route's own."""
-        passage, request = scope["headgate"], AsgiRequest(scope)
-        allowance: Allowance[Any] = Allowance(limits="3/minute", name="route")
-        asking = passage.gate.entry_for([(allowance, allowance.own_names)], request, request)
-        if await enter_async(passage, passage.gate, asking):
+        """Check a limit of the route."""
+        context, request = scope["headgate"], AsgiRequest(scope)
+        limit: RouteLimit[Any] = RouteLimit(limits="3/minute", name="route")
+        asking = context.limiter.plan_route([(limit, limit.own_names)], request, request)
+        if await adrive(context.begin(context.limiter, asking)):
             return True
-        refusal = passage.gate.refusal(passage, None)
+        refusal = context.denial_response(context.limiter)
         await send({"type": "http.response.start", "status": refusal.status, "headers": []})
         await send({"type": "http.response.body", "body": refusal.body})
         return False
@@ -165,9 +165,9 @@ async def told(
 
 
 @pytest.fixture(autouse=True)
-def nothing_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other tests have marked as exempt makes every request go the long way."""
-    monkeypatch.setattr(fast_path, "EXEMPT_ONES", [])
+def nothing_exempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions that other tests have exempt have their routes looked for."""
+    monkeypatch.setattr("headgate.integrations.asgi.middleware.EXEMPT_ONES", [])
 
 
 def limit_of(pace: Pace, kind: str) -> Limit:
@@ -178,6 +178,11 @@ def limit_of(pace: Pace, kind: str) -> Limit:
     return TokenBucket(pace.quota, pace.rate)
 
 
+def disable_fast_path(subject: RateLimitMiddleware) -> None:
+    """Have all requests of *subject* planned and checked in the ordinary way."""
+    setattr(subject.limiter, "simple_plan", lambda _request: None)  # noqa: B010
+
+
 @settings(max_examples=example_count(150), deadline=None)
 @given(
     pace=PACES,
@@ -185,16 +190,15 @@ def limit_of(pace: Pace, kind: str) -> Limit:
     steps=st.lists(STEPS, min_size=1, max_size=12),
     options=OPTIONS,
 )
-def test_the_quick_way_sends_what_the_long_way_sends(
+def test_the_fast_path_sends_what_an_ordinary_check_sends(
     pace: Pace, kind: str, steps: list[Step], options: dict[str, Any]
 ) -> None:
     limit = limit_of(pace, kind)
-    quick_one, quick_clock = middleware(limit, options)
-    long_one, long_clock = middleware(limit, options)
-    assert (quick_one.__call__ != quick_one._connection) == (options["cost"] > 0)
-    long_one.__call__ = long_one._connection  # type: ignore[method-assign]
+    fast, fast_clock = middleware(limit, options)
+    ordinary, ordinary_clock = middleware(limit, options)
+    disable_fast_path(ordinary)
 
-    quickly = asyncio.run(told(quick_one, quick_clock, steps))
-    slowly = asyncio.run(told(long_one, long_clock, steps))
+    quickly = asyncio.run(told(fast, fast_clock, steps))
+    slowly = asyncio.run(told(ordinary, ordinary_clock, steps))
 
     assert quickly == slowly

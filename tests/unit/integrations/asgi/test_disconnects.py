@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.integrations.asgi.sending import ClientGoneError, Listening
+from headgate.integrations.asgi.disconnects import ClientGoneError, DisconnectListener
 from headgate.testing.virtual_loop import run_virtually
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ async def waiting(seconds: float, said: list[str]) -> str:
 
 def test_what_comes_meanwhile_is_kept_for_the_app() -> None:
     async def main() -> tuple[str, bool, Message, Message]:
-        listening = Listening(receiving((1, WHOLE), (10, GONE)))
+        listening = DisconnectListener(receiving((1, WHOLE), (10, GONE)))
         came = await listening.meanwhile(waiting(5, []))
-        return came, listening.has_heard, await listening.receive(), await listening.receive()
+        return came, listening.has_listened, await listening.receive(), await listening.receive()
 
     assert run_virtually(main()) == ("done", True, WHOLE, GONE)
 
@@ -57,7 +57,7 @@ def test_who_goes_away_gives_its_place_up() -> None:
     said: list[str] = []
 
     async def main() -> float:
-        listening = Listening(receiving((1, WHOLE), (1, GONE)))
+        listening = DisconnectListener(receiving((1, WHOLE), (1, GONE)))
         with pytest.raises(ClientGoneError):
             await listening.meanwhile(waiting(5, said))
         return asyncio.get_running_loop().time()
@@ -68,7 +68,7 @@ def test_who_goes_away_gives_its_place_up() -> None:
 
 def test_no_more_than_the_beginning_of_a_body_is_asked_for() -> None:
     async def main() -> list[Message]:
-        listening = Listening(receiving((1, PART), (1, WHOLE)))
+        listening = DisconnectListener(receiving((1, PART), (1, WHOLE)))
         await listening.meanwhile(waiting(5, []))
         return [await listening.receive(), await listening.receive()]
 
@@ -79,7 +79,7 @@ def test_who_is_cancelled_cancels_what_waits() -> None:
     said: list[str] = []
 
     async def main() -> None:
-        listening = Listening(receiving((1, WHOLE)))
+        listening = DisconnectListener(receiving((1, WHOLE)))
         task = asyncio.ensure_future(listening.meanwhile(waiting(5, said)))
         await asyncio.sleep(2)
         task.cancel()
@@ -97,6 +97,6 @@ def test_an_error_of_what_waits_is_passed_on() -> None:
 
     async def main() -> None:
         with pytest.raises(ValueError, match="no"):
-            await Listening(receiving((1, WHOLE))).meanwhile(fail())
+            await DisconnectListener(receiving((1, WHOLE))).meanwhile(fail())
 
     run_virtually(main())

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from headgate.engine.request import Request
-from headgate.integrations import Gate, Passage
-from headgate.integrations.debugging import with_exposed, with_limits
-from headgate.integrations.passing import enter
+from headgate.integrations import RequestContext, RequestLimiter
+from headgate.integrations.response_headers import with_exposed, with_limits
 from headgate.responses import ResponseOptions
+from headgate.runtime.drivers import drive
 from headgate.testing import ManualClock
 
 OURS = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
 
 
 def told(lines: list[tuple[str, str]], *, is_cross_origin: bool = False) -> list[tuple[str, str]]:
-    gate = Gate(limits="9/hour", clock=ManualClock(7), responses=ResponseOptions(ratelimit=False))
-    passage = Passage(gate, is_cross_origin=is_cross_origin)
-    assert enter(passage, gate, gate.entry(Request(peer="1.2.3.4")))
-    return with_limits(lines, gate, passage, 200)
+    limiter = RequestLimiter(
+        limits="9/hour", clock=ManualClock(7), responses=ResponseOptions(ratelimit=False)
+    )
+    lines_sent = (("origin", "https://a.example"),) if is_cross_origin else ()
+    request = Request(peer="1.2.3.4", headers=lines_sent)
+    context = RequestContext(limiter, request)
+    assert drive(context.begin(limiter, limiter.plan(request)))
+    return with_limits(lines, context, 200)
 
 
 def test_ours_follow_what_is_there() -> None:
@@ -31,9 +35,10 @@ def test_ours_take_the_place_of_those_of_the_same_name() -> None:
 
 
 def test_a_request_that_nobody_asked_about_is_told_nothing() -> None:
-    gate = Gate()
+    limiter = RequestLimiter()
 
-    assert with_limits([("a", "b")], gate, Passage(gate, is_cross_origin=True), 200) == [("a", "b")]
+    request = Request(headers=(("origin", "https://a.example"),))
+    assert with_limits([("a", "b")], RequestContext(limiter, request), 200) == [("a", "b")]
 
 
 def test_ours_are_exposed_if_another_origin_asks_or_may_read() -> None:

@@ -1,24 +1,25 @@
-"""What a part of an app allows its callers: limits, whose they are, what a request costs.
+"""Limits of an app or a route, declared in code: limits, keys, costs.
 
-An `Allowance` is to code what a rule is to a policy, and is asked of the store in the same way. It
-may be said in functions of the request: these are called with the request as the framework has it,
-and may be async where the app is.
+A `RouteLimit` is to code what a rule is to a policy. Limits, key and cost may be functions of the
+request: they are called with the request of the framework, and may be async in an async app.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_network
+from itertools import count
 from typing import (
     TYPE_CHECKING,
     Any,
     Final,
     Generic,
     NamedTuple,
+    NoReturn,
     TypeAlias,
     TypedDict,
     TypeVar,
@@ -37,6 +38,7 @@ from headgate.policy.identity import Identifier, hashed
 from headgate.policy.identity.parts import spelled
 from headgate.policy.loader.identity import A_NAME, NAME
 from headgate.policy.model import AddressSource, Identity, OnStoreFailure
+from headgate.runtime.effects import Effect
 from headgate.stores.base import checked_cost
 from headgate.stores.operations import Check
 from headgate.units import duration_ns
@@ -46,37 +48,71 @@ if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
 
     from headgate.engine.request import Request
-    from headgate.integrations.passage import Responded
+    from headgate.integrations.request_context import CompletedResponse
+    from headgate.runtime.effects import Effects
     from headgate.units import Seconds
 
 
-# From what a key function returns to the key of a counter.
+# Functions of an app, which may be async.
+
+
+PLAIN: Final = frozenset({str, int, bool, tuple, list, type(None)})
+"""Types of most results of functions: none of them is awaitable."""
+
+
+class Await(Effect):
+    """Await the result of a function of the app; an error in an app that is not async."""
+
+    __slots__ = ("result",)
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    def perform(self) -> NoReturn:
+        if (close := getattr(self.result, "close", None)) is not None:
+            close()  # or Python warns that it was never awaited
+        raise UsageError(
+            "a function for a limit is async, and this app is not async: make it a plain one"
+        )
+
+    async def aperform(self) -> Any:
+        return await self.result
+
+
+def resolved(result: Any) -> Effects[Any]:
+    """The *result* of a function of the app, awaited if need be."""
+    if type(result) not in PLAIN and inspect.isawaitable(result):
+        return (yield Await(result))
+    return result
+
+
+# From the result of a key function to the key of a counter.
 #
-# A key function says whose counter it is: `"user-42"`, `42`, a UUID, or several of them as a tuple.
-# What it returns never collides with anything else, however odd it is: it is spelled as keys of
-# rules are (`headgate.policy.identity`). Who is nobody (None or an empty text) is not let off: the
-# caller's address stands in, under a name that no key function can return.
+# A key function returns the owner of the counter: `"user-42"`, `42`, a UUID, or several of them as
+# a tuple. Keys are spelled as those of rules are (`headgate.policy.identity`), so that no two
+# results collide. None and "" fall back to the client IP, under a name that no key function can
+# return: an anonymous caller is limited too.
 
 
 One = str | int | UUID
 KeyValue = One | tuple[One | None, ...] | None
-"""Whose counter it is; None: the caller did not say who it is."""
+"""The owner of the counter; None: the client IP."""
 
 LONGEST_SHOWN: Final = 90
-"""How long a name is that clients are told; there may be a number after it."""
+"""The longest name in headers, without the number that may follow it."""
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_WHO: Final = "expected text, a whole number, a UUID, a tuple of these, or None for the address"
+_KEYS: Final = "expected text, an integer, a UUID, a tuple of these, or None for the client IP"
 
 
-def key_of(value: object, stand_in: Callable[[], str]) -> str:
-    """The key that *value* stands for. *stand_in* is asked for that of who is nobody."""
+def key_of(value: object, address: Callable[[], str]) -> str:
+    """The key of the result *value* of a key function; None and "" fall back to *address*."""
     if isinstance(value, tuple):
         parts = [_spelled(part) for part in value]
         if not any(parts):
-            return f"!{stand_in()}"
-        return "&".join(part or f"!{stand_in()}" for part in parts)
-    return _spelled(value) or f"!{stand_in()}"
+            return f"!{address()}"
+        return "&".join(part or f"!{address()}" for part in parts)
+    return _spelled(value) or f"!{address()}"
 
 
 def _spelled(value: object) -> str | None:
@@ -86,16 +122,16 @@ def _spelled(value: object) -> str | None:
         return None
     if isinstance(value, int | UUID) and not isinstance(value, bool):
         return spelled(str(value))
-    raise KeyInvalidError(f"the key function returned {value!r}; {_WHO}")
+    raise KeyInvalidError(f"the key function returned {value!r}; {_KEYS}")
 
 
 def shown_name(text: str) -> str:
-    """*text*, the name of something in an app, as clients may be told it."""
+    """*text*, a name in the code of an app, as headers show it."""
     return _ODD.sub("-", text)[:LONGEST_SHOWN].strip("-.") or "limit"
 
 
 def free_name(name: str, taken: Container[str | None]) -> str:
-    """*name*, or with the first number from 2 after it that makes it one that is not *taken*."""
+    """*name*, with the first number from 2 that makes it free if it is *taken*."""
     found, number = name, 1
     while found in taken:
         number += 1
@@ -104,7 +140,7 @@ def free_name(name: str, taken: Container[str | None]) -> str:
 
 
 class RequestKey:
-    """A key function of Headgate's own `Request`, whatever the requests of the framework are."""
+    """A key function that reads a `Request`, whatever the request of the framework is."""
 
     __slots__ = ("_find", "_name")
 
@@ -126,10 +162,10 @@ def by_address(
     ipv4_prefix: int = 32,
     ipv6_prefix: int = 64,
 ) -> RequestKey:
-    """A key function: the client's address.
+    """A key function: the client IP.
 
-    Headers are believed only as far as *trusted_proxies* (addresses or networks) sent them.
-    A peer on a Unix socket is 127.0.0.1. Of IPv6, a /64 is one caller.
+    *header* is read only as far as *trusted_proxies* (addresses or networks) sent it. A peer on a
+    Unix socket is 127.0.0.1. An IPv6 /64 is one caller.
     """
     if isinstance(trusted_proxies, str):
         raise OptionError(
@@ -152,7 +188,7 @@ def by_address(
 def by_header(name: str, *, salt: bytes = b"", is_secret: bool = True) -> RequestKey:
     """A key function: the value of a header, hashed unless it is no secret.
 
-    Who does not send it, or sends it empty, is counted by address.
+    A request without it, or with an empty one, falls back to the client IP.
     """
     field = name.lower()
 
@@ -182,26 +218,21 @@ def _prefix(length: int, most: int, name: str) -> int:
 
 Q = TypeVar("Q")
 T = TypeVar("T")
-Told: TypeAlias = Union[T, Awaitable[T]]  # noqa: UP007 (a TypeVar knows no |)
-"""What a function of the request returns: at once, or awaited where the app is async."""
+MaybeAsync: TypeAlias = Union[T, Awaitable[T]]  # noqa: UP007 (a TypeVar knows no |)
+"""The result of a function of the request: at once, or awaited in an async app."""
 
-Asking = Generator[object, Any, T]
-"""Something that asks for values on its way: it yields what a function returned, and is sent what
-that comes to. So the way is written once for apps that block and apps that do not."""
-
-LimitsOf = Callable[[Q], "Told[Limits | None]"]
-KeyOf = Callable[[Q], "Told[KeyValue]"]
-CostOf = Callable[[Q], "Told[int]"]
-ExemptWhen = Callable[[Q], "Told[bool]"]
-ChargeWhen = Callable[["Responded"], bool]
-OwnKey = Callable[[RequestKey | None], object]
+LimitsOf = Callable[[Q], "MaybeAsync[Limits | None]"]
+KeyOf = Callable[[Q], "MaybeAsync[KeyValue]"]
+CostOf = Callable[[Q], "MaybeAsync[int]"]
+ExemptWhen = Callable[[Q], "MaybeAsync[bool]"]
+ChargeWhen = Callable[["CompletedResponse"], bool]
 
 
 class Names(NamedTuple):
-    """What an allowance is called: to clients, and in the store.
+    """The names of a route limit: in headers, and of its counters.
 
-    In the store the first character tells what it is called after, so that a name that was given
-    (`@`), a route (`/`), a function (`:`) and a rule (a letter or digit) never share a counter.
+    The first character of a counter's name says what it is named after, so that a given name (`@`),
+    a route (`/`), a function (`:`) and a rule (a letter or digit) never share a counter.
     """
 
     shown: str
@@ -209,11 +240,11 @@ class Names(NamedTuple):
 
 
 Values = tuple[Names, str, int, tuple[Limit, ...]]
-"""The names of an allowance, and the key, the cost and the limits that it has for a request."""
+"""The names of a route limit, and its key, cost and limits for a request."""
 
 
 class LimitOptions(TypedDict, total=False):
-    """The options of an `Allowance` besides its limits, for those who pass them on."""
+    """The options of a `RouteLimit` besides its limits."""
 
     key: KeyOf[Any] | None
     cost: int | CostOf[Any]
@@ -227,18 +258,22 @@ class LimitOptions(TypedDict, total=False):
     headers: HeaderMode
 
 
+_serials: Final = count()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance(Generic[Q]):
-    """So much for each *key*; true for as long as the app runs.
+class RouteLimit(Generic[Q]):
+    """Limits for each *key*, of a whole app or of a route.
 
-    *limits*: text, a Limit or several; or a function of the request, for whom None is no limit.
-    *key*: whose counter; the client's address if not said. *cost*: a whole number, or a function.
-    *name*: what clients are told and what the counter is called; parts of an app that give the same
-    name share one counter. *exempt_when*: who is let through unasked.
+    *limits*: text, a Limit or several; or a function of the request, which returns None for no
+    limit. *key*: the owner of the counter, by default the client IP. *cost*: an integer, or a
+    function. *name*: the name in headers and of the counter; limits with the same name share one
+    counter. *exempt_when*: returns True for requests without this limit.
 
-    *charge_when*: which outcomes count, by status, say. The cost is held until then, so that many
-    at once cannot slip through. *is_estimate*: the cost is held, and the app reports the real one;
-    if it does not, what was held is charged. A hold that nobody settles lapses after *ttl* seconds.
+    *charge_when*: returns True for the responses that are charged, by status, say. The cost is held
+    until then, so that concurrent requests cannot exceed the limit. *is_estimate*: the cost is
+    held, and the app reports the real one; without a report the held cost is charged. A hold
+    expires after *ttl* seconds.
 
     *mode*, *on_store_failure*, *headers*: as in a rule.
     """
@@ -255,10 +290,12 @@ class Allowance(Generic[Q]):
     on_store_failure: OnStoreFailure = "fail_open"
     headers: HeaderMode = "on"
     fixed: tuple[Limit, ...] | None = field(init=False, repr=False)
-    """The limits if they do not depend on the request."""
+    """The limits, if they do not depend on the request."""
     ttl_ns: int = field(init=False, repr=False)
+    serial: int = field(init=False, repr=False, compare=False, default_factory=_serials.__next__)
+    """A number that no other limit of this process has."""
     own_names: Names = field(init=False, repr=False)
-    """What it is called if it was given a name."""
+    """Its names, if it was given one."""
 
     def __post_init__(self) -> None:
         given = self.limits
@@ -268,9 +305,15 @@ class Allowance(Generic[Q]):
         object.__setattr__(self, "own_names", Names(str(self.name), f"@{self.name}"))
         if not callable(self.cost):
             checked_cost(self.cost)
-        _check_name(self.name)
-        for option in ("key", "exempt_when", "charge_when"):
+        name: object = self.name
+        if name is not None and not (isinstance(name, str) and NAME.fullmatch(name)):
+            raise OptionError(f"name is {name!r}; expected {A_NAME}")
+        for option in ("limits", "cost"):
+            if callable(function := getattr(self, option)) and not isinstance(function, Limit):
+                check_function(option, function)
+        for option in ("key", "exempt_when"):
             check_function(option, getattr(self, option))
+        check_function("charge_when", self.charge_when, "response")
         if inspect.iscoroutinefunction(self.charge_when):
             raise OptionError("charge_when is an async function; expected a plain one")
         _check_choice("mode", self.mode, get_args(Mode))
@@ -279,7 +322,7 @@ class Allowance(Generic[Q]):
 
     @property
     def is_settled_later(self) -> bool:
-        """Whether what is charged is known only at the end of the request."""
+        """True if the charge is known only at the end of the request."""
         return self.is_estimate or self.charge_when is not None
 
     @property
@@ -292,52 +335,55 @@ class Allowance(Generic[Q]):
 
     @property
     def is_static(self) -> bool:
-        """True if no function of the app has a say in it before a request is decided."""
+        """True if it calls no function of the app before a request is decided."""
         functions = (self.key, self.exempt_when)
         return self.fixed is not None and isinstance(self.cost, int) and not any(functions)
 
-    def refuse_async(self) -> None:
-        """Raise `UsageError` if a function is async, which only apps that are so can wait for."""
+    def check_blocking(self) -> None:
+        """Raise `UsageError` if a function is async: the app cannot await it."""
         for option in ("limits", "key", "cost", "exempt_when"):
-            refuse_async(option, getattr(self, option))
+            check_blocking(option, getattr(self, option))
 
-    def ask(
-        self, request: Q, *, names: Names, own_key: OwnKey, address: Callable[[], str]
-    ) -> Asking[Values | None]:
-        """Whose counter *request* is to be counted on, and how; None if it is exempt.
+    def values(
+        self,
+        native: Q,
+        names: Names,
+        own_key: Callable[[RequestKey | None], object],
+        address: Callable[[], str],
+    ) -> Effects[Values | None]:
+        """The key, cost and limits of *native*, the request of the framework; None if exempt.
 
-        *own_key* asks a key function of Headgate's own, or that of the gate if there is none.
+        *own_key* calls a key function that reads a `Request`, or that of the limiter if None.
         """
         if self.mode == "off":
             return None
-        if self.exempt_when is not None and (yield self.exempt_when(request)):
+        if self.exempt_when is not None and (yield from resolved(self.exempt_when(native))):
             return None
         limits = self.fixed
         if limits is None:
-            limits = _read((yield self._limits_of(request)))
+            function: Any = self.limits
+            limits = _read((yield from resolved(function(native))))
             if limits is None:
                 return None
-        whose = self.key
-        if whose is None or isinstance(whose, RequestKey):
-            value = yield own_key(whose)
+        key_function = self.key
+        if key_function is None or isinstance(key_function, RequestKey):
+            value = own_key(key_function)
         else:
-            value = yield whose(request)
+            value = key_function(native)
+        if type(value) not in PLAIN:
+            value = yield from resolved(value)
         key = key_of(value, address)
         cost = self.cost
         if not isinstance(cost, int):
-            cost = checked_cost((yield cost(request)), "what the cost function returned")
+            value = yield from resolved(cost(native))
+            cost = checked_cost(value, "what the cost function returned")
         return (names if self.name is None else self.own_names), key, cost, limits
-
-    def _limits_of(self, request: Q) -> object:
-        function = self.limits
-        assert callable(function)  # noqa: S101 (mypy: `fixed` is None for functions alone)
-        return function(request)
 
     def plan(
         self, names: Names, key: str, cost: int, limits: tuple[Limit, ...], namespace: str
     ) -> RulePlan:
-        """What to ask the store."""
-        rule, groups = _prepared(
+        """The plan of the values for a request."""
+        rule, groups = _compiled(
             names, limits, self.mode, self.on_store_failure, self.headers, namespace
         )
         checks = [
@@ -347,11 +393,11 @@ class Allowance(Generic[Q]):
 
 
 Groups = tuple[tuple[str, Limit, bool], ...]
-"""Each limit with the name of its counters, and whether it has slots."""
+"""The group of counters of each limit, the limit, and True if it has slots."""
 
 
 @lru_cache(maxsize=4096)
-def _prepared(
+def _compiled(
     names: Names,
     limits: tuple[Limit, ...],
     mode: Mode,
@@ -359,7 +405,7 @@ def _prepared(
     headers: HeaderMode,
     namespace: str,
 ) -> tuple[CompiledRule, Groups]:
-    """What is the same for all callers: the rule that an allowance is, and its counters."""
+    """The part that is the same for all callers: the rule of a route limit, and its counters."""
     rule = CompiledRule(names.shown, mode, headers, OnFailure(on_store_failure))
     checks = plan_rule(rule, limits, "", 1, namespace, counter=names.counter).checks
     slots = (isinstance(check.limit, Concurrency) for check in checks)
@@ -367,23 +413,18 @@ def _prepared(
 
 
 def _read(limits: object) -> tuple[Limit, ...] | None:
-    """What a function returned as the limits of a caller."""
+    """The limits that a function returned for a caller."""
     if limits is None:
         return None
     if isinstance(limits, str):
         return _parsed(limits)
-    return read_limits(limits)  # type: ignore[arg-type]  # which says what is wrong with it
+    return read_limits(limits)  # type: ignore[arg-type]  # which reports anything else
 
 
 _parsed = lru_cache(maxsize=1024)(parse_limits)
 
 
-def _check_name(name: object) -> None:
-    if name is not None and not (isinstance(name, str) and NAME.fullmatch(name)):
-        raise OptionError(f"name is {name!r}; expected {A_NAME}")
-
-
-def refuse_async(option: str, given: object) -> None:
+def check_blocking(option: str, given: object) -> None:
     """Raise `UsageError` if *given* is an async function."""
     if inspect.iscoroutinefunction(given):
         raise UsageError(
@@ -391,10 +432,23 @@ def refuse_async(option: str, given: object) -> None:
         )
 
 
-def check_function(option: str, given: object) -> None:
-    """Raise `OptionError` if what was *given* for *option* is no function."""
-    if given is not None and not callable(given):
-        raise OptionError(f"{option} is {given!r}; expected a function of the request")
+def check_function(option: str, given: object, argument: str = "request") -> None:
+    """Raise `OptionError` if *given* is not None and no function of one argument."""
+    if given is None:
+        return
+    if not callable(given):
+        raise OptionError(f"{option} is {given!r}; expected a function of the {argument}")
+    try:
+        signature = inspect.signature(given)
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise OptionError(
+            f"{option} cannot be called with the {argument} ({error}); "
+            f"expected a function of one argument, the {argument}"
+        ) from error
 
 
 def _check_choice(option: str, given: object, words: tuple[object, ...]) -> None:

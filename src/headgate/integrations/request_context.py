@@ -1,0 +1,648 @@
+"""`RequestContext`: one request on its way through an app.
+
+Several parts of an app may check a request: a middleware, a route, a function. They find each other
+in its context. If one denies it, what the others charged is given back: a denial consumes nothing.
+The response tells of all checks at once. At the end, holds are settled and slots released.
+
+`begin` checks, `complete` ends; both are generators of effects, for `drive` and `adrive`. `start`
+is the fast path: it decides at once where one take is all there is to do.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.engine.recorder import record_again, record_places
+from headgate.engine.verdict import single_verdict, tells_replay, told_of
+from headgate.errors import StoreError
+from headgate.integrations.fair_queues import HeldPlaces, WaitForPlaces, denial_by
+from headgate.integrations.late_charges import owed
+from headgate.integrations.request_limiter import RequestPlan
+from headgate.integrations.response_headers import (
+    MERGED,
+    TOKEN,
+    denial_response,
+    limit_lines,
+    with_limits,
+)
+from headgate.integrations.route_limit import free_name
+from headgate.responses import Answer, allowed_lines, encoded_lines, pressure_lines
+from headgate.responses.headers import lines_of_decision, text_lines
+from headgate.runtime.drivers import adrive, drive
+from headgate.runtime.effects import Effect
+from headgate.runtime.heartbeat import ASYNC_HEART, BEATS, HEART
+from headgate.runtime.holds import new_name
+from headgate.stores.base import checked_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from headgate.decision import Decision
+    from headgate.engine.plan import Plan, Queueing
+    from headgate.engine.request import Request
+    from headgate.engine.use_cases import Engine
+    from headgate.engine.verdict import Verdict
+    from headgate.integrations.fair_queues import Meanwhile
+    from headgate.integrations.request_limiter import RequestLimiter
+    from headgate.integrations.response_headers import Lines
+    from headgate.integrations.route_limit import Names, Q, RouteLimit
+    from headgate.overload import Turn
+    from headgate.responses import Refusal, Told
+    from headgate.responses.headers import Pairs
+    from headgate.runtime.effects import Effects
+    from headgate.runtime.heartbeat import AsyncBeat, Beat
+
+BUSY: Final = frozenset({502, 503, 504})
+"""The status codes of a lack of capacity further on."""
+
+SWITCHED: Final = 101
+"""The status of an accepted websocket."""
+
+READ: Final = ("origin", "accept", TOKEN)
+"""The headers of a request that its response depends on."""
+
+NOTHING_USED: Final[Mapping[str, int]] = MappingProxyType({})
+_LENGTH: Final = re.compile("[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedResponse:
+    """A response that is over. *error*: the exception in place of a response, with status 500.
+
+    *headers* are lines in their order; `header` finds one by its name in lower case.
+    """
+
+    status_code: int
+    headers: tuple[tuple[str, str], ...] = ()
+    error: BaseException | None = None
+
+    @property
+    def lacks_capacity(self) -> bool:
+        """True if it failed because something further on was too busy, or took too long."""
+        return self.status_code in BUSY or isinstance(self.error, TimeoutError)
+
+    def header(self, name: str) -> str | None:
+        """The value of the header *name* (in lower case); of several lines the first."""
+        return next((value for other, value in self.headers if other.lower() == name), None)
+
+    def header_lines(self, name: str) -> list[str]:
+        """The values of all lines of the header *name* (in lower case), in their order."""
+        return [value for other, value in self.headers if other.lower() == name]
+
+
+_ABANDONED: Final = CompletedResponse(499)
+"""The status that nginx logs when a client goes away."""
+_DENIED: Final = CompletedResponse(429)
+
+
+@dataclass(slots=True)
+class CheckResult:
+    """A check that allowed the request, and what the request holds by it."""
+
+    limiter: RequestLimiter
+    planned: RequestPlan
+    verdict: Verdict
+    turns: tuple[Turn, ...] = ()
+    """The places in fair queues."""
+    began_ns: int | None = None
+    """The time of the start, if the time of the request is measured."""
+    beat: Beat | AsyncBeat | None = None
+    """The heartbeat of its slots."""
+
+    @property
+    def needs_store(self) -> bool:
+        """True if the store has to be called at the end of the request."""
+        verdict = self.verdict
+        if verdict.held is not None or verdict.slots is not None or self.planned.after:
+            return True
+        return verdict.local_slots is not None
+
+    @property
+    def has_end(self) -> bool:
+        """True if there is anything to do at the end of the request."""
+        return self.needs_store or bool(self.turns) or self.began_ns is not None
+
+    @property
+    def is_open(self) -> bool:
+        """True if something is held that has yet to be settled."""
+        held = self.verdict.held
+        return held is not None and not held.once.is_done
+
+    def end(self, response: CompletedResponse, *, is_denial: bool) -> None:
+        """Do what needs no store: give places up, stop the heartbeat, record the time.
+
+        A denial further in says nothing about the app, nor does the time that a websocket was open.
+        """
+        status = response.status_code
+        for turn in self.turns:
+            if is_denial:
+                turn.cancel()
+            else:
+                turn.is_timed = status != SWITCHED
+                turn.release(succeeded=not response.lacks_capacity)
+        if self.beat is not None:
+            self.beat.stop()
+        if self.began_ns is not None and not is_denial and status != SWITCHED:
+            pressure = self.limiter.pressure
+            if pressure is not None:
+                pressure.record(self.began_ns, failed=status >= 500)
+
+    def amounts(self, response: CompletedResponse, used: Mapping[str, int]) -> dict[str, int]:
+        """The amount that each rule is settled for: by the report of the app, or by the response.
+        For a rule that is not in it, the held amount is charged."""
+        found = {}
+        for rule in () if self.verdict.held is None else self.verdict.held.ids:
+            counts = self.planned.charge_when.get(rule)
+            if counts is not None and not counts(response):
+                found[rule] = 0
+            elif rule in used:
+                found[rule] = used[rule]
+        return found
+
+
+class StartHeartbeat(Effect):
+    """Renew the slots of *verdict* until they are released, or until *owner* is collected: some
+    servers and test clients drop a response without closing it."""
+
+    __slots__ = ("engine", "owner", "verdict")
+
+    def __init__(self, engine: Engine, verdict: Verdict, owner: object) -> None:
+        self.engine = engine
+        self.verdict = verdict
+        self.owner = owner
+
+    @property
+    def every_ns(self) -> int:
+        """The time between two renewals."""
+        return max(1, (self.verdict.slots_last_ns or 0) // BEATS)
+
+    def perform(self) -> Beat:
+        engine, verdict = self.engine, self.verdict
+        return HEART.beat(lambda: drive(engine.renew(verdict)), self.every_ns, self.owner)
+
+    async def aperform(self) -> AsyncBeat:
+        engine, verdict = self.engine, self.verdict
+        return ASYNC_HEART.beat(lambda: adrive(engine.renew(verdict)), self.every_ns, self.owner)
+
+
+class RequestContext:
+    """The checks of *request*; made by the first part of the app that checks it, with *limiter*.
+
+    (A subclass without a *request* has a `header` of its own.)
+
+    *is_managed*: a middleware or a decorator writes the headers of the response and completes it.
+    `checked` are the limiters that have checked the request as a whole. The writer of the response
+    adds the bytes of its body to `sent` if it `counts_bytes`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_header",
+        "_quick",
+        "_results",
+        "_told",
+        "checked",
+        "counts_bytes",
+        "denial",
+        "denial_told",
+        "is_managed",
+        "is_replay",
+        "jitter",
+        "limiter",
+        "meanwhile",
+        "queues",
+        "sent",
+        "turns",
+        "unnamed",
+        "used",
+    )
+
+    def __init__(
+        self, limiter: RequestLimiter, request: Request | None, *, is_managed: bool = False
+    ) -> None:
+        self.limiter = limiter
+        # Not the request, which refers to the context: a cycle would outlive the response.
+        self._header = None if request is None else _header_of(request)
+        self.is_managed = is_managed
+        self.meanwhile: Meanwhile | None = None
+        """A function that waits for places in queues, and does something else meanwhile."""
+        self._quick: tuple[Plan, Decision] | None = None
+        self._results: tuple[CheckResult, ...] = ()
+        self._told: tuple[Told, ...] = ()
+        self.checked: tuple[RequestLimiter, ...] = ()
+        self.denial: Verdict | None = None
+        self.denial_told: tuple[Told, ...] = ()
+        self.is_replay = self.counts_bytes = False
+        self.jitter = 0.0  # drawn once: header and body have the same wait
+        self.used = NOTHING_USED
+        self.unnamed = self.sent = 0
+        self.turns: tuple[Turn, ...] = ()
+        self.queues: tuple[Queueing, ...] = ()
+
+    # ---- begin -----------------------------------------------------------------------------
+
+    def start(self, limiter: RequestLimiter, request: Request) -> Effects[bool] | None:
+        """Check *request* by the limits of the whole app; None if it is allowed.
+
+        Else the rest of the check is returned, to be driven; its result is True if allowed.
+        """
+        self.checked += (limiter,)
+        plan = limiter.simple_plan(request)
+        if plan is None:
+            return self.begin(limiter, limiter.plan(request))
+        return self._start(limiter, plan)
+
+    def start_route(
+        self,
+        limiter: RequestLimiter,
+        limits: Sequence[tuple[RouteLimit[Q], Names]],
+        native: Q,
+        request: Request,
+        *,
+        is_preflight: bool = False,
+    ) -> Effects[bool] | None:
+        """Check *native*, the request of a framework, by the *limits* of a route: see `start`.
+
+        *request* is the same as Headgate sees it. A preflight has counters of its own.
+        """
+        plan = None if is_preflight else limiter.simple_route_plan(limits, request)
+        if plan is None:
+            planning = limiter.plan_route(limits, native, request, is_preflight=is_preflight)
+            return self.begin(limiter, planning)
+        return self._start(limiter, plan)
+
+    def _start(self, limiter: RequestLimiter, plan: Plan) -> Effects[bool] | None:
+        if not plan.rules:
+            return None
+        engine = limiter.engine
+        decision = engine.decide_single(plan)
+        if decision is None:
+            verdict = engine.decide_now(plan)
+        else:
+            if (
+                self._quick is None
+                and not self._results
+                and decision.allowed
+                and not decision.delay_ns
+                and limiter is self.limiter
+            ):
+                self._quick = plan, decision
+                return None
+            verdict = single_verdict(plan, decision)
+        if verdict is None or not verdict.allowed or verdict.delay_ns or self.results:
+            return self.check(limiter, RequestPlan(plan), verdict)
+        self._add(CheckResult(limiter, RequestPlan(plan), verdict))
+        return None
+
+    def begin(
+        self, limiter: RequestLimiter, planning: Effects[RequestPlan | None]
+    ) -> Effects[bool]:
+        """Check the request by the plan that *planning* makes; True if it is allowed.
+
+        A denial gives back what was charged before: at the end, if the response is the denial, or
+        at once if no part of the app completes the request.
+        """
+        planned = yield from planning
+        if planned is None:
+            return True
+        verdict = planned.denial
+        if verdict is None:
+            verdict = limiter.engine.decide_now(planned.plan)
+        return (yield from self.check(limiter, planned, verdict))
+
+    def check(
+        self, limiter: RequestLimiter, planned: RequestPlan, verdict: Verdict | None
+    ) -> Effects[bool]:
+        """Check the request by *planned*, or go on with its *verdict*; True if it is allowed."""
+        engine, plan = limiter.engine, planned.plan
+        is_repeated = bool(self.results)
+        if verdict is None:
+            if plan.open:
+                name = plan.lease or new_name()
+                verdict = yield from engine.reserve(plan, name, planned.ttl_ns)
+            else:
+                verdict = yield from engine.decide(plan)
+        if verdict.allowed:
+            result = yield from self._wait(limiter, planned, verdict)
+            if isinstance(result, CheckResult):
+                self._add(result)
+                if is_repeated:
+                    record_again()
+                return True
+            verdict = result
+        if is_repeated:
+            record_again()
+        undoing = [self._undo(one) for one in self._deny(verdict)]
+        if verdict.slots is not None or verdict.local_slots is not None:  # of shadow rules
+            undoing.append(_nothing(engine.release(verdict)))
+        yield from all_of(undoing)
+        return False
+
+    def _wait(
+        self, limiter: RequestLimiter, planned: RequestPlan, verdict: Verdict
+    ) -> Effects[CheckResult | Verdict]:
+        """Wait for the places of an allowed request in queues; the result of the check, or a denial
+        by a queue: then everything was given back."""
+        beat: Beat | AsyncBeat | None = None
+        if verdict.slots is not None or verdict.local_slots is not None:
+            beat = yield StartHeartbeat(limiter.engine, verdict, self)
+        turns: tuple[Turn, ...] = ()
+        delay_ns, queues = verdict.delay_ns, planned.plan.queues
+        if delay_ns or queues:
+            full: Queueing | None = None
+            try:
+                turns, full = yield WaitForPlaces(limiter.queues, delay_ns, queues, self.meanwhile)
+            except GeneratorExit:
+                raise
+            except BaseException:
+                yield from _give_back(limiter.engine, verdict, beat)
+                raise
+            if full is not None:
+                yield from _give_back(limiter.engine, verdict, beat)
+                return denial_by(full, turns[0], verdict.revision)
+            if turns:
+                record_places(verdict)
+                turns = HeldPlaces(turns)
+        began_ns = None if limiter.pressure is None else limiter.pressure.begin()
+        return CheckResult(limiter, planned, verdict, turns, began_ns, beat)
+
+    # ---- state -----------------------------------------------------------------------------
+
+    @property
+    def results(self) -> tuple[CheckResult, ...]:
+        """The checks that allowed the request and have not ended."""
+        if self._quick is not None:
+            self._expand()
+        return self._results
+
+    @property
+    def is_open(self) -> bool:
+        """True if a check has yet to end. The fast path leaves nothing to end."""
+        return bool(self._results)
+
+    @property
+    def told(self) -> tuple[Told, ...]:
+        """The decisions that the response tells."""
+        if self._quick is not None:
+            self._expand()
+        return self._told
+
+    def _expand(self) -> None:
+        """Replace the result of the fast path by that of an ordinary check."""
+        quick, self._quick = self._quick, None
+        if quick is not None:
+            plan, decision = quick
+            self._add(CheckResult(self.limiter, RequestPlan(plan), single_verdict(plan, decision)))
+
+    def _add(self, result: CheckResult) -> None:
+        self._results += (result,)
+        planned, verdict = result.planned, result.verdict
+        if planned.after and planned.counts_bytes:
+            self.counts_bytes = True
+        if result.turns:
+            self.turns += result.turns
+            self.queues += planned.plan.queues
+        if verdict.is_replay and tells_replay(verdict):
+            self.is_replay = True
+        told = told_of(verdict)
+        if self._told:  # two limiters may have limits with one name
+            told = tuple(_renamed(told, {one.name for one in self._told}))
+        self._told += told
+
+    def _deny(self, verdict: Verdict) -> Sequence[CheckResult]:
+        """Record a denial; the results to undo at once.
+
+        If a part of the app completes the request, the response decides: an app may catch a denial
+        and serve the request all the same.
+        """
+        undone = () if self.is_managed else self._take()
+        self.denial = verdict
+        self.denial_told = told_of(verdict)
+        if verdict.plan is not None:
+            self.queues += verdict.plan.queues
+        self.jitter = random.random()  # noqa: S311 (not a secret)
+        return undone
+
+    def _take(self) -> Sequence[CheckResult]:
+        """Remove the results, the latest first: each ends once."""
+        taken, self._results = self.results[::-1], ()
+        return taken
+
+    def report(self, amounts: Mapping[str, int]) -> None:
+        """Set the real cost of the request, by the name of a limit or the id of a rule."""
+        for name, amount in amounts.items():
+            checked_cost(amount, f"what was used of {name!r}")
+        self.used = {**self.used, **amounts}
+
+    def next_unnamed(self) -> int:
+        """The number of the next limit of this request without a name, from 0."""
+        self.unnamed += 1
+        return self.unnamed - 1
+
+    def header(self, name: str) -> str | None:
+        """The header *name*, one of `READ`, of the request."""
+        return None if self._header is None else self._header.get(name)
+
+    @property
+    def is_cross_origin(self) -> bool:
+        """True if a browser may have sent it for a page of another origin."""
+        return self.header("origin") is not None
+
+    @property
+    def is_debugged(self) -> bool:
+        """True if the response tells how the request was decided."""
+        debugging = self.limiter.debugging
+        if debugging is None or (token := self.header(TOKEN)) is None:
+            return False
+        return debugging.is_valid(token, self.limiter.now_ns())
+
+    def is_denial(self, status: int) -> bool:
+        """True if a response with *status* is that of a denial, which consumes nothing."""
+        options = self.limiter.responses
+        denying = (429, options.outage_status, options.shed_status)
+        return self.denial is not None and status in denying
+
+    # ---- report ----------------------------------------------------------------------------
+
+    @property
+    def is_silent(self) -> bool:
+        """True if the response tells nothing."""
+        if self._quick is not None or self._told or self.denial_told:
+            return False
+        return not self.is_replay and not self.queues and not self.is_debugged
+
+    def answer(self, status: int | None = None) -> Answer:
+        """The outcome that a response with *status* tells; None: that of the denial.
+
+        An app that answers a denial with a success tells what allowed the request.
+        """
+        if self.denial is None or (status is not None and status < 400):
+            answer = Answer(allowed=True, told=self.told, is_replay=self.is_replay)
+        else:
+            answer = Answer(allowed=False, told=self.denial_told, jitter=self.jitter)
+        if self.queues:
+            answer.loads = tuple(self.limiter.queues.loads(self.queues))
+            answer.delayed_ns = sum(turn.waited_ns for turn in self.turns)
+        return answer
+
+    def with_headers(self, lines: Sequence[tuple[str, str]], status: int) -> Lines:
+        """The header *lines* of a response with *status*, with those about limits."""
+        for line in lines:
+            if line[0].lower() in MERGED:
+                return with_limits(lines, self, status)
+        ours = None if self.is_cross_origin else self.usual_headers()
+        return with_limits(lines, self, status) if ours is None else [*lines, *text_lines(ours)]
+
+    def header_lines(self, status: int) -> Lines:
+        """The headers about limits, for a response with *status*."""
+        return limit_lines(self, status)
+
+    def usual_headers(self) -> Pairs | None:
+        """The headers of an allowed request as bytes; None if there is more to tell."""
+        limiter = self.limiter
+        if not limiter.has_usual_headers:
+            return None
+        quick = self._quick
+        if quick is not None and limiter.debugging is None:
+            plan, decision = quick
+            rule = plan.rules[0].rule
+            if rule.headers != "on":
+                return []
+            return lines_of_decision(rule.id, decision, limiter.now_ns())
+        if self.denial is not None or self.is_replay or self.is_debugged:
+            return None
+        told = [(one.name, one.decision) for one in self.told if one.headers == "on"]
+        lines = allowed_lines(told, limiter.now_ns())
+        if lines is None or not self.queues:
+            return lines
+        delayed_ns = sum([turn.waited_ns for turn in self.turns])
+        loads = tuple(limiter.queues.loads(self.queues))
+        return lines + encoded_lines(pressure_lines(loads, delayed_ns, limiter.responses))
+
+    def denial_response(self, limiter: RequestLimiter) -> Refusal:
+        """The response to the request, which *limiter* denied."""
+        return denial_response(limiter, self)
+
+    # ---- complete --------------------------------------------------------------------------
+
+    @property
+    def has_end(self) -> bool:
+        """True if there is anything to do at the end of the request."""
+        if self.denial is not None:
+            return bool(self.results)
+        for result in self._results:  # noqa: SIM110 (half the time of any())
+            if result.has_end:
+                return True
+        return False
+
+    def complete_now(self, status: int, error: BaseException | None = None) -> bool:
+        """Complete as far as no store is needed; True if nothing is left to do."""
+        if self.denial is not None:
+            return not self.results
+        self._quick = None
+        while self._results and not self._results[-1].needs_store:
+            *rest, last = self._results
+            self._results = tuple(rest)
+            if last.has_end:
+                last.end(CompletedResponse(status, (), error), is_denial=False)
+        return not self._results
+
+    def complete(self, response: CompletedResponse) -> Effects[None]:
+        """Settle what is held, and release what is occupied. A second call does nothing."""
+        if not self.has_end:
+            return
+        is_denial = self.is_denial(response.status_code)
+        ending = []
+        for result in self._take():
+            result.end(response, is_denial=is_denial)
+            if is_denial:
+                ending.append(_nothing(result.limiter.engine.undo(result.verdict)))
+            elif result.needs_store:
+                ending.append(self._end(result, response))
+        yield from all_of(ending)
+
+    def abandon(self) -> Effects[None]:
+        """Give back everything: the client has gone, and the app has not begun."""
+        yield from all_of([self._undo(result, _ABANDONED) for result in self._take()])
+
+    def settle_at_start(self, response: CompletedResponse) -> Effects[None]:
+        """Settle what depends on the start of the *response* alone."""
+        for result in self.results:
+            if result.planned.is_known_at_start and result.is_open:
+                yield from _settle(result, result.amounts(response, self.used))
+
+    def _undo(self, result: CheckResult, response: CompletedResponse = _DENIED) -> Effects[None]:
+        result.end(response, is_denial=True)
+        yield from result.limiter.engine.undo(result.verdict)
+
+    def _end(self, result: CheckResult, response: CompletedResponse) -> Effects[None]:
+        engine, verdict = result.limiter.engine, result.verdict
+        amounts: Mapping[str, int] = {}
+        try:
+            if result.is_open:
+                amounts = result.amounts(response, self.used)
+        finally:  # if a function of the app raises, the held amount is charged
+            try:
+                if result.is_open:
+                    yield from _settle(result, amounts)
+            finally:
+                yield from engine.release(verdict)
+        if result.planned.after:
+            left = yield from engine.charge(owed(result, self, response))
+            result.limiter.late_charges.record_lost(left)
+
+
+def all_of(flows: Iterable[Effects[None]]) -> Effects[None]:
+    """Run all *flows*, one after the other; then raise the first error."""
+    first: BaseException | None = None
+    for flow in flows:
+        try:
+            yield from flow
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 (raised below)
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def _header_of(request: Request) -> dict[str, str]:
+    found = {}
+    for name in READ:
+        if (value := request.header(name)) is not None:
+            found[name] = value
+    return found
+
+
+def announced_size(headers: Iterable[tuple[str, str]]) -> int | None:
+    """The `Content-Length` of a response; None if it has none."""
+    lengths = [value for name, value in headers if name.lower() == "content-length"]
+    return int(lengths[0]) if len(lengths) == 1 and _LENGTH.fullmatch(lengths[0]) else None
+
+
+def _renamed(told: Iterable[Told], taken: set[str]) -> Iterator[Told]:
+    for one in told:
+        name = free_name(one.name, taken)
+        taken.add(name)
+        yield replace(one, name=name)
+
+
+def _settle(result: CheckResult, amounts: Mapping[str, int]) -> Effects[None]:
+    with suppress(StoreError):  # the hold expires
+        yield from result.limiter.engine.settle(result.verdict, amounts)
+
+
+def _give_back(engine: Engine, verdict: Verdict, beat: Beat | AsyncBeat | None) -> Effects[None]:
+    if beat is not None:
+        beat.stop()
+    yield from engine.undo(verdict)
+
+
+def _nothing(flow: Effects[Any]) -> Effects[None]:
+    """*flow* without its result."""
+    yield from flow
