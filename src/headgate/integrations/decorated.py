@@ -37,6 +37,8 @@ class Decorated:
         self.function = function
         self.limits = limits
         self.first = first
+        self.is_unnamed = all(limit.name is None for limit in limits)
+        """True if no limit was given a name."""
         self._named: dict[tuple[str, int], Named] = {}
 
     def named(self, context: RequestContext, shown: str, counter: str) -> Named:

@@ -35,7 +35,7 @@ from starlette.responses import Response
 from headgate.engine.stack import Limits
 from headgate.errors import UsageError
 from headgate.integrations.asgi.request import AsgiRequest
-from headgate.integrations.decorated import Named, name_limits
+from headgate.integrations.decorated import MOST_NAMED, Named, name_limits
 from headgate.integrations.request_context import CompletedResponse, RequestContext
 from headgate.integrations.request_limiter import RequestLimiter
 from headgate.integrations.route_limit import LimitsOf, RouteLimit, shown_name
@@ -55,7 +55,7 @@ from headgate.integrations.starlette import (
     status_of,
 )
 from headgate.integrations.starlette import wrapped as starlette_wrapped
-from headgate.integrations.starlette.routing import place_of
+from headgate.integrations.starlette.routing import place_of, route_of
 from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ class RateLimit:
     ) -> None:
         self.limit: RouteLimit[Any] = RouteLimit(limits=limits, **options)
         self.limiter = limiter
+        self._named: dict[tuple[int, str, int], tuple[object, Named]] = {}
 
     def __repr__(self) -> str:
         return f"RateLimit({self.limit.limits!r}, name={self.limit.name!r})"
@@ -126,14 +127,19 @@ class RateLimit:
     def _limits_of(self, context: RequestContext, connection: HTTPConnection) -> Named:
         if self.limit.name is not None:
             return [(self.limit, self.limit.own_names)]
-        scope = connection.scope
-        method = scope.get("method", "WEBSOCKET")
+        scope, number = connection.scope, context.next_unnamed()
+        route, method = route_of(scope), scope.get("method", "WEBSOCKET")
+        known = self._named.get((id(route), method, number))  # a route has no hash
+        if known is not None and known[0] is route:
+            return known[1]
         place = place_of(scope)
         template = "" if place is None else place.template
-        route = f"/{'GET' if method == 'HEAD' else method} {template}"
+        counter = f"/{'GET' if method == 'HEAD' else method} {template}"
         shown = shown_name(getattr(scope.get("route"), "name", None) or "route")
-        number = context.next_unnamed()
-        return name_limits((self.limit,), shown, route, number, number)
+        named = name_limits((self.limit,), shown, counter, number, number)
+        if route is not None and len(self._named) < MOST_NAMED:
+            self._named[id(route), method, number] = route, named
+        return named
 
 
 def limit(

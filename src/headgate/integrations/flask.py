@@ -25,7 +25,7 @@ from weakref import WeakSet
 from headgate.errors import UsageError, not_installed
 
 try:
-    from flask import Blueprint, current_app, has_request_context, request, request_finished
+    from flask import Blueprint, current_app, has_request_context, request
 except ModuleNotFoundError as error:
     raise not_installed("flask", error) from error
 
@@ -121,9 +121,11 @@ class RateLimits:
         else:
             limiter = limiter_of(limiter or self._limiter, options)
         limiter.check_blocking()
-        app.extensions[EXTENSION] = _State(limiter, self._limits_static, self._functions)
-        app.before_request(_check_app)
-        request_finished.connect(_note_whole, app)
+        state = _State(limiter, self._limits_static, self._functions)
+        app.extensions[EXTENSION] = state
+        app.before_request(functools.partial(_check_app, app, state))
+        # The first one is called last, with the response that is sent.
+        app.after_request_funcs.setdefault(None, []).insert(0, _note_whole)
         app.wsgi_app = _Completing(app.wsgi_app, limiter)  # type: ignore[method-assign]
 
     def limit(
@@ -152,8 +154,8 @@ class RateLimits:
     def status(self) -> Response:
         """A view of the limits of a caller, which consumes none:
         `app.add_url_rule("/rate_limit", view_func=limits.status)`."""
-        limiter = _state_of(current_app).limiter
-        body = drive(status_body(limiter, _incoming()))
+        limiter = _state_of(_app()).limiter
+        body = drive(status_body(limiter, _incoming(limiter, _request())))
         headers = {"Cache-Control": "no-store"}
         return current_app.response_class(body, headers=headers, mimetype="application/json")
 
@@ -205,15 +207,24 @@ def _state_of(app: Flask) -> _State:
     return state
 
 
-def _check_app() -> None:
+def _app() -> Flask:
+    """The app itself: each access by Flask's proxy takes 0.5 us."""
+    return current_app._get_current_object()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001
+
+
+def _request() -> Request:
+    """The request itself."""
+    return request._get_current_object()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001
+
+
+def _check_app(app: Flask, state: _State) -> None:
     """Check the request by the limits of the app, unless a middleware has done so."""
-    state = _state_of(current_app)
-    state.functions.check_route()
-    limiter = state.limiter
-    context = context_in(request.environ)
-    if (context is not None and limiter in context.checked) or _is_exempt():
+    native, limiter = _request(), state.limiter
+    state.functions.check_route(app, native.endpoint)
+    context = context_in(native.environ)
+    if (context is not None and limiter in context.checked) or _is_exempt(app, state, native):
         return
-    incoming = _incoming()
+    incoming = _incoming(limiter, native)
     context = context or _new_context(limiter, incoming)
     _deny_unless(context.start(limiter, incoming), context, limiter)
 
@@ -232,12 +243,11 @@ def _new_context(limiter: RequestLimiter, incoming: WsgiRequest) -> WsgiContext:
     return context
 
 
-def _incoming() -> WsgiRequest:
-    """The request as rules see it, with the template of its route."""
-    incoming = WsgiRequest(request.environ)
-    rule = request.url_rule
-    if rule is not None:
-        incoming.add_attributes({"route": f"{request.root_path.rstrip('/')}{rule.rule}"})
+def _incoming(limiter: RequestLimiter, native: Request) -> WsgiRequest:
+    """The request as rules see it, with the template of its route if that may be read."""
+    incoming = WsgiRequest(native.environ)
+    if limiter.reads_attributes and (rule := native.url_rule) is not None:
+        incoming.add_attributes({"route": f"{native.root_path.rstrip('/')}{rule.rule}"})
     return incoming
 
 
@@ -266,19 +276,19 @@ def _mark_exempt(target: F) -> F:
     return target
 
 
-def _is_exempt() -> bool:
+def _is_exempt(app: Flask, state: _State, native: Request) -> bool:
     """True if the view of the request, or a blueprint that it is in, is exempt."""
-    endpoint = request.endpoint
+    endpoint = native.endpoint
     if endpoint is None:
         return False
-    view = current_app.view_functions.get(endpoint)
+    view = app.view_functions.get(endpoint)
     if _is_marked(view) or _is_marked(getattr(view, "view_class", None)):
         return True
-    blueprints = current_app.blueprints
-    for name in request.blueprints:
-        if _is_marked(blueprints.get(name)):
-            return True
-    return endpoint.endswith("static") and _is_static(endpoint)
+    if "." in endpoint:
+        for name in native.blueprints:
+            if _is_marked(app.blueprints.get(name)):
+                return True
+    return endpoint.endswith("static") and _is_static(app, state, endpoint)
 
 
 def _is_marked(target: object) -> bool:
@@ -287,12 +297,12 @@ def _is_marked(target: object) -> bool:
     return getattr(getattr(target, "__func__", target), "__dict__", {}).get(_EXEMPT) is True
 
 
-def _is_static(endpoint: str) -> bool:
+def _is_static(app: Flask, state: _State, endpoint: str) -> bool:
     """True if *endpoint* is Flask's own for a static folder, and that is not limited."""
     owner, _, name = endpoint.rpartition(".")
-    if name != "static" or _state_of(current_app).limits_static:
+    if name != "static" or state.limits_static:
         return False
-    holder = current_app.blueprints.get(owner) if owner else current_app
+    holder = app.blueprints.get(owner) if owner else app
     return holder is not None and holder.has_static_folder
 
 
@@ -316,10 +326,12 @@ class _Completing:
         return context.serve(self._app, environ, start_response, knows_whole)
 
 
-def _note_whole(_app: Flask, response: Response, **_: Any) -> None:
+def _note_whole(response: Response) -> Response:
     """Record in the environ if *response* has all of its content."""
-    is_empty = request.method == "HEAD"
-    request.environ[_WHOLE] = response.is_sequence or is_empty or _was_raised(response)
+    native = _request()
+    is_empty = native.method == "HEAD"
+    native.environ[_WHOLE] = response.is_sequence or is_empty or _was_raised(response)
+    return response
 
 
 def _was_raised(response: Response) -> bool:
@@ -362,19 +374,19 @@ class LimitedFunctions:
         self._known[counter] += 1
         return f"{counter}#{number}" if number else counter
 
-    def check_route(self) -> None:
+    def check_route(self, app: Flask, endpoint: str | None) -> None:
         """Raise `UsageError` if the view of this request was limited after it became a route.
 
         The route is then that of the function without the limit. A function that is a view both
         with and without it is meant to be.
         """
-        views = current_app.view_functions
-        view = views.get(request.endpoint or "")
+        views = app.view_functions
+        view = views.get(endpoint or "")
         if not isinstance(view, FunctionType) or view not in self._plain:
             return
         if not any(_has_limit_around(other, view) for other in views.values()):
             raise UsageError(
-                f"the view {request.endpoint!r} has a limit that its route does not know of: put "
+                f"the view {endpoint!r} has a limit that its route does not know of: put "
                 "@limits.limit(...) below @app.route(...); if it is to have none, make the route "
                 "that of another function"
             )
@@ -390,14 +402,13 @@ class LimitedView(Decorated):
         self.title = _title_of(function)
         self.counter = counter
 
-    def counter_of(self, wrapper: object) -> str:
+    def counter_of(self, app: Flask, endpoint: str | None, wrapper: object) -> str:
         """The name of its counters: a view is counted by its endpoint, any other function by its
         name."""
-        endpoint = request.endpoint
         if endpoint is not None:
-            view = current_app.view_functions.get(endpoint)
+            view = app.view_functions.get(endpoint)
             if view is wrapper or any(one is wrapper for one in chain(view)):
-                return f"/endpoint {current_app.name} {endpoint}"
+                return f"/endpoint {app.name} {endpoint}"
         return self.counter
 
 
@@ -416,40 +427,48 @@ class BlueprintLimits:
 
     def add(self, one: RouteLimit[Request]) -> None:
         """Check *one* too."""
-        self._decorated.limits = added(self.limits, one)
+        before = self._decorated
+        self._decorated = Decorated(self, added(before.limits, one), before.first)
 
     def __call__(self) -> None:
         """Check the request, before it is served."""
-        if _is_exempt():
+        app, native = _app(), _request()
+        state = _state_of(app)
+        if _is_exempt(app, state, native):
             return
-        known = current_app.blueprints
-        names = (name for name in request.blueprints if known.get(name) is self._blueprint)
+        known = app.blueprints
+        names = (name for name in native.blueprints if known.get(name) is self._blueprint)
         name = next(names, self._blueprint.name)  # with those of its parents
-        is_apart = _is_preflight_of_flask()
-        counter, title = f"/blueprint {current_app.name} {name}", name.rpartition(".")[2]
-        _check(self._decorated, counter, title, is_apart=is_apart)
+        counter, title = f"/blueprint {app.name} {name}", name.rpartition(".")[2]
+        is_automatic = getattr(native.url_rule, "provide_automatic_options", False)
+        is_apart = (  # Flask answers it itself, without a view
+            is_automatic
+            and not state.limiter.limits_preflights
+            and is_preflight(WsgiRequest(native.environ))
+        )
+        _check(self._decorated, state.limiter, native, counter, title, is_apart=is_apart)
 
 
-def _is_preflight_of_flask() -> bool:
-    """True if the request is a CORS preflight that Flask answers itself, without a view."""
-    is_automatic = getattr(request.url_rule, "provide_automatic_options", False)
-    if not is_automatic or _state_of(current_app).limiter.limits_preflights:
-        return False
-    return is_preflight(WsgiRequest(request.environ))
-
-
-def _check(decorated: Decorated, counter: str, title: str, *, is_apart: bool = False) -> None:
+def _check(
+    decorated: Decorated,
+    limiter: RequestLimiter,
+    native: Request,
+    counter: str,
+    title: str,
+    *,
+    is_apart: bool = False,
+) -> None:
     """Check the request by the limits of *decorated*, as one; raise the denial."""
-    limiter = _state_of(current_app).limiter
-    incoming = _incoming()
-    context = context_in(incoming.environ) or _new_context(limiter, incoming)
+    incoming = _incoming(limiter, native)
+    context = context_in(native.environ) or _new_context(limiter, incoming)
     named = _named(decorated, context, counter, title)
-    native = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
     rest = context.start_route(limiter, named, native, incoming, is_preflight=is_apart)
     _deny_unless(rest, context, limiter)
 
 
 def _named(decorated: Decorated, context: RequestContext, counter: str, title: str) -> Named:
+    if decorated.is_unnamed and context.is_silent:  # no name is taken
+        return decorated.named(context, shown_name(title), counter)
     limits = decorated.limits
     taken = {told.name for told in context.told} | {one.name for one in limits}
     named = []
@@ -496,8 +515,10 @@ def _wrapped(view: LimitedView, target: F) -> F:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if not has_request_context():  # a command, a test, a job
             return function(*args, **kwargs)
-        _check(view, view.counter_of(wrapper), view.title)
-        return current_app.ensure_sync(function)(*args, **kwargs)
+        app, native = _app(), _request()
+        counter = view.counter_of(app, native.endpoint, wrapper)
+        _check(view, _state_of(app).limiter, native, counter, view.title)
+        return app.ensure_sync(function)(*args, **kwargs)
 
     if not hasattr(target, "__name__"):  # partials have none, and Flask looks for one
         wrapper.__name__ = _title_of(target)

@@ -245,6 +245,8 @@ class RequestLimiter:
             and self.limit.has_one_plan
             and self.limit.mode == "enforce"
         )
+        self.reads_attributes = policy is not None or self._calls_functions
+        """True if a rule or a function of the app may read attributes, such as the route."""
         self._has_no_limits = policy is None and limits is None and not self._calls_functions
         self.counts_endpoints = False
         """True if a rule in force counts by endpoint, so that the route has to be known."""
@@ -345,7 +347,8 @@ class RequestLimiter:
 
     def plan(self, request: Request) -> Effects[RequestPlan | None]:
         """The plan of the limits of the whole app for *request*; None if it has none."""
-        self.watch()
+        if self.rules is not None:
+            self.rules.watch()
         if self.exemptions.patterns and self.exemptions.covers(request.path):
             return None
         if self.exempt_when is not None and (yield from resolved(self.exempt_when(request))):
@@ -427,7 +430,9 @@ class RequestLimiter:
 
     def _combine(self, request: Request, values: Values | None) -> RequestPlan | None:
         """The plan of the policy and of the limits of the app, with the *values* of the latter."""
-        is_apart = not self.limits_preflights and is_preflight(request)
+        is_apart = (
+            request.method == "OPTIONS" and not self.limits_preflights and is_preflight(request)
+        )
         limit = self.limit
         planned: list[Planned] = []
         if self.rules is None:
@@ -436,7 +441,7 @@ class RequestLimiter:
             shares = limit.has_one_plan and not is_apart
             known = self._plans.get(values[1:3]) if shares else None
             if known is not None:
-                return RequestPlan(known[0])
+                return RequestPlan(known[0], _NO_CHARGE_WHEN)
             planned.append((limit.plan(*values, self.namespace), limit))
             result = request_plan_of(0, (), planned, is_preflight=is_apart)
             if shares and result is not None:

@@ -294,6 +294,10 @@ class RouteLimit(Generic[Q]):
     ttl_ns: int = field(init=False, repr=False)
     serial: int = field(init=False, repr=False, compare=False, default_factory=_serials.__next__)
     """A number that no other limit of this process has."""
+    has_one_plan: bool = field(init=False, repr=False)
+    """True if all requests of one key and cost can share a plan."""
+    is_static: bool = field(init=False, repr=False)
+    """True if it calls no function of the app before a request is decided."""
     own_names: Names = field(init=False, repr=False)
     """Its names, if it was given one."""
 
@@ -303,6 +307,11 @@ class RouteLimit(Generic[Q]):
         object.__setattr__(self, "fixed", fixed)
         object.__setattr__(self, "ttl_ns", duration_ns(self.ttl, "ttl"))
         object.__setattr__(self, "own_names", Names(str(self.name), f"@{self.name}"))
+        has_slots = fixed is not None and any(isinstance(one, Concurrency) for one in fixed)
+        has_one_plan = fixed is not None and not has_slots and not self.is_settled_later
+        object.__setattr__(self, "has_one_plan", has_one_plan)
+        is_static = not any((self.key, self.exempt_when, callable(self.cost), fixed is None))
+        object.__setattr__(self, "is_static", is_static)
         if not callable(self.cost):
             checked_cost(self.cost)
         name: object = self.name
@@ -324,20 +333,6 @@ class RouteLimit(Generic[Q]):
     def is_settled_later(self) -> bool:
         """True if the charge is known only at the end of the request."""
         return self.is_estimate or self.charge_when is not None
-
-    @property
-    def has_one_plan(self) -> bool:
-        """True if all requests of one key and cost can share a plan."""
-        limits = self.fixed
-        if limits is None or self.is_settled_later:
-            return False
-        return not any(isinstance(limit, Concurrency) for limit in limits)
-
-    @property
-    def is_static(self) -> bool:
-        """True if it calls no function of the app before a request is decided."""
-        functions = (self.key, self.exempt_when)
-        return self.fixed is not None and isinstance(self.cost, int) and not any(functions)
 
     def check_blocking(self) -> None:
         """Raise `UsageError` if a function is async: the app cannot await it."""

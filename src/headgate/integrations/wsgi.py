@@ -11,9 +11,11 @@ import io
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from headgate.engine.request import NOTHING
 from headgate.errors import UsageError
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_context import (
+    READ,
     CompletedResponse,
     RequestContext,
     announced_size,
@@ -44,6 +46,9 @@ _APART: Final = {"content-type": "CONTENT_TYPE", "content-length": "CONTENT_LENG
 """The headers with names of their own in an environ."""
 
 
+_READ: Final = tuple((name, f"HTTP_{name.upper().replace('-', '_')}") for name in READ)
+
+
 class WsgiRequest(RequestView):
     """A view of the request of *environ*, which has what a server or a framework put in it:
     `request.environ["REMOTE_USER"]`."""
@@ -51,15 +56,17 @@ class WsgiRequest(RequestView):
     __slots__ = ("environ",)
 
     def __init__(self, environ: WSGIEnvironment) -> None:
-        super().__init__()
         self.environ = environ
+        self._attributes = NOTHING
+        self._headers = self._path = None
 
     environ: WSGIEnvironment
 
     @property
     def method(self) -> str:
         """The method."""
-        return str(self.environ.get("REQUEST_METHOD", "GET")).upper()
+        method: str = self.environ.get("REQUEST_METHOD", "GET")
+        return method.upper()
 
     @property
     def host(self) -> str:
@@ -170,19 +177,20 @@ class WsgiContext(RequestContext):
     else when the body is closed.
     """
 
-    __slots__ = ("_has_body", "_headers", "_start_response", "_status", "error", "has_sent")
-
+    error: BaseException | None = None
+    has_sent = False
+    """True if a part of the body is out, so that the status cannot change any more."""
     _start_response: StartResponse
+    _status: str | None = None
+    _headers: Headers = []  # noqa: RUF012 (replaced, never changed)
 
     def __init__(self, limiter: RequestLimiter, request: WsgiRequest) -> None:
-        super().__init__(limiter, request, is_managed=True)
-        request.environ[CONTEXT] = self
-        self._has_body = request.environ.get("REQUEST_METHOD") != "HEAD"
-        self._status: str | None = None
-        self._headers: Headers = []
-        self.error: BaseException | None = None
-        self.has_sent = False
-        """True if a part of the body is out, so that the status cannot change any more."""
+        environ = request.environ
+        environ[CONTEXT] = self
+        self.limiter = limiter
+        self.is_managed = True
+        self._header = {name: environ[key] for name, key in _READ if key in environ}
+        self._has_body = environ.get("REQUEST_METHOD") != "HEAD"
 
     def serve(
         self,

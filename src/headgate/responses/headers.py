@@ -148,12 +148,25 @@ class LimitTemplate:
 
     def lines(self, left: int, reset_ns: int, now_ns: int) -> Pairs:
         """Return the headers of a request that this limit alone allowed."""
+        pace = self._pace
+        if pace is None or not reset_ns:
+            reset, item = self.reset_line(reset_ns, now_ns), self.left(left, reset_ns)
+        else:  # both written out for the most usual limits: 0.3 us less
+            at = (now_ns + reset_ns + _UP) // SECOND
+            second, reset = self._reset
+            if at != second:
+                reset = b"x-ratelimit-reset", b"%d" % at
+                self._reset = at, reset
+            back_ns = reset_ns
+            if (others := self._quota - left - 1) > 0:
+                back_ns -= others * pace[0] // pace[1]
+            item = self._item % (left, (back_ns + _UP) // SECOND if back_ns > 0 else 1)
         return [
             self.total_line,
             (b"x-ratelimit-remaining", b"%d" % left),
-            self.reset_line(reset_ns, now_ns),
+            reset,
             self.policy_line,
-            (b"ratelimit", self.left(left, reset_ns)),
+            (b"ratelimit", item),
         ]
 
     def left(self, left: int, reset_ns: int) -> bytes:
@@ -247,7 +260,9 @@ def lines_of_decision(name: str, decision: Decision, now_ns: int) -> Pairs | Non
     limits, taken = parts
     found = []
     for place, (_, _, left, reset_ns) in enumerate(taken):
-        template = limit_template(name if place == 0 else f"{name}/{place + 1}", limits[place])
+        policy = name if place == 0 else f"{name}/{place + 1}"
+        limit = limits[place]
+        template = _TEMPLATES.get((policy, id(limit))) or limit_template(policy, limit)
         found.append((template, left, reset_ns))
     return lines_of(found, now_ns)
 

@@ -45,7 +45,8 @@ class AsgiRequest(RequestView):
     @property
     def method(self) -> str:
         """The method; that of a websocket is GET, as it begins with one."""
-        return str(self.scope.get("method", "GET")).upper()
+        method: str = self.scope.get("method", "GET")
+        return method.upper()
 
     @property
     def host(self) -> str:

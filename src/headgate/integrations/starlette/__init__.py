@@ -37,6 +37,7 @@ from headgate.integrations.asgi.middleware import (
 )
 from headgate.integrations.asgi.request import CONTEXT, AsgiRequest, Resolved, context_in
 from headgate.integrations.decorated import (
+    MOST_NAMED,
     Decorated,
     added,
     chain,
@@ -49,7 +50,7 @@ from headgate.integrations.exemptions import mark_exempt
 from headgate.integrations.request_context import SWITCHED, CompletedResponse, RequestContext
 from headgate.integrations.request_limiter import RequestLimiter
 from headgate.integrations.route_limit import LimitOptions, RouteLimit
-from headgate.integrations.starlette.routing import place_of, resolve
+from headgate.integrations.starlette.routing import place_of, resolve, route_of
 from headgate.responses import encoded_lines
 from headgate.runtime.drivers import adrive
 
@@ -154,20 +155,18 @@ class LimitedEndpoint(Decorated):
         self.names = function_names(function)
         path = getattr(function, "__qualname__", "<")  # a partial has none, nor has an instance
         self._has_own_name = "<" not in path and not isinstance(function, MethodType)
-        self._counters: dict[int, tuple[tuple[object, ...], str]] = {}
+        self._counters: dict[int, tuple[object, object, type, str]] = {}
 
     def limits_of(self, context: RequestContext, scope: Scope, owner: object = None) -> Named:
         """The limits with their names in a request. *owner*: the object whose method was called."""
-        route = scope.get("route")
-        if route is None or "app_root_path" in scope or "fastapi" in scope:
-            counter = self._counter(scope, owner)
-        else:  # nothing is mounted: the route alone says it
-            place = route, scope.get("endpoint"), type(owner)
-            known = self._counters.get(id(route))  # a route has no hash
-            if known is None or known[0] != place:
-                known = self._counters[id(route)] = place, self._counter(scope, owner)
-            counter = known[1]
-        return self.named(context, self.names.shown, counter)
+        route = route_of(scope)
+        known = self._counters.get(id(route))  # a route has no hash
+        endpoint, kind = scope.get("endpoint"), type(owner)
+        if known is None or known[0] is not route or known[1:3] != (endpoint, kind):
+            known = route, endpoint, kind, self._counter(scope, owner)
+            if route is not None and len(self._counters) < MOST_NAMED:
+                self._counters[id(route)] = known
+        return self.named(context, self.names.shown, known[3])
 
     def _counter(self, scope: Scope, owner: object) -> str:
         name = self.names.counter

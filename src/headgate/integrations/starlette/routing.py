@@ -135,6 +135,15 @@ def _marked_method(endpoint: object, scope: Scope) -> object:
     return method if is_exempt(method) else endpoint
 
 
+def route_of(scope: Scope) -> object | None:
+    """The route that alone says the place of a request; None if it was mounted, or is unknown."""
+    if "app_root_path" in scope:
+        return None
+    notes = scope.get("fastapi")
+    included = None if notes is None else notes.get("effective_route_context")
+    return included or scope.get("route")
+
+
 class Place(NamedTuple):
     """The route that is being served: its template, and the methods that it is for."""
 
