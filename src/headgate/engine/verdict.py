@@ -270,9 +270,9 @@ def single_verdict(plan: Plan, decision: Decision) -> Verdict:
 
 def _rule_verdict(one: RulePlan, decision: Decision) -> RuleVerdict:
     # Filled in by hand, as an `__init__` takes longer than all that it does; the next one too.
-    verdict = _new(RuleVerdict)
-    verdict.rule, verdict.key, verdict.cost, verdict.decision = one.rule, one.key, one.cost, decision
-    return verdict
+    made = _new(RuleVerdict)
+    made.rule, made.key, made.cost, made.decision = one.rule, one.key, one.cost, decision
+    return made
 
 
 def _verdict_at_once(plan: Plan, rules: tuple[RuleVerdict, ...], *, allowed: bool) -> Verdict:
