@@ -102,7 +102,7 @@ def add_setting_flags(parser: ArgumentParser, settings: Iterable[Setting]) -> No
             one.flag,
             dest=_dest(one),
             metavar=_metavar(one),
-            action="append" if one.is_listed else "store",
+            action="append" if one.option.is_listed else "store",
             help=_help(one),
         )
 
@@ -120,14 +120,14 @@ def _dest(one: Setting) -> str:
 
 def _metavar(one: Setting) -> str:
     """The word that stands for the value: the one that `expected` has in capitals."""
-    word = one.expected.partition(" ")[0].partition(",")[0]
+    word = one.option.expected.partition(" ")[0].partition(",")[0]
     return word if word.isupper() else "SECONDS" if word == "seconds" else "WORD"
 
 
 def _help(one: Setting) -> str:
     from headgate.config.declaration import default_of
 
-    expected = f": {one.expected}" if _metavar(one) == "WORD" else ""
+    expected = f": {one.option.expected}" if _metavar(one) == "WORD" else ""
     default = default_of(one)
     told = f"{one.meaning}{expected} (default {default})" if default else f"{one.meaning}{expected}"
     return f"{told} [{one.variable}]"

@@ -1,16 +1,17 @@
 """Settings: declaration, values, and where they come from.
 
-declaration (what a setting is) -> readers (its value) -> gathering (file, variables, flags)
+declaration (what a setting is) -> values (its types) -> sources (file, variables, flags)
 
 The settings themselves are in `config.service` and `config.gateway`.
 """
 
-from headgate.config.declaration import Setting, declared_in, setting
-from headgate.config.gathering import SettingsError, Told, Values, gather_values
-from headgate.config.readers import Address, parse_address
+from headgate.config.declaration import Option, Setting, declared_in
+from headgate.config.sources import SettingsError, Told, Values, gather_values
+from headgate.config.values import Address, parse_address
 
 __all__ = [
     "Address",
+    "Option",
     "Setting",
     "SettingsError",
     "Told",
@@ -18,5 +19,4 @@ __all__ = [
     "declared_in",
     "gather_values",
     "parse_address",
-    "setting",
 ]

@@ -1,109 +1,85 @@
-"""What a setting is: where it may be said, how it is read, what it means.
+"""Declare settings: one field of a dataclass each, with its type, default and help.
 
 A setting has one name in three spellings: `max_body` in a file, `HEADGATE_MAX_BODY` among the
 variables, `--max-body` on the command line. A flag wins over a variable, a variable over the file,
-the file over the default.
+the file over the default. All three, and the reference page, follow from the declaration.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
+
+from headgate.policy.tables import docs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from headgate.policy.loader.diagnostics import Spot
-
-
-T = TypeVar("T")
+    from headgate.policy.fields import FieldType
 
 PREFIX: Final = "HEADGATE_"
-_KEY: Final = "setting"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """The declaration of a setting: `Annotated[int, Option("Bounds", Whole(1, 9), "N")] = 5`.
+
+    *group* is its heading, *kind* reads a value, *expected* is the form of a value. *is_secret*:
+    never on the command line, where others see it, and never in a message. *is_listed*: several
+    values, separated by commas in a text. *is_nested*: only in a file. *is_common*: on the first
+    page of help.
+    """
+
+    group: str
+    kind: FieldType
+    expected: str
+    is_secret: bool = False
+    is_listed: bool = False
+    is_nested: bool = False
+    is_common: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One of them. *reader* makes a value of what is written, and notes what is wrong with it.
-
-    *group* is the heading that it stands under. *expected* is what its value looks like.
-    *is_secret*: never on the command line, where others see it, and never in a message.
-    *is_listed*: several values, in a text with commas between. *is_nested*: only in a file.
-    """
+    """A setting by its *name*; *meaning* is its help."""
 
     name: str
-    group: str
-    reader: Callable[[Spot], Any]
-    expected: str
-    meaning: str
+    option: Option
     default: object
-    is_secret: bool
-    is_listed: bool
-    is_nested: bool
+    meaning: str
+
+    @property
+    def group(self) -> str:
+        return self.option.group
 
     @property
     def flag(self) -> str | None:
-        if self.is_secret or self.is_nested:
+        if self.option.is_secret or self.option.is_nested:
             return None
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def variable(self) -> str | None:
-        return None if self.is_nested else f"{PREFIX}{self.name.upper()}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    group: str
-    reader: Callable[[Spot], Any]
-    expected: str
-    meaning: str
-    is_secret: bool
-    is_listed: bool
-    is_nested: bool
-
-
-def setting(
-    reader: Callable[[Spot], T | None],
-    group: str,
-    expected: str,
-    meaning: str,
-    *,
-    default: T,
-    is_secret: bool = False,
-    is_listed: bool = False,
-    is_nested: bool = False,
-) -> T:
-    """A field of a dataclass that is a setting."""
-    declared = _Declared(group, reader, expected, meaning, is_secret, is_listed, is_nested)
-    is_shown = not (is_secret or is_nested)
-    return field(default=default, repr=is_shown, metadata={_KEY: declared})
+        return None if self.option.is_nested else f"{PREFIX}{self.name.upper()}"
 
 
 def declared_in(kind: type[Any]) -> tuple[Setting, ...]:
-    """The settings that the dataclass *kind* has, in their order."""
+    """The settings of the dataclass *kind*, in their order."""
+    hints, docs = get_type_hints(kind, include_extras=True), docs_of(kind)
     return tuple(
-        Setting(
-            one.name,
-            said.group,
-            said.reader,
-            said.expected,
-            said.meaning,
-            one.default,
-            said.is_secret,
-            said.is_listed,
-            said.is_nested,
-        )
+        Setting(one.name, hints[one.name].__metadata__[0], one.default, _help(docs[one.name]))
         for one in fields(kind)
-        for said in [one.metadata[_KEY]]
     )
 
 
-# Settings as people write them: for the help, and for the table in the documentation.
+def _help(text: str) -> str:
+    """A docstring as help: without the capital letter and the full stop."""
+    is_name = (text[:2].isalpha() and text[:2].isupper()) or text.startswith("Envoy")
+    return (text if is_name else text[:1].lower() + text[1:]).removesuffix(".")
 
 
 def default_of(one: Setting) -> str:
-    """The default of a setting as it would be written; "" if there is none."""
+    """The default of a setting as written; "" if there is none."""
     value = one.default
     if value is None or value in (b"", ()):
         return ""
@@ -119,7 +95,7 @@ def default_of(one: Setting) -> str:
 
 
 def table_rows(settings: tuple[Setting, ...]) -> Iterator[str]:
-    """The table of all settings in Markdown, with a heading for each group."""
+    """The table of *settings* in Markdown, with a heading for each group."""
     group = None
     for one in settings:
         if one.group != group:
@@ -128,10 +104,10 @@ def table_rows(settings: tuple[Setting, ...]) -> Iterator[str]:
             yield "|---|---|---|---|"
         default = default_of(one)
         shown = f"`{default}`" if default else ""
-        yield f"| `{one.name}` | {one.expected} | {shown} | {one.meaning}{_where(one)} |"
+        yield f"| `{one.name}` | {one.option.expected} | {shown} | {one.meaning}{_where(one)} |"
 
 
 def _where(one: Setting) -> str:
-    if one.is_nested:
+    if one.option.is_nested:
         return "; only in a file"
-    return "; no flag: others can see a process's arguments" if one.is_secret else ""
+    return "; no flag: others can see a process's arguments" if one.option.is_secret else ""

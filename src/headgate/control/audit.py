@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from headgate.control.revision import ControlError
-from headgate.policy.loader.scalars import instant_text
+from headgate.policy.fields import instant_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,16 +10,16 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.revision import Parsed
+from headgate.policy.diagnostics import Diagnostics
+from headgate.policy.document import Listing, Scalar, Table, parse_text
 from headgate.policy.loader import examine_policies, examine_policy_data, policy_to_data
-from headgate.policy.loader.diagnostics import Findings, Listing, Scalar, Table
-from headgate.policy.loader.documents import grow_text
 from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headgate.control.revision import Revision
-    from headgate.policy.loader.diagnostics import Node
+    from headgate.policy.document import Node
 
 Data = dict[str, Any]
 
@@ -121,7 +121,7 @@ def data_of(where: str, text: bytes) -> Data:
 
 
 def _grown(where: str, text: bytes, plain: Callable[[str], object]) -> Data:
-    found = _data(grow_text(text, Findings(where)), plain)
+    found = _data(parse_text(text, Diagnostics(where)), plain)
     return found if isinstance(found, dict) else {}
 
 

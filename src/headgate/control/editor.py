@@ -41,9 +41,9 @@ from headgate.control.revision import (
     Revision,
     UnknownRevisionError,
 )
+from headgate.policy.diagnostics import shown
+from headgate.policy.fields import instant_text
 from headgate.policy.loader import RuleMemory, examine_policy_data
-from headgate.policy.loader.diagnostics import shown
-from headgate.policy.loader.scalars import instant_text
 from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.documents import rules_by_id
 from headgate.control.revision import ControlError, json_text
-from headgate.policy.loader.diagnostics import LARGEST_TEXT, shown
-from headgate.policy.loader.scalars import instant_ns
+from headgate.policy.diagnostics import shown
+from headgate.policy.document import LARGEST_TEXT
+from headgate.policy.fields import instant_ns
 from headgate.policy.matcher import compiled, readings
 from headgate.policy.problems import PolicyError, Problem
 

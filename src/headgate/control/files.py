@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headgate.errors import OptionError
+from headgate.policy.document import LARGEST_TEXT
 from headgate.policy.loader import examine_policies
-from headgate.policy.loader.diagnostics import LARGEST_TEXT
 from headgate.policy.problems import PolicyError, Problem
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from headgate.engine.rule import CompiledRule, Mode
 from headgate.engine.stack import Limits, read_limits
 from headgate.errors import KeyInvalidError, OptionError, UsageError
 from headgate.limits import Concurrency, Limit, parse_limits
+from headgate.policy.fields import A_NAME, NAME
 from headgate.policy.identity import Identifier, hashed
 from headgate.policy.identity.parts import spelled
-from headgate.policy.loader.identity import A_NAME, NAME
 from headgate.policy.model import AddressSource, Identity, OnStoreFailure
 from headgate.runtime.effects import Effect
 from headgate.stores.base import checked_cost

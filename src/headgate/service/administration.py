@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.config.service_values import AdminToken, digest_of
+from headgate.config.values import AdminToken, digest_of
 from headgate.control.audit import AuditFile, AuditLog
 from headgate.control.editor import PolicyEditor
 from headgate.control.live_counters import MemoryCounters

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import ssl
 
     from headgate.config.service import Settings
-    from headgate.config.service_values import RegionPeer
+    from headgate.config.values import RegionPeer
     from headgate.control.source import PolicySource
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.envoy_config import EnvoyConfig

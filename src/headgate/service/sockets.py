@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.config.readers import Address
+from headgate.config.values import Address
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:

@@ -67,5 +67,5 @@ def test_check_names_what_is_wrong_with_them(
 def test_the_schema_has_both(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "schema"]) == 0
     parts = json.loads(capsys.readouterr().out)["$defs"]
-    assert parts["rule"]["properties"]["decide"]["enum"] == ["exact", "quota", "local"]
-    assert "after" in parts["cost"]["anyOf"][1]["properties"]
+    assert parts["RuleDocument"]["properties"]["decide"]["enum"] == ["exact", "quota", "local"]
+    assert "after" in parts["Cost"]["properties"]

@@ -14,7 +14,7 @@ from headgate.cli.up_settings import config_of, service_terms
 from headgate.config.gateway import SETTINGS as GATEWAY
 from headgate.config.service import SETTINGS as SERVICE
 from headgate.config.service import Address, AdminToken, Settings, gather
-from headgate.config.service_values import AdminCertificate
+from headgate.config.values import AdminCertificate
 from tests.support.logs import restored_logs
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.control.edits import UnknownOverrideError, UnknownRuleError
-from headgate.policy.loader.scalars import instant_text
+from headgate.policy.fields import instant_text
 from headgate.units import SECOND
 from tests.support.policy_editor import ADA, RULE, Trial, tried
 

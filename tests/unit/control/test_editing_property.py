@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headgate.control.editor import EditRequest, PolicyEditor
 from headgate.control.revision import ControlError
 from headgate.control.source import MemorySource
-from headgate.policy.loader.scalars import instant_text
+from headgate.policy.fields import instant_text
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.examples import example_count

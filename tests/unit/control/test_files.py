@@ -14,7 +14,7 @@ import pytest
 from headgate.control import PolicyFiles
 from headgate.control.files import MOST_FILES
 from headgate.errors import OptionError
-from headgate.policy.loader.diagnostics import LARGEST_TEXT
+from headgate.policy.document import LARGEST_TEXT
 from headgate.policy.problems import PolicyError
 from tests.support.policy_files import BAD, WARNED, policy_text
 

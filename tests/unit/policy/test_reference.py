@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from headgate.policy.schema import policy_schema
+from headgate.policy.policy_document import policy_schema
 
 PAGE = Path(__file__).parents[3] / "docs" / "rules-reference.md"
 

@@ -11,19 +11,29 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from headgate.policy.loader import examine_policy_data, policy_to_data, read_policy_data
-from headgate.policy.loader.identity import ADDRESS_FIELDS, SOURCE_FIELDS
-from headgate.policy.loader.limits import FORMS, LONG_FIELDS
-from headgate.policy.loader.matches import (
-    AFTER_FIELDS,
-    COST_FIELDS,
-    IDEMPOTENCY_FIELDS,
-    MATCH_FIELDS,
+from headgate.policy.model import (
+    AccuracyFields,
+    AddressSource,
+    After,
+    Cost,
+    FailureFields,
+    Idempotency,
+    Match,
+    Override,
+    Source,
 )
-from headgate.policy.loader.overrides import OVERRIDE_FIELDS
-from headgate.policy.loader.policies import POLICY_FIELDS
-from headgate.policy.loader.rules import ACCURACY_FIELDS, FAILURE_FIELDS, RULE_FIELDS
-from headgate.policy.schema import policy_schema, rule_schema
+from headgate.policy.policy_document import PolicyDocument, policy_schema, rule_schema
+from headgate.policy.rule_document import FORMS, LONG_FIELDS, RuleDocument
+from headgate.policy.tables import known_fields
 from tests.examples import example_count
+
+SOURCE_FIELDS = known_fields(Source).names
+ADDRESS_FIELDS = known_fields(AddressSource).names
+COST_FIELDS = known_fields(Cost).names
+AFTER_FIELDS = known_fields(After).names
+MATCH_FIELDS = known_fields(Match).names
+OVERRIDE_FIELDS = known_fields(Override).names
+RULE_FIELDS = known_fields(RuleDocument).names
 
 
 @cache
@@ -89,6 +99,8 @@ GOOD_RULES: list[dict[str, Any]] = [
     limited(algorithm="sliding_window_log", limit=5, window=60),
     limited(algorithm="sliding_window_counter", limit=5, window="m", subwindows=3),
     limited(algorithm="concurrency", limit=5, ttl="30s"),
+    limited(algorithm="sliding_window_log", limit="10/minute"),
+    limited(limits=[{"algorithm": "gcra", "limit": "10/minute burst 5"}]),
 ]
 GOOD_IDENTITIES: list[Any] = [
     {},
@@ -154,6 +166,8 @@ BAD_RULES: list[Any] = [
     limited(algorithm="fixed_window", limit=5, window="1:30"),
     limited(algorithm="fixed_window", limit="5/s", window=5),
     limited(algorithm="sliding_window_counter", limit=5, window=5, subwindows=0),
+    limited(algorithm="concurrency", limit="5/s"),
+    limited(algorithm="gcra", limit="5"),
     *each("mode", "of", True, None, 0, []),
     *each("headers", "yes", None, 1, {}),
     *each("on_store_failure", "open", None, False, {"mode": "open"}, {"share": 1}, {"then": "x"}),
@@ -296,25 +310,24 @@ def test_a_rule_by_itself_needs_no_id() -> None:
 def test_it_names_exactly_the_fields_that_the_reader_knows() -> None:
     schema = policy_schema()
     parts = schema["$defs"]
-    rules = parts["rule"]["properties"]
-    known = {
-        POLICY_FIELDS: schema["properties"],
-        RULE_FIELDS: rules,
-        MATCH_FIELDS: parts["match"]["properties"],
-        SOURCE_FIELDS: parts["source"]["properties"],
-        ADDRESS_FIELDS: parts["address"]["properties"],
-        OVERRIDE_FIELDS: parts["override"]["properties"],
-        COST_FIELDS: parts["cost"]["anyOf"][1]["properties"],
-        AFTER_FIELDS: parts["cost"]["anyOf"][1]["properties"]["after"]["properties"],
-        ACCURACY_FIELDS: rules["accuracy"]["properties"],
-        FAILURE_FIELDS: rules["on_store_failure"]["anyOf"][1]["properties"],
-        IDEMPOTENCY_FIELDS: rules["idempotency"]["anyOf"][1]["properties"],
-    }
-    for fields, properties in known.items():
-        assert set(fields) == set(properties)
-    named = {field for form in parts["limit_form"]["oneOf"] for field in form["properties"]}
-    assert named == set(LONG_FIELDS)
-    assert [form["title"] for form in parts["limit_form"]["oneOf"]] == list(FORMS)
+    models = (
+        RuleDocument,
+        Match,
+        Source,
+        AddressSource,
+        Override,
+        Cost,
+        After,
+        AccuracyFields,
+        FailureFields,
+        Idempotency,
+    )
+    for model in models:
+        assert tuple(parts[model.__name__]["properties"]) == known_fields(model).names
+    assert tuple(schema["properties"]) == known_fields(PolicyDocument).names
+    assert set(parts["LongLimit"]["properties"]) == set(LONG_FIELDS)
+    titles = [form["title"] for form in parts["LongLimit"]["oneOf"]]
+    assert titles == [*FORMS, "a text with its algorithm"]
 
 
 def _examples(schema: Any) -> list[tuple[Any, Any]]:
@@ -339,7 +352,7 @@ def test_every_example_in_it_fits() -> None:
 
 def test_every_field_says_what_it_is_for() -> None:
     parts = policy_schema()["$defs"]
-    for name, value in parts["rule"]["properties"].items():
+    for name, value in parts["RuleDocument"]["properties"].items():
         told = value if "$ref" not in value else {**parts[value["$ref"].split("/")[-1]], **value}
         assert told.get("description"), name
 
@@ -401,6 +414,5 @@ def test_they_agree_on_an_override_with_anything_in_a_field(field: str, value: A
 
 def test_what_a_method_is_said_to_be_for_includes_heads() -> None:
     definitions = policy_schema()["$defs"]
-    for place, field in (("match", "method"), ("cost", "endpoints")):
-        parts = definitions[place].get("anyOf", [definitions[place]])
-        assert "GET is for HEAD too" in parts[-1]["properties"][field]["description"]
+    for place, field in (("Match", "method"), ("Cost", "endpoints")):
+        assert "GET is for HEAD too" in definitions[place]["properties"][field]["description"]

@@ -7,17 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.policy.loader import examine_policy_data, policy_to_data, read_policy_data
-from headgate.policy.loader.limits import CONCURRENCY_FIELDS, SHAPE_FIELDS
-from headgate.policy.loader.overload import (
-    ADAPTIVE_FIELDS,
-    FAIR_FIELDS,
-    FLOOR_FIELDS,
-    PRESSURE_FIELDS,
-    PRIORITY_FIELDS,
-)
-from headgate.policy.schema import policy_schema
+from headgate.policy.model import AdaptiveSlots, Fair, Pressure, PriorityClass
+from headgate.policy.policy_document import policy_schema
+from headgate.policy.rule_document import AdaptiveFields, ConcurrencyFields, Shape
+from headgate.policy.tables import known_fields
 from tests.examples import example_count
 from tests.unit.policy.test_schema import ANYTHING, agree, each, limited, rule, validator
+
+SHAPE_FIELDS = known_fields(Shape).names
+CONCURRENCY_FIELDS = known_fields(ConcurrencyFields).names
+FAIR_FIELDS = known_fields(Fair).names
+PRIORITY_FIELDS = known_fields(PriorityClass).names
+PRESSURE_FIELDS = known_fields(Pressure).names
 
 GOOD_RULES: list[dict[str, Any]] = [
     limited(algorithm="leaky_queue", rate_per_sec=1.5, queue=5),
@@ -151,19 +152,17 @@ def test_what_a_policy_is_written_as_fits_the_schema(data: Any) -> None:
 
 
 def test_it_names_exactly_the_fields_that_the_reader_knows() -> None:
-    schema = policy_schema()
-    rules = schema["$defs"]["rule"]["properties"]
-    known = {
-        SHAPE_FIELDS: rules["shape"]["properties"],
-        CONCURRENCY_FIELDS: rules["concurrency"]["anyOf"][1]["properties"],
-        FAIR_FIELDS: rules["fair"]["properties"],
-        ADAPTIVE_FIELDS: rules["fair"]["properties"]["slots"]["anyOf"][1]["properties"],
-        FLOOR_FIELDS: rules["adaptive"]["properties"],
-        PRIORITY_FIELDS: schema["properties"]["priority"]["items"]["properties"],
-        PRESSURE_FIELDS: schema["properties"]["pressure"]["properties"],
-    }
-    for fields, properties in known.items():
-        assert set(fields) == set(properties)
+    parts = policy_schema()["$defs"]
+    for model in (
+        Shape,
+        ConcurrencyFields,
+        Fair,
+        AdaptiveSlots,
+        AdaptiveFields,
+        PriorityClass,
+        Pressure,
+    ):
+        assert tuple(parts[model.__name__]["properties"]) == known_fields(model).names
 
 
 SOFT = (

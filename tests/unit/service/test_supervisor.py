@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.config.readers import Address
 from headgate.config.service import Settings
+from headgate.config.values import Address
 from headgate.service import supervisor as module
 from headgate.service.sockets import listen_as
 from headgate.service.supervisor import StartError, Supervisor

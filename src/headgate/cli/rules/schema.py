@@ -29,7 +29,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(_: Namespace) -> ExitStatus:
-    from headgate.policy.schema import policy_schema
+    from headgate.policy.policy_document import policy_schema
 
     print(json.dumps(policy_schema(), indent=2))
     return ExitStatus.DONE

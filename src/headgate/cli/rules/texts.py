@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.control import PolicyFiles
 from headgate.errors import OptionError
-from headgate.policy.loader.diagnostics import LARGEST_TEXT
+from headgate.policy.document import LARGEST_TEXT
 from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from posixpath import dirname
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from headgate.config.readers import UNIX, Address, parse_address
+from headgate.config.values import UNIX, Address, parse_address
 from headgate.errors import OptionError
 from headgate.gateway.envoy.values import SERVICE, Json, extension, seconds, typed
 

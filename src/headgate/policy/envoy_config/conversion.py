@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headgate.policy.diagnostics import shown
 from headgate.policy.envoy_config.attributes import DESCRIPTOR, DOMAIN, attribute_names, joined
 from headgate.policy.envoy_config.config import arrange
 from headgate.policy.envoy_config.model import UNIT_SECONDS
-from headgate.policy.loader.diagnostics import shown
-from headgate.policy.loader.scalars import LONGEST_WORD
+from headgate.policy.fields import LONGEST_WORD
 from headgate.policy.problems import Problem
 
 if TYPE_CHECKING:

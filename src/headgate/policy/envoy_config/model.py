@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from headgate.limits import FixedWindow
-from headgate.policy.loader.diagnostics import shown
+from headgate.policy.diagnostics import shown
 from headgate.policy.problems import Problem
 
 if TYPE_CHECKING:

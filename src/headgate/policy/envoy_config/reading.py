@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from headgate.policy.diagnostics import Diagnostics, Place, shown
+from headgate.policy.document import Listing, Scalar, Table, parse_text, record
 from headgate.policy.envoy_config.config import EnvoyConfig
 from headgate.policy.envoy_config.model import (
     UNIT_SECONDS,
@@ -21,15 +23,14 @@ from headgate.policy.envoy_config.model import (
     RateLimit,
     warn_of_unknown_names,
 )
-from headgate.policy.loader.diagnostics import Findings, Listing, Place, Scalar, Spot, Table, shown
-from headgate.policy.loader.documents import grow_text
+from headgate.policy.fields import FieldError, expected, not_among
 from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from headgate.policy.document import Node
     from headgate.policy.envoy_config.model import Unit
-    from headgate.policy.loader.diagnostics import Node
     from headgate.policy.problems import Problem
 
 
@@ -37,6 +38,38 @@ if TYPE_CHECKING:
 #
 # Every reader takes the `Spot` of a value, notes what is wrong with it and then answers as if it
 # were not there. Nothing (`key:`) is as good as leaving the field out.
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A value of a file: the node at *path* below *root*."""
+
+    diagnostics: Diagnostics
+    root: Node
+    path: tuple[str | int, ...] = ()
+    value: Node | None = None
+
+    @property
+    def node(self) -> Node:
+        return self.root if self.value is None else self.value
+
+    def report(self, flaw: FieldError) -> None:
+        record(self.diagnostics, self.root, flaw, (*self.path, *flaw.path))
+
+    def wrong(self, message: str, *, hint: str = "") -> None:
+        self.report(FieldError(message, hint=hint))
+
+    def warn(self, message: str, *, hint: str = "", at_key: bool = False) -> None:
+        self.report(FieldError(message, hint=hint, at_key=at_key, severity="warning"))
+
+    def expected(self, what: str) -> None:
+        self.report(expected(self.node, what))
+
+    def missing(self, name: str, message: str) -> None:
+        self.report(FieldError(message, path=(name,), at_parent=True))
+
+    def child(self, step: str | int, node: Node) -> Spot:
+        return Spot(self.diagnostics, self.root, (*self.path, step), node)
 
 
 MOST_REQUESTS: Final = 2**32 - 1
@@ -180,13 +213,13 @@ def read_envoy_config(
     reader = _Reader(merge_domains=merge_domains)
     problems: list[Problem] = []
     for where, text in files:
-        findings = Findings(where)
+        diagnostics = Diagnostics(where)
         try:
-            reader.read(text, findings)
+            reader.read(text, diagnostics)
         except PolicyError as error:
             problems += error.problems
         else:
-            problems += findings.problems()
+            problems += diagnostics.problems()
     if any(problem.severity == "error" for problem in problems):
         raise PolicyError(problems)
     domains = {name: Domain(name, tuple(level.values())) for name, level in reader.domains.items()}
@@ -210,14 +243,14 @@ class _Fields:
         if not isinstance(spot.node, Table):
             spot.expected(f"{what}: a mapping with {', '.join(known)}")
             return None
-        for name in spot.node.entries:
+        for name, node in spot.node.entries.items():
             if name not in known:
-                _note_stray(spot.child(name).of_key(), known)
+                _report_stray(spot.child(name, node), name, known)
         return cls(spot, spot.node)
 
     def get(self, name: str) -> Spot | None:
         node = self.table.entries.get(name)
-        return None if node is None or is_nothing(node) else self.spot.child(name)
+        return None if node is None or is_nothing(node) else self.spot.child(name, node)
 
     def text(self, name: str, what: str) -> str | None:
         spot = self.get(name)
@@ -228,13 +261,15 @@ class _Fields:
         return spot is not None and boolean(spot)
 
 
-def _note_stray(spot: Spot, known: tuple[str, ...]) -> None:
-    """Note a field, by its key, that is not to be here."""
-    home = _HOMES.get(spot.name)
+def _report_stray(spot: Spot, name: str, known: tuple[str, ...]) -> None:
+    """Report a field that is not to be here, at its key."""
+    home = _HOMES.get(name)
     if home is None:
-        spot.not_among(spot.name, known, f"unknown field {shown(spot.name)}")
+        flaw = not_among(name, known, f"unknown field {shown(name)}")
+        flaw.at_key = True
+        spot.report(flaw)
     else:
-        spot.warn(f"{spot.name!r} has no effect here", hint=f"it belongs in {home}")
+        spot.warn(f"{name!r} has no effect here", hint=f"it belongs in {home}", at_key=True)
 
 
 class _Reader:
@@ -245,11 +280,13 @@ class _Reader:
         self._origins: dict[str, Origin] = {}
         self.domains: dict[str, _Level] = {}
 
-    def read(self, text: str | bytes, findings: Findings) -> None:
+    def read(self, text: str | bytes, diagnostics: Diagnostics) -> None:
         """Take one file in. Raises `PolicyError` if it cannot be read at all."""
         if isinstance(text, str) and _is_empty(text):
-            findings.stop(Place(1, 1), "there is nothing in it; expected domain and descriptors")
-        fields = _Fields.of(Spot(grow_text(text, findings), findings), ROOT_FIELDS, "a domain")
+            diagnostics.stop(Place(1, 1), "there is nothing in it; expected domain and descriptors")
+        fields = _Fields.of(
+            Spot(diagnostics, parse_text(text, diagnostics)), ROOT_FIELDS, "a domain"
+        )
         if fields is None:
             return
         _read_level(fields, self._level(fields))
@@ -275,7 +312,7 @@ def _is_empty(text: str) -> bool:
 
 
 def _origin(spot: Spot) -> Origin:
-    return Origin(spot.findings.where, spot.node.place.line, spot.node.place.column)
+    return Origin(spot.diagnostics.where, spot.node.place.line, spot.node.place.column)
 
 
 def _read_level(fields: _Fields, level: _Level) -> None:
@@ -293,7 +330,7 @@ def _read_level(fields: _Fields, level: _Level) -> None:
 
 def _items(spot: Spot | None, what: str) -> Iterator[Spot]:
     if spot is not None and isinstance(spot.node, Listing):
-        yield from spot.children()
+        yield from (spot.child(number, item) for number, item in enumerate(spot.node.items))
     elif spot is not None:
         spot.expected(f"a list of {what}")
 
@@ -344,7 +381,7 @@ def _read_limit(spot: Spot | None) -> RateLimit | None:
         _check_unlimited(fields, unit)
         return RateLimit(name=name, replaces=replaces)
     if unit is None:
-        _note_unit(fields)
+        _report_unit(fields)
     elif count is None:
         told = "requests_per_unit is missing: it is read as 0, and nothing passes"
         fields.spot.warn(told, hint="write 0 if that is meant")
@@ -357,12 +394,13 @@ def _read_unit(fields: _Fields) -> Unit | None:
     return _UNITS.get(word.lower())
 
 
-def _note_unit(fields: _Fields) -> None:
+def _report_unit(fields: _Fields) -> None:
     spot = fields.get("unit")
     if spot is None:
         fields.spot.missing("unit", f"missing; expected one of {', '.join(_UNITS)}")
     elif isinstance(spot.node, Scalar):
-        spot.not_among(spot.node.text, _UNITS, f"{shown(spot.node.text)} is not a unit")
+        text = spot.node.text
+        spot.report(not_among(text, _UNITS, f"{shown(text)} is not a unit"))
     else:
         spot.expected(f"one of {', '.join(_UNITS)}")
 

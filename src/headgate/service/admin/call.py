@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 from headgate.control.editor import EditRequest
-from headgate.policy.loader.diagnostics import choosing, closest, meaning
-from headgate.policy.loader.scalars import instant_text
+from headgate.policy.diagnostics import choosing, closest, meaning
+from headgate.policy.fields import instant_text
 from headgate.service.http.body import body_of, document_of, json_body_of
 from headgate.service.http.check_request import Flaws, invalid
 from headgate.service.http.replies import Flaw, RefusedError, Reply, json_reply, problem

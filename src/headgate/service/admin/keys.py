@@ -11,11 +11,10 @@ from headgate.control.edits import UnknownOverrideError, override_of
 from headgate.engine.plan import plan_rule
 from headgate.engine.request import Request
 from headgate.limits import with_extra
+from headgate.policy.fields import AN_INSTANT, instant_ns, instant_text
 from headgate.policy.identity.parts import claim_of, spelled
-from headgate.policy.loader.limits import DEFAULT_TIER
-from headgate.policy.loader.overrides import LONGEST_KEY
-from headgate.policy.loader.scalars import AN_INSTANT, instant_ns, instant_text
-from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, compiled_rule
+from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, LONGEST_KEY, compiled_rule
+from headgate.policy.rule_document import DEFAULT_TIER
 from headgate.service.admin.call import edited_reply, tagged_reply, wrong_query
 from headgate.service.admin.operations import MOMENT, TEXT, WHOLE, Query, an_object, operation
 from headgate.service.http.check_request import TO_LOOK, Flaws, invalid, read_asked

@@ -6,7 +6,7 @@ from asyncio import to_thread
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.policy.explain import Membership
-from headgate.policy.loader.scalars import instant_text
+from headgate.policy.fields import instant_text
 from headgate.responses.debug import DEBUG, DECISION, LONGEST_TTL_S, debug_token
 from headgate.runtime.drivers import adrive
 from headgate.runtime.holds import new_name

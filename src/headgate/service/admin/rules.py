@@ -10,7 +10,7 @@ from headgate.control.live_counters import affected_by, judged
 from headgate.control.preview import differences, to_data
 from headgate.control.revision import Revision, UnknownRevisionError
 from headgate.errors import StoreError
-from headgate.policy.loader.rules import MODES
+from headgate.policy.model import MODES
 from headgate.service.admin.call import (
     change_data,
     edited_reply,

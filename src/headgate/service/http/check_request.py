@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.engine.request import NOTHING, Request
+from headgate.policy.diagnostics import choosing, closest, meaning
 from headgate.policy.identity.address import read_address
-from headgate.policy.loader.diagnostics import choosing, closest, meaning
 from headgate.service.http.body import described
 from headgate.service.http.replies import Flaw, RefusedError, problem
 from headgate.stores.base import LARGEST_AMOUNT

@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from headgate.policy.loader import documents, examine_policy, examine_policy_data, read_policy
-from headgate.policy.loader.diagnostics import (
+from headgate.policy import document
+from headgate.policy.diagnostics import Diagnostics
+from headgate.policy.document import (
     DEEPEST,
     LARGEST_TEXT,
     MOST_NODES,
-    Findings,
     Node,
     Scalar,
     Table,
+    parse_data,
+    parse_text,
 )
-from headgate.policy.loader.documents import grow_object, grow_text
+from headgate.policy.loader import examine_policy, examine_policy_data, read_policy
 from headgate.policy.problems import PolicyError
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -120,7 +122,7 @@ def test_plain_aliases_are_read() -> None:
 
 
 def _grown(text: str) -> Node:
-    return grow_text(text, Findings("f"))
+    return parse_text(text, Diagnostics("f"))
 
 
 def test_json_and_yaml_grow_the_same_tree() -> None:
@@ -145,22 +147,22 @@ def test_json_knows_what_yaml_does_not() -> None:
 @pytest.mark.parametrize(
     ("text", "place", "message"),
     [
-        ('{"version": 1,}', "1:15", "found '}', expected string"),
-        ('{"version": 01}', "1:14", "found '1', expected , or }"),
-        ('{"version" 1}', "1:12", "found '1', expected :"),
-        ('{"a": "\\x"}', "1:7", "a text with an escape that JSON does not know"),
-        ('{"a":\n nope}', "1:6", "something that is not JSON"),
-        ('{"a": 1', "1:8", "it ends too early, expected , or }"),
-        ('{"a": 1} x', "1:9", "something that is not JSON"),
-        ('{"a": 1} 2', "1:10", "found '2', expected end"),
+        ('{"version": 1,}', "1:15", "expecting property name enclosed in double quotes"),
+        ('{"version": 01}', "1:14", "expecting ',' delimiter"),
+        ('{"version" 1}', "1:12", "expecting ':' delimiter"),
+        ('{"a": "\\x"}', "1:8", "invalid \\escape"),
+        ('{"a":\n nope}', "2:2", "expecting value"),
+        ('{"a": 1', "1:8", "expecting ',' delimiter"),
+        ('{"a": 1} x', "1:10", "extra data"),
+        ('{"a": NaN}', "", "it has no NaN"),
     ],
 )
 def test_without_pyyaml_a_flaw_in_json_is_pointed_at(
     text: str, place: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents, "yaml", None)
+    monkeypatch.setattr(document, "yaml", None)
     (problem,) = examine_policy(text, where="f").problems
-    assert problem.place == f"f:{place}"
+    assert problem.place == (f"f:{place}" if place else "f")
     assert problem.message.startswith(f"not JSON: {message}")
     assert problem.hint == "to read YAML: pip install 'headgate[rules]'"
 
@@ -168,10 +170,16 @@ def test_without_pyyaml_a_flaw_in_json_is_pointed_at(
 def test_without_pyyaml_json_is_read_and_yaml_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(documents, "yaml", None)
+    monkeypatch.setattr(document, "yaml", None)
     assert read_policy('{"version": 1, "rules": []}').rules == ()
     with pytest.raises(PolicyError, match=r"pip install 'headgate\[rules\]'"):
         read_policy("version: 1\n")
+
+
+def test_a_broken_json_file_is_not_called_yaml() -> None:
+    (problem,) = examine_policy('{"version": 1 "rules": []}', where="rules.json").problems
+    assert str(problem) == "rules.json:1:15: error: not JSON: expecting ',' delimiter"
+    assert read_policy('{"version": 1,}', where="rules.json").rules == ()
 
 
 def test_without_the_c_parser_the_same_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,5 +216,5 @@ def test_data_that_no_json_parser_makes_is_refused(data: object, message: str) -
 
 
 def test_tuples_and_other_mappings_are_data_too() -> None:
-    root = grow_object({"a": (1, 2.5, "x")}, Findings("f"))
+    root = parse_data({"a": (1, 2.5, "x")}, Diagnostics("f"))
     assert _shape(root) == {"a": [("1", True), ("2.5", True), ("x", False)]}

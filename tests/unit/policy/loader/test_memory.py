@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from headgate.policy.loader import RuleMemory, diagnostics, examine_policy_data, overrides, policies
-from headgate.policy.loader.rules import read_rule
+from headgate.policy import document, loader
+from headgate.policy.loader import RuleMemory, examine_policy_data
+from headgate.policy.model import Override
+from headgate.policy.rule_document import RuleDocument
 
 
 def rule(name: str = "a", limit: str = "5/s", **more: Any) -> dict[str, Any]:
@@ -63,43 +65,40 @@ def test_it_is_as_if_nothing_were_remembered(most_letters: int) -> None:
         assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
 
 
-def test_a_rule_that_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of rules and the keys of overrides, as they are read."""
+    found: list[str] = []
+    own: Any = vars(loader)["read"]
 
-    def counting(spot: Any, *others: Any) -> Any:
-        found = read_rule(spot, *others)
-        read.append(found.id or "")
-        return found
+    def counting(kind: Any, *others: Any) -> Any:
+        made = own(kind, *others)
+        if kind in (RuleDocument, Override):
+            found.append(made.id if kind is RuleDocument else made.key)
+        return made
 
-    monkeypatch.setattr(policies, "read_rule", counting)
+    monkeypatch.setattr(loader, "read", counting)
+    return found
+
+
+def test_a_rule_that_was_read_is_not_read_again(loaded: list[str]) -> None:
     memory = RuleMemory()
     examine_policy_data(policy(rule("a"), rule("b", "2/s"), rule("c", "3/s")), memory=memory)
     examine_policy_data(policy(rule("a"), rule("b", "9/s"), rule("c", "3/s")), memory=memory)
-    assert read == ["a", "b", "c", "b"]
+    assert loaded == ["a", "b", "c", "b"]
     examine_policy_data(policy(rule("a"), identity=TIERS), memory=memory)
-    assert read[4:] == ["a"]
+    assert loaded[4:] == ["a"]
 
 
-def test_an_override_is_read_again_only_if_its_rule_has_changed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    read: list[str] = []
-    own: Any = vars(overrides)["_override"]
-
-    def counting(spot: Any, rules: Any) -> Any:
-        found = own(spot, rules)
-        read.append(found.key)
-        return found
-
-    monkeypatch.setattr(overrides, "_override", counting)
+def test_an_override_is_read_again_only_if_its_rule_has_changed(loaded: list[str]) -> None:
     memory = RuleMemory()
     others = rule("b", "2/s")
     first = policy(rule("a"), others, overrides=[grant(key="1"), grant(key="2", rule="b")])
     second = policy(rule("a", "9/s"), others, overrides=[*first["overrides"], grant(key="3")])
     examine_policy_data(first, memory=memory)
-    assert read == ["1", "2"]
+    assert loaded == ["a", "b", "1", "2"]
     examine_policy_data(second, memory=memory)
-    assert read[2:] == ["1", "3"]
+    assert loaded[4:] == ["a", "1", "3"]
 
 
 @pytest.mark.parametrize("most", range(1, 50, 3))
@@ -108,10 +107,10 @@ def test_bounds_are_kept_as_if_all_were_read(monkeypatch: pytest.MonkeyPatch, mo
     data = policy(*rules, overrides=[grant()])
     memory = RuleMemory()
     examine_policy_data(data, memory=memory)
-    monkeypatch.setattr(diagnostics, "MOST_NODES", most)
+    monkeypatch.setattr(document, "MOST_NODES", most)
     assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
-    monkeypatch.setattr(diagnostics, "MOST_NODES", 1_000)
-    monkeypatch.setattr(diagnostics, "DEEPEST", most)
+    monkeypatch.setattr(document, "MOST_NODES", 1_000)
+    monkeypatch.setattr(document, "DEEPEST", most)
     assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
 
 

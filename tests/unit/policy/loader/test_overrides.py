@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.policy.fields import instant_ns, instant_text
 from headgate.policy.loader import (
     examine_policy_data,
     override_to_data,
@@ -17,7 +18,6 @@ from headgate.policy.loader import (
     read_policy,
     read_policy_data,
 )
-from headgate.policy.loader.scalars import instant_ns, instant_text
 from headgate.policy.model import Override
 from headgate.policy.problems import PolicyError
 from headgate.units import SECOND

@@ -154,7 +154,7 @@ SHARES = "share_by: tier, shares"
         ),
         ("algorithm: gcra, burst: 5, rate_per_sec: 5, queue: 5", "queue", "gcra has no queue; it "),
         ("concurrency: 0", "concurrency", "found 0, expected a whole number from 1"),
-        ("concurrency: {ttl: 5s}", "concurrency.limit", "missing; expected how many at the same"),
+        ("concurrency: {ttl: 5s}", "concurrency.limit", "missing; expected a whole number from 1"),
         (
             f"concurrency: {{limit: 5, {SHARES}: {{a: 101%}}}}",
             "concurrency.shares.a",
@@ -235,7 +235,11 @@ SHARES = "share_by: tier, shares"
         ("fair: {slots: 5, rate: 5/s}", "fair.slots", "found both, expected exactly one of slots"),
         ("fair: {slots: 0}", "fair.slots", "found 0, expected a whole number from 1"),
         ("fair: {slots: {adaptive: gradiant}}", "fair.slots.adaptive", "found 'gradiant'"),
-        ("fair: {slots: {min: 5}}", "fair.slots.adaptive", "missing; expected gradient or aimd"),
+        (
+            "fair: {slots: {min: 5}}",
+            "fair.slots.adaptive",
+            "missing; expected one of gradient, aimd",
+        ),
         (
             "fair: {slots: {adaptive: aimd, min: 9, max: 3}}",
             "fair.slots.min",

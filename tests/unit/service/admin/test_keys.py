@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from headgate.policy.loader.scalars import instant_text
+from headgate.policy.fields import instant_text
 from headgate.units import SECOND
 from tests.support.admin_api import Desk, attended
 from tests.unit.service.admin.test_rules import Live

@@ -231,7 +231,8 @@ def test_what_is_left_to_charge_makes_up_the_whole(
     reported: int, admitted: int, per: int, most: int | None
 ) -> None:
     rule = read_policy("version: 1\nrules: [{id: r, key_by: ip, limit: 1/s}]\n").rules[0]
-    told = Rule(rule.id, rule.match, rule.key_by, rule.limits, Cost(after=After("x", per, most)))
+    cost = Cost(after=After("x", per, most))
+    told = Rule(rule.id, rule.match, rule.key_by, rule.limits, cost=cost)
     more = cost_left(told, reported, admitted)
     units = sum(1 for _ in range(0, min(reported, per * 2000), per))
     whole = units if most is None else min(units, most)

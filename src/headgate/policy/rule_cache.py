@@ -1,7 +1,6 @@
-"""Rules that were read lately: of a policy in which one rule has changed the others are known.
+"""Rules that were loaded before: of a policy in which one rule has changed the others are known.
 
-Only what was read without a word is remembered, so that warnings and errors, which name the place
-in the document, are found anew each time.
+Only rules without warnings and errors are kept, because a problem names its place in the document.
 """
 
 from __future__ import annotations
@@ -10,37 +9,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.policy.loader.diagnostics import MOST_PROBLEMS, Scalar, Table
+from headgate.policy.diagnostics import MOST_PROBLEMS
+from headgate.policy.document import Composed, Scalar, Table
 
 if TYPE_CHECKING:
     from headgate.policy.model import Override, Policy, Rule
     from headgate.policy.problems import Problem
 
 MOST_LETTERS: Final = 4 * 1024 * 1024
-"""How long the texts of all that is remembered may be together."""
+"""Characters of all cached rules and overrides together, at most."""
 
 
 @dataclass(slots=True, kw_only=True)
 class KnownRule(Table):
-    """A rule that was read before. Of its fields it has the id only."""
+    """A rule that was loaded before. Of its fields it has the id only."""
 
     rule: Rule
 
 
 @dataclass(slots=True, kw_only=True)
 class KnownOverride(Table):
-    """An override that was read before, for a rule that is as it was then. It has the key only."""
+    """An override that was loaded before, of an unchanged rule. It has the key only."""
 
     override: Override
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Stands in data for what was read: of the *size* and *height* that it would be grown to."""
-
-    node: KnownRule | KnownOverride
-    size: int
-    height: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,38 +49,37 @@ class Glance:
 
 
 @dataclass(slots=True)
-class _Shelf:
-    """What is known for callers as one *identity* tells them, and how long its texts are."""
+class _Cache:
+    """The known rules and overrides for one *identity*, and the length of their texts."""
 
     identity: str
-    rules: dict[str, Known] = field(default_factory=dict)
-    overrides: dict[tuple[str, str], Known] = field(default_factory=dict)
+    rules: dict[str, Composed] = field(default_factory=dict)
+    overrides: dict[tuple[str, str], Composed] = field(default_factory=dict)
     letters: int = 0
 
     def put_rule(self, text: str, data: object, rule: Rule) -> None:
         node = KnownRule(**_entry("id", rule.id), rule=rule)
-        self.rules[text] = Known(node, *_extent(data))
+        self.rules[text] = Composed(node, *_extent(data))
         self.letters += len(text)
 
     def put_override(self, texts: tuple[str, str], data: object, override: Override) -> None:
         node = KnownOverride(**_entry("key", override.key), override=override)
-        self.overrides[texts] = Known(node, *_extent(data))
+        self.overrides[texts] = Composed(node, *_extent(data))
         self.letters += len(texts[0])
 
 
 class RuleMemory:
-    """Remembers rules and overrides of data by what they say, for callers as one identity tells
-    them.
+    """Caches rules and overrides by their data, for one identity at a time.
 
-    Threads may share it: the worst that two at a time do is to read something again.
+    Threads may share it: the worst that two at a time do is to load something again.
     """
 
     def __init__(self, *, most_letters: int = MOST_LETTERS) -> None:
         self._most = most_letters
-        self._shelf = _Shelf("")
+        self._cache = _Cache("")
 
     def look(self, data: object) -> Glance | None:
-        """What is known of *data*; None if it is no policy, or too large to be remembered."""
+        """The known parts of *data*; None if it is no policy, or too large."""
         if not isinstance(data, Mapping):
             return None
         try:
@@ -102,37 +92,37 @@ class RuleMemory:
             return None
         texts = {_word(rule, "id"): text for text, rule in rules}
         placed = tuple(((text, texts.get(_word(one, "rule"), "")), one) for text, one in overrides)
-        shelf = self._shelf if identity == self._shelf.identity else _Shelf(identity)
+        cache = self._cache if identity == self._cache.identity else _Cache(identity)
         seen = dict(data)
         if rules:
-            seen["rules"] = [shelf.rules.get(text, rule) for text, rule in rules]
+            seen["rules"] = [cache.rules.get(text, rule) for text, rule in rules]
         if placed:
-            seen["overrides"] = [shelf.overrides.get(both, one) for both, one in placed]
+            seen["overrides"] = [cache.overrides.get(both, one) for both, one in placed]
         return Glance(seen, identity, rules, placed)
 
     def learn(self, glance: Glance, policy: Policy, problems: tuple[Problem, ...]) -> None:
-        """Remember the rules of *policy*, which *glance* was read as, with these *problems*."""
+        """Keep the rules of *policy*, which *glance* was loaded as, with these *problems*."""
         if len(problems) >= MOST_PROBLEMS:  # there may be more, about any rule
             return
         named = {problem.rule for problem in problems}
         for (text, data), rule in zip(glance.rules, policy.rules, strict=True):
             if rule.id not in named:
-                shelf = self._shelf_for(glance.identity, text)
-                if text not in shelf.rules:
-                    shelf.put_rule(text, data, rule)
+                cache = self._cache_for(glance.identity, text)
+                if text not in cache.rules:
+                    cache.put_rule(text, data, rule)
         if None in named:  # that is about overrides, perhaps
             return
         for (texts, data), override in zip(glance.overrides, policy.overrides, strict=True):
-            shelf = self._shelf_for(glance.identity, texts[0])
-            if texts not in shelf.overrides:
-                shelf.put_override(texts, data, override)
+            cache = self._cache_for(glance.identity, texts[0])
+            if texts not in cache.overrides:
+                cache.put_override(texts, data, override)
 
-    def _shelf_for(self, identity: str, text: str) -> _Shelf:
-        """Where there is room for *text*."""
-        shelf = self._shelf
-        if shelf.identity != identity or shelf.letters + len(text) > self._most:
-            shelf = self._shelf = _Shelf(identity)
-        return shelf
+    def _cache_for(self, identity: str, text: str) -> _Cache:
+        """The cache, emptied if it has no room for *text*."""
+        cache = self._cache
+        if cache.identity != identity or cache.letters + len(text) > self._most:
+            cache = self._cache = _Cache(identity)
+        return cache
 
 
 def _texts(given: object) -> tuple[tuple[str, object], ...]:
@@ -150,7 +140,7 @@ def _entry(name: str, text: str) -> dict[str, Any]:
 
 
 def _extent(data: Any) -> tuple[int, int]:
-    """How many nodes *data* grows into, keys among them, and how high. It is not deep."""
+    """The number of nodes of *data*, keys among them, and their height. It is not deep."""
     if isinstance(data, Mapping):
         inside, keys = [_extent(one) for one in data.values()], len(data)
     elif isinstance(data, list | tuple):

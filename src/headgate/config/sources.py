@@ -1,0 +1,240 @@
+"""Where settings come from: flags, variables and a file, or every problem with them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.config.declaration import PREFIX
+from headgate.config.values import checked_length, secret_in
+from headgate.errors import HeadgateError
+from headgate.policy.diagnostics import Diagnostics, closest, meaning
+from headgate.policy.document import LARGEST_TEXT, Listing, Scalar, Table, parse_text, record
+from headgate.policy.fields import Boolean, CompoundFieldError, FieldError, expected, not_among
+from headgate.policy.problems import PolicyError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from headgate.config.declaration import Setting
+    from headgate.policy.document import Node
+
+CONFIG: Final = f"{PREFIX}CONFIG"
+"""The variable that names the file, if no flag does."""
+
+_OTHERS: Final = frozenset((CONFIG, f"{PREFIX}KEYS_LIMIT", f"{PREFIX}ETCD_PASSWORD"))
+"""Variables that are no settings."""
+
+_ANY_LENGTH: Final = frozenset(("salt",))
+"""Secrets that may be short."""
+
+Told = tuple[str, str]
+"""The name of a setting, and its problem beside the others."""
+
+_SERVICE_LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_\w+)?)")
+"""Variables that Kubernetes sets in every pod for a Service whose name begins with ours."""
+
+
+class SettingsError(HeadgateError, ValueError):
+    """A configuration that cannot be used. `problems` has everything that is wrong with it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A value for every setting, by name, and warnings about them."""
+
+    values: dict[str, Any]
+    warnings: tuple[Problem, ...]
+
+
+def gather_values(
+    settings: Sequence[Setting],
+    *,
+    flags: Mapping[str, str | Sequence[str] | None],
+    variables: Mapping[str, str],
+    config: str | None = None,
+    contradictions: Callable[[Mapping[str, Any]], Iterable[Told]] = lambda _: (),
+    others: Sequence[Setting] = (),
+) -> Values:
+    """The values of *settings* by *flags* (under their names), *variables* and the file *config*.
+
+    A variable that is empty is one that is not set. A secret with a setting `NAME_file` beside it
+    may come from a file. *contradictions* yields the problems of all values as a whole. *others*
+    are settings of another part, which may stand in the same file and mean nothing here. Raises
+    `SettingsError` with every problem.
+    """
+    gathering = _Gathering(
+        tuple(settings), tuple(others), {one.name: one.default for one in settings}
+    )
+    path = config or variables.get(CONFIG)
+    if path:
+        gathering.take_file(path)
+    gathering.take_variables(variables)
+    gathering.take_flags(flags)
+    return gathering.settled(contradictions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value where it was given: at *path* below *root*, of a *rank* that the highest wins."""
+
+    diagnostics: Diagnostics
+    root: Node
+    path: tuple[str, ...]
+    rank: int
+
+    def report(self, *flaws: FieldError) -> None:
+        for flaw in flaws:
+            record(self.diagnostics, self.root, flaw, (*self.path, *flaw.path))
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """The values so far; a later source wins."""
+
+    settings: tuple[Setting, ...]
+    others: tuple[Setting, ...]
+    values: dict[str, Any]
+    given: dict[str, _Given] = field(default_factory=dict)
+    diagnostics: list[Diagnostics] = field(default_factory=list)
+    stopped: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+    def take_file(self, path: str) -> None:
+        diagnostics = Diagnostics(path)
+        try:
+            with Path(path).open("rb") as file:
+                content = file.read(LARGEST_TEXT + 1)
+            root = parse_text(content, diagnostics)
+            self.diagnostics.append(diagnostics)
+            self._take_root(_Given(diagnostics, root, (), 0))
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            self.stopped.append(Problem("error", path, message))
+        except PolicyError as error:
+            self.diagnostics = [one for one in self.diagnostics if one is not diagnostics]
+            self.stopped += error.problems
+
+    def _take_root(self, given: _Given) -> None:
+        known = [one.name for one in (*self.settings, *self.others)]
+        if not isinstance(given.root, Table):
+            what = f"a configuration: a mapping with {', '.join(known)}"
+            given.report(expected(given.root, what))
+            return
+        for name in given.root.entries:
+            if name not in known:
+                flaw = not_among(name, known, "unknown field").under(name)
+                flaw.at_key = True
+                given.report(flaw)
+        for one in self.settings:
+            node = given.root.entries.get(one.name)
+            if node is not None:
+                self._take(one, node, _Given(given.diagnostics, given.root, (one.name,), 0))
+
+    def take_variables(self, variables: Mapping[str, str]) -> None:
+        known = {one.variable: one for one in self.settings if one.variable}
+        strange = _OTHERS.union(one.variable for one in self.others if one.variable)
+        for name, text in variables.items():
+            if text and name in known:
+                self._take_text(known[name], text, name, 1)
+            elif name.startswith(PREFIX) and name not in strange and name not in known:
+                self._warn_of_variable(name, tuple(known))
+
+    def take_flags(self, flags: Mapping[str, str | Sequence[str] | None]) -> None:
+        for one in self.settings:
+            text = flags.get(one.name)
+            if text is not None and one.flag:
+                self._take_text(one, text, one.flag, 2)
+
+    def settled(self, contradictions: Callable[[Mapping[str, Any]], Iterable[Told]]) -> Values:
+        for one in self.settings:
+            if one.option.is_secret and f"{one.name}_file" in self.values:
+                self._take_secret(one.name, f"{one.name}_file")
+        self._check_secrets()
+        if not self._errors():
+            for name, message in contradictions(self.values):
+                self._report(name, FieldError(message))
+        errors = self._errors()
+        if errors:
+            raise SettingsError(errors)
+        return Values(self.values, tuple(self.warnings))
+
+    def _take(self, one: Setting, node: Node, given: _Given) -> None:
+        self.given[one.name] = given
+        try:
+            self.values[one.name] = one.option.kind.read(node)
+        except FieldError as flaw:
+            given.report(flaw)
+        except CompoundFieldError as several:
+            given.report(*several.flaws)
+
+    def _take_text(self, one: Setting, text: str | Sequence[str], where: str, rank: int) -> None:
+        pieces = [text] if isinstance(text, str) else list(text)
+        is_listed = one.option.is_listed
+        if is_listed:
+            pieces = [part.strip() for piece in pieces for part in piece.split(",")]
+        scalars = [_scalar(one, piece) for piece in pieces]
+        is_one = len(scalars) == 1 or not is_listed
+        node: Node = scalars[-1] if is_one else Listing(items=[*scalars])
+        self.diagnostics.append(Diagnostics(where))
+        self._take(one, node, _Given(self.diagnostics[-1], node, (), rank))
+
+    def _take_secret(self, name: str, file: str) -> None:
+        given, other = self.given.get(file), self.given.get(name)
+        if given is None or self.values[file] is None:
+            return
+        if other is not None and other.rank > given.rank:
+            return
+        if other is not None and other.rank == given.rank:
+            given.report(FieldError(f"{name} is given as well; expected one of the two"))
+            return
+        try:
+            self.values[name] = secret_in(self.values[file])
+        except FieldError as flaw:
+            given.report(flaw)
+        else:
+            self.given[name] = given
+
+    def _check_secrets(self) -> None:
+        for one in self.settings:
+            value = self.values[one.name]
+            if one.option.is_secret and one.name not in _ANY_LENGTH and value:
+                try:
+                    checked_length(value)
+                except FieldError as flaw:
+                    self._report(one.name, flaw)
+
+    def _report(self, name: str, flaw: FieldError) -> None:
+        given = self.given.get(name)
+        if given is None:
+            self.stopped.append(Problem("error", name, flaw.message))
+        else:
+            given.report(flaw)
+
+    def _errors(self) -> list[Problem]:
+        found = [problem for one in self.diagnostics for problem in one.problems()]
+        return [problem for problem in [*self.stopped, *found] if problem.severity == "error"]
+
+    def _warn_of_variable(self, name: str, known: Sequence[str]) -> None:
+        if _SERVICE_LINK.fullmatch(name):
+            return
+        near = closest(name, known)
+        hint = "" if near is None else meaning(near)
+        message = "no setting has this name, and it has no effect"
+        self.warnings.append(Problem("warning", name, message, hint=hint))
+
+
+def _scalar(one: Setting, text: str) -> Scalar:
+    """*text* as it would stand in a file: words with a meaning there only where it counts."""
+    plain = Scalar(text, is_plain=True)
+    is_word = plain.is_null or plain.boolean is not None
+    return Scalar(text, is_plain=isinstance(one.option.kind, Boolean) or not is_word)

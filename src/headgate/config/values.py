@@ -1,0 +1,372 @@
+"""Types of the values of settings: addresses, times, secrets, tokens, regions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from headgate.errors import OptionError
+from headgate.policy.document import Listing, Scalar, Table
+from headgate.policy.fields import (
+    Choice,
+    CompoundFieldError,
+    FieldError,
+    FieldType,
+    Several,
+    Word,
+    expected,
+    read_duration,
+    read_number,
+    read_text,
+    read_word,
+)
+from headgate.policy.tables import read, table
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headgate.policy.document import Node
+
+UNIX: Final = "unix:"
+EXPECTED: Final = "HOST:PORT such as 127.0.0.1:8090 or [::1]:8090, or unix:/path/to/socket"
+SHORTEST: Final = 16
+"""Characters of a token or a secret at least."""
+
+A_REGION: Final = "up to 40 letters, digits and - _"
+A_PEER: Final = "a region and its store, such as us=redis://us.example.com:6379"
+Role = Literal["read", "write"]
+
+_NONE: Final = "off"
+"""No value of something that has one by default."""
+
+_LARGEST_PORT: Final = 65_535
+_LONGEST_PATH: Final = 107
+"""Bytes of the path of a socket that the kernel takes."""
+
+_LONGEST_SECRET: Final = 4_096
+_DIGEST: Final = re.compile("[0-9a-fA-F]{64}")
+_REGION: Final = re.compile("[A-Za-z0-9_-]{1,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """*host* and *port*, or the absolute *path* of a unix socket and no host.
+
+    Port 0 is any that is free.
+    """
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.host) == bool(self.path):
+            raise OptionError(f"an address is a host and a port, or a path; expected {EXPECTED}")
+        if self.path and (not self.path.startswith("/") or "\0" in self.path):
+            raise OptionError(f"unix:{self.path} is not an absolute path; expected {EXPECTED}")
+        if len(self.path.encode("utf-8", "surrogateescape")) > _LONGEST_PATH:
+            raise OptionError(f"the path of a socket has at most {_LONGEST_PATH} bytes")
+        if not 0 <= self.port <= _LARGEST_PORT:
+            raise OptionError(f"{self.port} is not a port; expected 0 to {_LARGEST_PORT}")
+
+    @property
+    def is_unix(self) -> bool:
+        return bool(self.path)
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if only this machine can reach it, as far as is known without a name server."""
+        if self.is_unix or self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def nth(self, number: int) -> Address:
+        """The address of worker *number*, from 0, if each worker has one of its own."""
+        if self.is_unix:
+            return self if number == 0 else replace(self, path=f"{self.path}.{number}")
+        return self if self.port == 0 else replace(self, port=self.port + number)
+
+    def __str__(self) -> str:
+        if self.is_unix:
+            return f"{UNIX}{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """The address in *text*. Raises `OptionError`."""
+    if text.startswith(UNIX):
+        return Address(path=text.removeprefix(UNIX))
+    host, colon, port = text.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if is_bracketed else host
+    is_port = port.isascii() and port.isdecimal() and len(port) <= 5
+    if not colon or not host or (":" in host) != is_bracketed or not is_port:
+        raise OptionError(f"{text!r} is not an address; expected {EXPECTED}")
+    return Address(host, int(port))
+
+
+@dataclass(frozen=True)
+class Parsed(FieldType):
+    """A text that *parse* makes a value of, or raises `OptionError`."""
+
+    what: str
+    parse: Callable[[str], Any]
+
+    def read(self, node: Node) -> Any:
+        try:
+            return self.parse(read_word(node, self.what))
+        except OptionError as error:
+            raise FieldError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class OrNone(FieldType):
+    """Several values of the type *item*; `off` for none."""
+
+    item: FieldType
+    what: str
+
+    def read(self, node: Node) -> tuple[Any, ...]:
+        if isinstance(node, Scalar) and node.text == _NONE:
+            return ()
+        return Several(self.item, self.what).read(node)
+
+
+def _parse_network(text: str) -> str:
+    try:
+        return text if text == "unix" else str(ip_network(text))
+    except ValueError as error:
+        raise OptionError(f"{error}; expected a network such as 10.0.0.0/8") from None
+
+
+PATH: Final = Word("a path")
+ADDRESS: Final = Parsed(EXPECTED, parse_address)
+ADDRESSES: Final = OrNone(ADDRESS, EXPECTED)
+NETWORKS: Final = OrNone(
+    Parsed("a network such as 10.0.0.0/8", _parse_network), "a network such as 10.0.0.0/8"
+)
+
+
+class Portion(FieldType):
+    """A number from 0 to 1."""
+
+    what = "a number from 0 to 1"
+
+    def read(self, node: Node) -> float:
+        found = read_number(node, self.what)
+        if not 0 <= found <= 1:
+            raise expected(node, self.what)
+        return float(found)
+
+
+@dataclass(frozen=True)
+class Time(FieldType):
+    """A time in seconds, from *least* to *most*, or with a unit: `30s`, `500ms`."""
+
+    least: float = 0.001
+    most: float = 86_400
+
+    def read(self, node: Node) -> float:
+        is_zero = isinstance(node, Scalar) and node.text in {"0", "0s"}
+        found = 0.0 if is_zero else read_duration(node) / SECOND
+        if not self.least <= found <= self.most:
+            message = f"found {found:g} seconds; expected from {self.least:g} to {self.most:g}"
+            raise FieldError(message)
+        return found
+
+
+class Octal(FieldType):
+    """The permissions of a file, such as 660."""
+
+    what = "permissions such as 660"
+
+    def read(self, node: Node) -> int:
+        digits = node.text.removeprefix("0o") if isinstance(node, Scalar) else ""
+        if not (0 < len(digits) <= 4 and set(digits) <= set("01234567")) or int(digits, 8) > 0o777:
+            raise expected(node, self.what)
+        return int(digits, 8)
+
+
+class Secret(FieldType):
+    """A secret, as bytes. Messages do not repeat it."""
+
+    what = "a secret"
+
+    def read(self, node: Node) -> bytes:
+        if not isinstance(node, Scalar) or node.is_null or not node.text.strip():
+            raise FieldError("expected a text that is not empty")
+        found = node.text.encode("utf-8", "surrogateescape")
+        if len(found) > _LONGEST_SECRET:
+            raise FieldError(f"{len(found)} bytes; expected at most {_LONGEST_SECRET}")
+        return found
+
+
+def secret_in(path: str) -> bytes:
+    """The content of the file at *path*, without the line's end. Raises `FieldError`."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_LONGEST_SECRET + 1)
+    except OSError as error:
+        raise FieldError(f"{path}: cannot be read: {error.strerror or error}") from None
+    found = content.removesuffix(b"\n").removesuffix(b"\r")
+    if not found.strip():
+        raise FieldError(f"{path}: there is nothing in it; expected a secret")
+    if len(found) > _LONGEST_SECRET:
+        raise FieldError(f"{path}: more than {_LONGEST_SECRET} bytes; expected a secret")
+    return found
+
+
+def checked_length(token: bytes) -> bytes:
+    """*token* (or a secret) if it is too long to be guessed. Raises `FieldError`."""
+    length = len(token.strip())
+    if length < SHORTEST:
+        raise FieldError(f"{length} characters can be guessed; expected at least {SHORTEST}")
+    return token
+
+
+class _NewToken(Secret):
+    def read(self, node: Node) -> bytes:
+        return digest_of(checked_length(super().read(node)))
+
+
+class _TokenFile(FieldType):
+    what = "the path of a file"
+
+    def read(self, node: Node) -> bytes:
+        return digest_of(checked_length(secret_in(read_word(node, self.what))))
+
+
+class _Digest(FieldType):
+    what = "64 hex digits"
+
+    def read(self, node: Node) -> bytes:
+        text = read_text(node, self.what)
+        if not _DIGEST.fullmatch(text):
+            raise FieldError("expected 64 hex digits, as sha256sum prints them")
+        return bytes.fromhex(text)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminToken:
+    """A token, of which only the SHA-256 *digest* is kept; *name* is that of its author."""
+
+    name: str
+    role: Role
+    digest: bytes
+
+    def __post_init__(self) -> None:
+        if not self.name or len(self.digest) != sha256().digest_size:
+            raise OptionError("an admin token has a name and a SHA-256 digest")
+        if self.role not in ("read", "write"):
+            raise OptionError(f"the role of {self.name!r} is {self.role!r}; expected read or write")
+
+
+def digest_of(token: bytes) -> bytes:
+    """The digest of *token* without the blanks and line ends around it, as in a file."""
+    return sha256(token.strip()).digest()
+
+
+_ROLE: Final = Choice(("read", "write"))
+_KINDS: Final = ("token", "token_file", "sha256")
+
+
+def _token_shape(node: Table) -> Iterator[FieldError]:
+    given = [kind for kind in _KINDS if kind in node.entries]
+    if len(given) != 1:
+        yield FieldError(f"expected one of {', '.join(_KINDS)}; found {len(given)}")
+
+
+def _finish_token(made: _TokenFields, _node: Table, _context: object) -> AdminToken:
+    digest = made.token or made.token_file or made.sha256 or b""
+    return AdminToken(made.name, made.role, digest)
+
+
+@table("a token", shape=_token_shape, finish=_finish_token)
+@dataclass(frozen=True, slots=True)
+class _TokenFields:
+    """An admin token in a file of settings."""
+
+    name: Annotated[str, Word("who has it")]
+    role: Annotated[Role, _ROLE]
+    token: Annotated[bytes | None, _NewToken()] = None
+    token_file: Annotated[bytes | None, _TokenFile()] = None
+    sha256: Annotated[bytes | None, _Digest()] = None
+
+
+@table("a certificate")
+@dataclass(frozen=True, slots=True)
+class AdminCertificate:
+    """The owner of a client certificate, by its *subject* as RFC 4514 writes it."""
+
+    name: Annotated[str, Word("who has it")]
+    role: Annotated[Role, _ROLE]
+    subject: Annotated[str, Word("a name such as CN=ada,O=shop")]
+
+
+@dataclass(frozen=True)
+class Named(FieldType):
+    """A list of the model *kind*, no two of one name."""
+
+    kind: type[Any]
+    what: str
+
+    def read(self, node: Node) -> tuple[Any, ...]:
+        if not isinstance(node, Listing):
+            raise expected(node, self.what)
+        found: dict[str, Any] = {}
+        flaws: list[FieldError] = []
+        for number, item in enumerate(node.items):
+            try:
+                one: Any = read(self.kind, item)
+            except CompoundFieldError as several:
+                flaws += [flaw.under(number) for flaw in several.flaws]
+                continue
+            if one.name in found:
+                message = f"the name {one.name!r} is taken by one before"
+                flaws.append(FieldError(message, path=(number,)))
+            found[one.name] = one
+        if flaws:
+            raise CompoundFieldError(flaws)
+        return tuple(found.values())
+
+
+ADMIN_TOKENS: Final = Named(
+    _TokenFields, "a list of mappings with name, role, and token or token_file"
+)
+ADMIN_CERTIFICATES: Final = Named(
+    AdminCertificate, "a list of mappings with name, role and subject"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPeer:
+    """Another region of a fleet, and its store."""
+
+    name: str
+    store: str = field(repr=False)
+
+
+def _parse_region(text: str) -> str:
+    if not _REGION.fullmatch(text):
+        raise OptionError(f"found {text!r}, expected {A_REGION}")
+    return text
+
+
+def _parse_peer(text: str) -> RegionPeer:
+    name, sign, url = text.partition("=")
+    if not sign or not url or not _REGION.fullmatch(name):
+        raise OptionError(f"is not {A_PEER}")  # it may have a password in it: not shown
+    return RegionPeer(name, url)
+
+
+REGION: Final = Parsed(A_REGION, _parse_region)
+PEERS: Final = Several(Parsed(A_PEER, _parse_peer), A_PEER)

@@ -1,0 +1,135 @@
+"""A policy as it stands in a file, and its JSON Schema."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+
+from headgate.policy.document import Node
+from headgate.policy.fields import NAME, Choice, FieldError, FieldType, Schema, Whole
+from headgate.policy.model import (
+    BUILT_IN_PARTS,
+    DEFAULT_SOURCES,
+    AddressSource,
+    Fallback,
+    Override,
+    Pressure,
+    PriorityClass,
+    Source,
+)
+from headgate.policy.rule_document import RuleDocument
+from headgate.policy.tables import json_schema, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VERSION: Final = 1
+MOST_OVERRIDES: Final = 10_000
+MOST_CLASSES: Final = 1_000
+"""Entries of `priority` at most."""
+
+RESERVED: Final = tuple(name for name in BUILT_IN_PARTS if name != "ip")
+FALLBACK: Final = Choice(get_args(Fallback))
+
+
+class _Version(FieldType):
+    """The version of the format."""
+
+    what = f"version: {VERSION}"
+
+    def read(self, node: Node) -> int:
+        found = Whole(1, 1_000_000).read(node)
+        if found != VERSION:
+            raise FieldError(f"found version {found}; this Headgate reads version {VERSION}")
+        return found
+
+    def schema(self) -> Schema:
+        return {"const": VERSION}
+
+
+class Section(FieldType):
+    """A section of the models *kinds*, which the loader reads by itself: its node is kept.
+
+    *describe* makes the JSON Schema of the section of those of the models.
+    """
+
+    def __init__(self, *kinds: type[Any], describe: Callable[..., Schema]) -> None:
+        self.kinds = kinds
+        self.describe = describe
+
+    def __get_pydantic_core_schema__(self, _source: object, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        inner = core_schema.tuple_schema([handler.generate_schema(kind) for kind in self.kinds])
+        return core_schema.no_info_wrap_validator_function(lambda node, _: node, inner)
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Schema:
+        return self.describe(*(handler(one) for one in core["schema"]["items_schema"]))
+
+
+def _list_of(most: int = 0, **more: Any) -> Callable[[Schema], Schema]:
+    bound = {"maxItems": most} if most else {}
+    return lambda one: {"type": "array", "items": one, **bound, **more}
+
+
+def _identity_schema(source: Schema, address: Schema) -> Schema:
+    fallback = {**FALLBACK.schema(), "default": "ip"}
+    text = "The counter of a caller without identity."
+    return {
+        "type": "object",
+        "properties": {
+            **dict.fromkeys(DEFAULT_SOURCES, source),
+            "ip": address,
+            "fallback": {**fallback, "description": text},
+        },
+        "propertyNames": {"pattern": f"^{NAME.pattern}$", "not": {"enum": list(RESERVED)}},
+        "additionalProperties": source,
+        "examples": [{"tier": {"header": "x-tier", "default": "free"}}],
+    }
+
+
+_CRITICAL: Final = {"class": "critical", "match": {"endpoint": "/pay/**"}}
+
+
+@table("a policy")
+@dataclass(frozen=True, slots=True)
+class PolicyDocument:
+    """Which requests are limited, by whose counter, and how many may pass."""
+
+    version: Annotated[int, _Version()]
+    """The version of this format: 1."""
+    identity: Annotated[Node | None, Section(Source, AddressSource, describe=_identity_schema)] = (
+        None
+    )
+    """How callers are identified: names, and where they are found."""
+    rules: Annotated[Node | None, Section(RuleDocument, describe=_list_of())] = None
+    """Every rule that matches a request applies, all or nothing."""
+    overrides: Annotated[Node | None, Section(Override, describe=_list_of(MOST_OVERRIDES))] = None
+    """Exceptions for single counters, for a while."""
+    priority: Annotated[
+        Node | None,
+        Section(PriorityClass, describe=_list_of(MOST_CLASSES, examples=[[_CRITICAL]])),
+    ] = None
+    """Which requests matter more, and which less: the first that fits counts."""
+    pressure: Annotated[Node | None, Section(Pressure, describe=lambda one: one)] = None
+    """When limits of rules with a floor are lowered automatically, and how."""
+
+
+def policy_schema() -> Schema:
+    """The JSON Schema of a policy: what it rejects the loader rejects too, not the reverse."""
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **json_schema(PolicyDocument), "title": "Headgate policy"}
+
+
+def rule_schema() -> Schema:
+    """The JSON Schema of one rule whose id is known otherwise."""
+    schema = deepcopy(policy_schema())
+    definitions = schema["$defs"]
+    definitions["RuleDocument"]["required"].remove("id")
+    return {
+        "$schema": schema["$schema"],
+        "title": "Headgate rule",
+        "$ref": "#/$defs/RuleDocument",
+        "$defs": definitions,
+    }
