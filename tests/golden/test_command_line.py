@@ -199,7 +199,8 @@ def of_all_versions(text: str) -> str:
 def test_every_command_has_its_help() -> None:
     text = []
     for command in COMMANDS:
-        ran = run(*command.split(), "--help")
+        option = "--help-all" if command in ("up", "serve") else "--help"
+        ran = run(*command.split(), option)
         assert (ran.status, ran.err) == (0, "")
         text.append(f"=== headgate {command}\n{of_all_versions(ran.out)}\n")
     check_text("help", "\n".join(text))

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from headgate.cli.terminal import without_secrets
 
 if TYPE_CHECKING:
-    from argparse import _ArgumentGroup
     from collections.abc import Callable, Iterable, Sequence
 
     from headgate.config import Setting
@@ -90,21 +96,37 @@ def whole_number(text: str) -> int:
 # Settings as flags of a command.
 
 
+class _HelpAll(Action):
+    """Print the help with every option; `--help` has the common ones only."""
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> None:
+        for action, text in self.const:
+            action.help = text
+        parser.print_help()
+        parser.exit()
+
+
 def add_setting_flags(parser: ArgumentParser, settings: Iterable[Setting]) -> None:
-    """Add a flag for each of *settings* that may be one, under the headings of their groups."""
-    groups: dict[str, _ArgumentGroup] = {}
+    """Add a flag for each of *settings* that may be one: the common ones first, the others, which
+    `--help` leaves out, under the headings of their groups."""
+    full: list[tuple[Action, str]] = []
+    text = "list every option and its variable, in groups, and exit"
+    parser.add_argument("--help-all", action=_HelpAll, nargs=0, const=full, help=text)
+    groups = {"": parser.add_argument_group("common options")}
     for one in settings:
         if one.flag is None:
             continue
-        if one.group not in groups:
-            groups[one.group] = parser.add_argument_group(one.group)
-        groups[one.group].add_argument(
+        title = "" if one.option.is_common else one.group
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        action = groups[title].add_argument(
             one.flag,
             dest=_dest(one),
             metavar=_metavar(one),
             action="append" if one.option.is_listed else "store",
-            help=_help(one),
+            help=_brief(one) if one.option.is_common else SUPPRESS,
         )
+        full.append((action, _help(one)))
 
 
 def given_flags(
@@ -122,6 +144,14 @@ def _metavar(one: Setting) -> str:
     """The word that stands for the value: the one that `expected` has in capitals."""
     word = one.option.expected.partition(" ")[0].partition(",")[0]
     return word if word.isupper() else "SECONDS" if word == "seconds" else "WORD"
+
+
+def _brief(one: Setting) -> str:
+    """The help of a common setting, on one line."""
+    from headgate.config.declaration import default_of
+
+    text = one.meaning.partition(";")[0].partition(":")[0]
+    return f"{text} ({default_of(one)})" if default_of(one) else text
 
 
 def _help(one: Setting) -> str:

@@ -140,14 +140,14 @@ class GatewaySettings:
     decide: Annotated[
         Decide, _gateway(_words("exact", "quota", "local"), "exact, quota or local", is_common=True)
     ] = "exact"
-    """How rules decide that do not say: ask about each request, by shares, or by itself."""
+    """How rules without decide are decided: ask about each request, by shares, or by itself."""
     gateway_count: Annotated[int, _gateway(Whole(1, 10000), "N")] = 1
     """How many gateways there are: each enforces so large a part of a local limit."""
     decision_timeout: Annotated[float, _gateway(Time(0.001, 60.0), _SECONDS)] = 0.25
     """How long it waits for a decision; then a rule's on_store_failure counts."""
     health_path: Annotated[
         str | None,
-        _gateway(Parsed("a path such as /healthz", _parse_health_path), "PATH", is_common=True),
+        _gateway(Parsed("a path such as /healthz", _parse_health_path), "PATH"),
     ] = None
     """A path that the gateway answers itself, for load balancers: 200, or 503 when it drains."""
     listen_tls_cert: Annotated[str | None, _gateway(PATH, "FILE", is_common=True)] = None

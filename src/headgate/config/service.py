@@ -91,7 +91,7 @@ class Settings:
     """The region that this node is in."""
     region_peers: Annotated[tuple[RegionPeer, ...], _rules(PEERS, "NAME=URL", is_listed=True)] = ()
     """The stores of the other regions, told what is used under rules with across_regions."""
-    namespace: Annotated[str, _rules(Word("a name"), "NAME", is_common=True)] = "headgate"
+    namespace: Annotated[str, _rules(Word("a name"), "NAME")] = "headgate"
     """What all counters' names begin with."""
     salt: Annotated[bytes, _rules(Secret(), "TEXT", is_secret=True)] = field(
         default=b"", repr=False
@@ -225,9 +225,7 @@ class Settings:
         ),
     ] = "info"
     """What is told on stderr."""
-    log_format: Annotated[str, _logs(_words("text", "json"), "text or json", is_common=True)] = (
-        "text"
-    )
+    log_format: Annotated[str, _logs(_words("text", "json"), "text or json")] = "text"
     """JSON is a line for each."""
     log_denials: Annotated[int, _logs(Whole(0, 1000), "N")] = 0
     """How many refusals of each rule are told a second, with hashed keys; 0 for none."""

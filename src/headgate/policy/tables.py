@@ -16,6 +16,7 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
+from headgate.errors import not_installed
 from headgate.policy.diagnostics import MOST_PROBLEMS
 from headgate.policy.document import Scalar, Table
 from headgate.policy.fields import (
@@ -127,7 +128,10 @@ def _type_of(hint: Any) -> Any:
 
 
 def read(kind: type[T], node: Node, context: object = None) -> T:
-    """The model *kind* of *node*. Raises `CompoundFieldError`; `ImportError` without pydantic."""
+    """The model *kind* of *node*.
+
+    Raises `CompoundFieldError`; `MissingPackageError` without pydantic.
+    """
     adapter, error_type = _adapter(kind)
     try:
         made: T = adapter.validate_python(node, context=context)
@@ -140,8 +144,10 @@ def read(kind: type[T], node: Node, context: object = None) -> T:
 
 
 def _make_adapter(kind: Any) -> tuple[Any, type[ValueError]]:
-    from pydantic import TypeAdapter, ValidationError
-
+    try:
+        from pydantic import TypeAdapter, ValidationError
+    except ModuleNotFoundError as error:
+        raise not_installed("rules", error) from error
     return TypeAdapter(kind), ValidationError
 
 
@@ -369,13 +375,14 @@ def _not_null(schema: Schema) -> Schema:
 
 def json_schema(kind: type[Any]) -> Schema:
     """The JSON Schema of the model *kind*."""
+    adapter, _ = _adapter(kind)
     from pydantic.json_schema import GenerateJsonSchema
 
     class Generator(GenerateJsonSchema):
         def dataclass_schema(self, schema: Any) -> Schema:
             return _described(schema["cls"], super().dataclass_schema(schema))
 
-    found: Schema = _adapter(kind)[0].json_schema(schema_generator=Generator)
+    found: Schema = adapter.json_schema(schema_generator=Generator)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from tests.support.logs import restored_logs
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from headgate.config import Setting
 
 RULES = "version: 1\nrules:\n  - {id: per-ip, key_by: ip, limit: 5/hour}\n"
 GOOD = ("up", "--rules", "rules.yaml", "--upstream", "http://127.0.0.1:9000")
@@ -44,7 +47,7 @@ def _logs() -> Iterator[None]:
 def test_the_help_has_every_flag_of_both_its_variable_and_an_example(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["up", "--help"]) == 0
+    assert main(["up", "--help-all"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     for one in (*GATEWAY, *SERVICE):
         if one.flag is not None:
@@ -188,3 +191,18 @@ class TestTerms:
         assert made.service.secrets["admin_token"] == made.made_token.encode()
         given = up._terms({**values, "admin_token": b"a token of one's own"})
         assert given.made_token is None
+
+
+@pytest.mark.parametrize(
+    ("command", "settings"), [("up", (*GATEWAY, *SERVICE)), ("serve", SERVICE)]
+)
+def test_help_has_the_common_options_and_help_all_the_rest(
+    command: str, settings: tuple[Setting, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = {one.flag: one.option.is_common for one in settings if one.flag is not None}
+    for option, is_whole in (("--help", False), ("--help-all", True)):
+        assert main([command, option]) == 0
+        listed = set(re.findall(r"^  (--[\w-]+)", capsys.readouterr().out, re.MULTILINE))
+        listed &= flags.keys()
+        assert listed == {flag for flag, is_common in flags.items() if is_whole or is_common}
+    assert 8 <= sum(flags.values()) <= 14
