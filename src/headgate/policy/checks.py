@@ -62,7 +62,7 @@ _POINTLESS_WITH_TURNS: Final = {
 def check_rule(
     rule: Rule, node: Table, identity: Identity, diagnostics: Diagnostics
 ) -> Iterator[FieldError]:
-    """What is impossible or pointless in *rule*, which was read from *node*."""
+    """Impossible or pointless parts of *rule*, which was read from *node*."""
     yield from check_match(rule.match, node.entries.get("match"), diagnostics)
     yield from _check_limits(rule, node)
     yield from _check_cost(rule, node, diagnostics)
@@ -531,7 +531,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def check_override(override: Override, rule: Rule | None) -> Iterator[FieldError]:
-    """What is impossible or pointless in *override* of *rule*."""
+    """Impossible or pointless parts of *override* of *rule*."""
     if rule is None:
         return
     if rule.fair is not None:
@@ -587,7 +587,7 @@ def _uses_priorities(rule: Rule) -> bool:
 
 
 def unmet_needs(rule: Rule, classes: Container[str], *, has_pressure: bool) -> Iterator[FieldError]:
-    """What *rule* relies on in vain; *classes* are the classes of requests that there are."""
+    """Parts of the policy that *rule* relies on in vain; *classes* are those of requests."""
     if rule.floor is not None and rule.fair is None and not has_pressure:
         yield warning("nothing drives its floor: the policy has no pressure at the top level")
     reserved: Iterable[Priority] = rule.reserve if rule.fair is None else rule.fair.reserve

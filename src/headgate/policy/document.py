@@ -323,19 +323,23 @@ def _take_event(event: Any, builder: TreeBuilder, diagnostics: Diagnostics) -> N
         return
     mark = event.start_mark
     place = Place(mark.line + 1, mark.column + 1)
-    if kind is yaml.AliasEvent:
+    if kind is yaml.ScalarEvent:
+        _check_tag(event, place, diagnostics)
+        builder.scalar(_yaml_scalar(event, place), event.anchor)
+    elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+        _check_tag(event, place, diagnostics)
+        node = Table(place) if kind is yaml.MappingStartEvent else Listing(place)
+        builder.begin(node, event.anchor)
+    elif kind is yaml.AliasEvent:
         builder.alias(event.anchor, place)
     elif kind is yaml.DocumentStartEvent and builder.root is not None:
         diagnostics.stop(place, "a second document begins here; one is read, without '---'")
-    elif issubclass(kind, yaml.ScalarEvent | yaml.CollectionStartEvent):
-        if event.tag is not None:
-            message = f"the tag {event.tag[:60]!r} is not read"
-            diagnostics.error(place, message, hint="write the value without one, a text in quotes")
-        if kind is yaml.ScalarEvent:
-            builder.scalar(_yaml_scalar(event, place), event.anchor)
-        else:
-            node = Table(place) if kind is yaml.MappingStartEvent else Listing(place)
-            builder.begin(node, event.anchor)
+
+
+def _check_tag(event: Any, place: Place, diagnostics: Diagnostics) -> None:
+    if event.tag is not None:
+        message = f"the tag {event.tag[:60]!r} is not read"
+        diagnostics.error(place, message, hint="write the value without one, a text in quotes")
 
 
 def _yaml_scalar(event: Any, place: Place) -> Scalar:
@@ -404,6 +408,9 @@ def _parse_json(text: str, diagnostics: Diagnostics) -> Node:
 
 def _take(item: object, builder: TreeBuilder, diagnostics: Diagnostics) -> Iterator[object] | None:
     """Put *item* into *builder*; its contents if it was opened."""
+    if isinstance(item, str):
+        builder.scalar(Scalar(item, is_plain=False, inset=0))
+        return None
     if isinstance(item, Mapping):
         builder.begin(Table())
         return _entries(item, diagnostics)
@@ -428,8 +435,6 @@ def _entries(mapping: Mapping[object, object], diagnostics: Diagnostics) -> Iter
 
 def _data_scalar(item: object, diagnostics: Diagnostics) -> Scalar:
     match item:
-        case str():
-            return Scalar(item, is_plain=False, inset=0)
         case None:
             return Scalar("null", is_plain=True)
         case bool():

@@ -74,8 +74,8 @@ if TYPE_CHECKING:
 OnStoreFailure = Literal["fail_open", "fail_closed", "local"]
 AfterFailOpen = Literal["fail_closed", "local"]
 Decide = Literal["exact", "quota", "local"]
-"""How a gateway decides: it asks the service about every request; or enforces its share of a quota
-that the service assigns; or limits by itself."""
+"""The way a gateway decides: it asks the service about every request; or enforces its share of a
+quota that the service assigns; or limits by itself."""
 
 Fallback = Literal["ip", "shared", "skip"]
 """The counter of a caller without identity: that of its address, one for all such callers, or
@@ -98,7 +98,7 @@ PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 """The classes of requests, the most important first."""
 
 BY_PRIORITY: Final = "priority"
-"""As `share_by`: shares go by the class of a request."""
+"""A value of `share_by`: shares go by the class of a request."""
 
 RESERVABLE: Final = PRIORITIES[:-1]
 """The classes that slots can be kept for: there are no requests to keep them from for the last."""
@@ -110,7 +110,7 @@ LONGEST_LINE: Final = 1_000_000
 """Requests that may wait before that counts as pressure, at most."""
 
 Values = tuple[str, ...] | None
-"""What a header, cookie or attribute may be; None: anything, as long as it is there."""
+"""Values of a header, cookie or attribute; None: any, as long as it is there."""
 
 Conditions = tuple[tuple[str, Values], ...]
 
@@ -255,14 +255,14 @@ def _after_shape(node: Table) -> Iterator[FieldError]:
 )
 @dataclass(frozen=True, slots=True)
 class After:
-    """What a request has cost when it is over: a number in a header of the response, or, without
+    """The cost of a request when it is over: a number in a header of the response, or, without
     one, the bytes of its body."""
 
     header: Annotated[str | None, HEADER] = None
     """The header of the response with the number, a whole one; or bytes: true for the bytes of the
     body that were sent."""
     per: Annotated[int, QUOTA] = 1
-    """How many of them are one unit; a part of one counts in full."""
+    """Number of them that is one unit; a part of one counts in full."""
     most: Annotated[int | None, QUOTA] = None
     """The most units that a request costs."""
 
@@ -325,7 +325,7 @@ _PAID: Final = {"minimum": 1}
 )
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a request costs: by a header of it, else by endpoint (the first that fits), else the
+    """The cost of a request: by a header of it, else by endpoint (the first that fits), else the
     default.
 
     A header that is missing or no whole number counts as the default. With *after* that is what it
@@ -333,7 +333,7 @@ class Cost:
     """
 
     default: Annotated[int, _AMOUNT] = 1
-    """What a request costs."""
+    """The cost of a request."""
     endpoints: Annotated[tuple[EndpointCost, ...], _EndpointCosts()] = ()
     """Costs by endpoint, the first that fits; GET is for HEAD too."""
     header: Annotated[str | None, HEADER] = None
@@ -341,7 +341,7 @@ class Cost:
     most: Annotated[int | None, QUOTA] = None
     """The most that the header can say."""
     after: After | None = None
-    """What it has cost when it is over, charged beyond what it took to enter."""
+    """The cost when it is over, charged beyond what it took to enter."""
 
 
 @table(
@@ -355,11 +355,11 @@ class Idempotency:
     """A retry with the same key is not charged again: of the same caller, method and path."""
 
     ttl_ns: Annotated[int, Duration()] = DAY
-    """How long a key is remembered."""
+    """Time for which a key is remembered."""
     header: Annotated[str, HEADER] = "idempotency-key"
     """The header with the key."""
     retries: Annotated[int, Whole(1, 1_000)] = 10
-    """How many retries are free within that time."""
+    """Number of retries that are free within that time."""
     fingerprint: Annotated[
         tuple[str, ...],
         Several(HEADER, "names of headers", most=8, plural="headers", is_listed=True),
@@ -381,7 +381,6 @@ def _finish_accuracy(made: AccuracyFields, _node: Table, _context: object) -> Ac
     "the accuracy",
     shape=_accuracy_shape,
     finish=_finish_accuracy,
-    synonyms={"lease": "batch", "leases": "batch", "overshoot": "max_overshoot"},
     schema={
         "minProperties": 1,
         "examples": [{"max_overshoot": "1%"}, {"sync": "100ms", "max_overshoot": "5%"}],
@@ -389,16 +388,16 @@ def _finish_accuracy(made: AccuracyFields, _node: Table, _context: object) -> Ac
 )
 @dataclass(frozen=True, slots=True)
 class AccuracyFields:
-    """How far a fleet may overshoot to save round trips; exact by default."""
+    """Overshoot of a fleet that is accepted to save round trips; none by default."""
 
     max_overshoot: Annotated[Fraction | None, Share()] = None
     """The most that a fleet may allow above the limit, as a share of it."""
     batch: Annotated[int | None, QUOTA] = None
-    """How many units a node leases from the store at once."""
+    """Units that a node leases from the store at once."""
     sync: Annotated[int | None, SYNC] = None
     """Decide in each node, and exchange what was used this often."""
     denials: Annotated[int | None, Duration(off=True)] = None
-    """How long a denial is remembered; off: not at all."""
+    """Time for which a denial is remembered; off: not at all."""
     split: Annotated[int, Whole(1, MOST_PARTS)] = 1
     """Sub-counters of each counter, on different shards of a cluster."""
 
@@ -446,14 +445,14 @@ def _finish_failure(made: FailureFields, _node: Table, _context: object) -> OnFa
 )
 @dataclass(frozen=True, slots=True)
 class FailureFields:
-    """What a rule does while the store cannot decide."""
+    """The failure policy of a rule while the store cannot decide."""
 
     mode: Annotated[OnStoreFailure, Choice(get_args(OnStoreFailure))] = "fail_open"
     """Allow, deny, or go on with a share of the limits in each process."""
     share: Annotated[Fraction, Share()] = Fraction(1)
     """The share of the limit that each process still allows."""
     max_fail_open: Annotated[int | None, Duration()] = None
-    """How long the rule fails open at most."""
+    """Longest time for which the rule fails open."""
     then: Annotated[AfterFailOpen, Choice(get_args(AfterFailOpen))] = "fail_closed"
     """And what it does after that."""
 
@@ -478,23 +477,23 @@ class RuleOptions:
     """The fields that a rule has as they stand in a file."""
 
     cost: Annotated[Cost, Short("default")] = Cost()
-    """What a request costs; 1 by default."""
+    """The cost of a request; 1 by default."""
     mode: Annotated[Mode, Choice(get_args(Mode), {False: "off"})] = "enforce"
-    """Whether the rule decides, only counts, or is out of force."""
+    """Decide (enforce), only count (shadow), or neither (off)."""
     accuracy: Annotated[Accuracy, AccuracyField()] = EXACT
-    """How far a fleet may overshoot to save round trips; exact by default."""
+    """Overshoot of a fleet that is accepted to save round trips; none by default."""
     headers: Annotated[HeaderMode, Choice(get_args(HeaderMode), {True: "on", False: "off"})] = "on"
-    """What a response says of the rule."""
+    """The rate limit headers of a response."""
     idempotency: Annotated[
         Idempotency | None, Switch("true, false or a mapping with header and ttl")
     ] = None
-    """Whether a retry with the same key is not charged again."""
+    """Do not charge a retry with the same key again."""
     description: Annotated[str, Prose()] = ""
     """A text for people."""
     decide: Annotated[Decide | None, Choice(get_args(Decide))] = None
-    """How a gateway decides; as it does otherwise by default."""
+    """The way a gateway decides; that of its own setting by default."""
     across_regions: Annotated[bool, Boolean()] = False
-    """Whether regions with stores of their own count together."""
+    """Count together with regions that have stores of their own."""
     candidate_of: Annotated[str | None, Name()] = None
     """The rule that this one, in shadow, is tried beside."""
 
@@ -562,7 +561,7 @@ def compiled_rule(rule: Rule) -> CompiledRule:
 
 @dataclass(frozen=True)
 class _LookupValues(Entries):
-    """What to find for which value. The values may be secrets: messages number them instead."""
+    """Results by value. The values may be secrets: messages number them instead."""
 
     what: str = "values"
 
@@ -627,9 +626,9 @@ class Source:
     values: Annotated[Mapping[str, str], _LookupValues()] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """What to find for which value."""
+    """Results of the lookup, by value."""
     default: Annotated[str | None, Word()] = None
-    """What stands for a value that is not there."""
+    """The value of a request that has none."""
     secret: Annotated[bool, Boolean()] = False
     """Hashed before it is used in a key; it is compared in the clear."""
 
@@ -641,7 +640,7 @@ class Source:
 )
 @dataclass(frozen=True, slots=True)
 class AddressSource:
-    """How to find the address of the caller: the trusted proxies, and the prefix that is one
+    """The address of the caller: the trusted proxies, and the prefix that is one
     caller."""
 
     trusted_proxies: Annotated[
@@ -649,9 +648,9 @@ class AddressSource:
     ] = ()
     """Addresses and networks of trusted proxies."""
     ipv4_prefix: Annotated[int, Whole(1, 32)] = 32
-    """How many bits of an IPv4 address are one caller."""
+    """Bits of an IPv4 address that are one caller."""
     ipv6_prefix: Annotated[int, Whole(1, 128)] = 64
-    """How many bits of an IPv6 address are one caller."""
+    """Bits of an IPv6 address that are one caller."""
     header: Annotated[str, HEADER] = "x-forwarded-for"
     """The header that proxies add addresses to, each at the right end."""
 
@@ -669,7 +668,7 @@ DEFAULT_SOURCES: Final[Mapping[str, Source]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How callers are identified. *sources* always has those of `DEFAULT_SOURCES`, and may have
+    """The identification of callers. *sources* always has those of `DEFAULT_SOURCES`, and may have
     others, under names that can be used in `key_by`. The one called `tier` chooses limits."""
 
     sources: Mapping[str, Source] = field(default_factory=lambda: DEFAULT_SOURCES)
@@ -823,7 +822,7 @@ class PriorityClass:
     """A class of requests, and how important it is."""
 
     priority: Annotated[Priority, Choice(PRIORITIES)]
-    """How much the requests matter."""
+    """Importance of the requests."""
     match: Match = Match()
     """The requests that are of the class; all by default."""
 
@@ -848,14 +847,14 @@ class AdaptiveSlots:
     """Slots that move between a minimum and a maximum, by how the requests in them fare."""
 
     algorithm: Annotated[AdaptiveAlgorithm, Choice(get_args(AdaptiveAlgorithm))] = "gradient"
-    """What moves them: gradient goes by how much slower requests are than usual, aimd by errors and
-    by requests that take longer than the target."""
+    """The algorithm that moves them: gradient goes by how much slower requests are than usual, aimd
+    by errors and by requests that take longer than the target."""
     least: Annotated[int, Whole(1, MOST_SLOTS)] = 1
     """The fewest slots."""
     most: Annotated[int, Whole(1, MOST_SLOTS)] = 1_000
     """The most slots."""
     target_ns: Annotated[int | None, Duration()] = None
-    """How long a request may take."""
+    """Longest time that a request may take."""
 
 
 class _FairSlots(ModelField):
@@ -890,7 +889,7 @@ class _Weights(Entries):
 
 @dataclass(frozen=True)
 class ReserveField(Entries):
-    """What is kept for requests of a class and for more important ones."""
+    """Slots that are kept for requests of a class and for more important ones."""
 
     what: str = "what is reserved for which class of requests"
 
@@ -969,18 +968,18 @@ class Fair:
     """
 
     slots: Annotated[int | None, _FairSlots()] = None
-    """How many requests are worked on at the same time."""
+    """Number of requests that are worked on at the same time."""
     rate: Annotated[Fraction | None, Rate()] = None
-    """How many requests are worked on in a time, in place of slots."""
+    """Rate at which requests are worked on, in place of slots."""
     adaptive: AdaptiveSlots | None = None
     weights: Annotated[Mapping[str | None, int], _Weights()] = field(
         default_factory=lambda: MappingProxyType({})
     )
     """Weights by tier; 'default' is for callers of all other tiers, and of none."""
     queue: Annotated[int, Whole(0, LONGEST_QUEUE)] = 100
-    """How many requests of one caller may wait."""
+    """Number of requests of one caller that may wait."""
     max_wait_ns: Annotated[int, Duration(zero=True)] = SECOND
-    """How long one may wait at most; 0 for not at all."""
+    """Longest wait; 0 for none."""
     reserve: Annotated[Mapping[Priority, Fraction], ReserveField()] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -1015,13 +1014,13 @@ class Pressure:
     queue: Annotated[int | None, Whole(0, LONGEST_LINE)] = None
     """More requests that wait are pressure."""
     interval_ns: Annotated[int, _INTERVAL] = SECOND
-    """How often that is looked at."""
+    """Time between two evaluations."""
     backoff: Annotated[Fraction, Share(is_part=True)] = Fraction(7, 10)
-    """What limits are multiplied by under pressure."""
+    """Factor for limits under pressure."""
     recovery: Annotated[Fraction, Share()] = Fraction(1, 20)
-    """What limits regain without it, of what they are."""
+    """Share of the full limit that is regained without pressure."""
     least: Annotated[Fraction, Share()] = Fraction(1, 10)
-    """What they are never lowered below."""
+    """Share of the full limit below which no limit is lowered."""
 
 
 def ceilings(slots: int, reserve: Mapping[Priority, Fraction]) -> dict[Priority, int]:

@@ -11,18 +11,32 @@ from headgate.policy.fields import NAME, Choice, FieldError, FieldType, Schema, 
 from headgate.policy.model import (
     BUILT_IN_PARTS,
     DEFAULT_SOURCES,
+    AccuracyFields,
+    AdaptiveSlots,
     AddressSource,
+    After,
+    Cost,
+    FailureFields,
+    Fair,
     Fallback,
+    Idempotency,
+    Match,
     Override,
     Pressure,
     PriorityClass,
     Source,
 )
-from headgate.policy.rule_document import RuleDocument
-from headgate.policy.tables import json_schema, table
+from headgate.policy.rule_document import (
+    AdaptiveFields,
+    ConcurrencyFields,
+    LongLimit,
+    RuleDocument,
+    Shape,
+)
+from headgate.policy.tables import field_rows, json_schema, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 VERSION: Final = 1
 MOST_OVERRIDES: Final = 10_000
@@ -95,14 +109,14 @@ _CRITICAL: Final = {"class": "critical", "match": {"endpoint": "/pay/**"}}
 @table("a policy")
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
-    """Which requests are limited, by whose counter, and how many may pass."""
+    """Limits for requests, by the counters of their callers."""
 
     version: Annotated[int, _Version()]
     """The version of this format: 1."""
     identity: Annotated[Node | None, Section(Source, AddressSource, describe=_identity_schema)] = (
         None
     )
-    """How callers are identified: names, and where they are found."""
+    """The identification of callers: names, and where they are found."""
     rules: Annotated[Node | None, Section(RuleDocument, describe=_list_of())] = None
     """Every rule that matches a request applies, all or nothing."""
     overrides: Annotated[Node | None, Section(Override, describe=_list_of(MOST_OVERRIDES))] = None
@@ -111,7 +125,7 @@ class PolicyDocument:
         Node | None,
         Section(PriorityClass, describe=_list_of(MOST_CLASSES, examples=[[_CRITICAL]])),
     ] = None
-    """Which requests matter more, and which less: the first that fits counts."""
+    """Classes of requests by importance: the first that fits counts."""
     pressure: Annotated[Node | None, Section(Pressure, describe=lambda one: one)] = None
     """When limits of rules with a floor are lowered automatically, and how."""
 
@@ -133,3 +147,34 @@ def rule_schema() -> Schema:
         "$ref": "#/$defs/RuleDocument",
         "$defs": definitions,
     }
+
+
+_MODELS: Final = {
+    "The policy": PolicyDocument,
+    "A rule": RuleDocument,
+    "`match`": Match,
+    "A limit in `limits`": LongLimit,
+    "`shape`": Shape,
+    "`concurrency`": ConcurrencyFields,
+    "`fair`": Fair,
+    "`fair.slots`": AdaptiveSlots,
+    "`adaptive`": AdaptiveFields,
+    "`cost`": Cost,
+    "`cost.after`": After,
+    "`on_store_failure`": FailureFields,
+    "`accuracy`": AccuracyFields,
+    "`idempotency`": Idempotency,
+    "A source in `identity`": Source,
+    "`identity.ip`": AddressSource,
+    "An override": Override,
+    "An entry of `priority`": PriorityClass,
+    "`pressure`": Pressure,
+}
+
+
+def reference_rows() -> Iterator[str]:
+    """The fields of every model in Markdown, for the reference page."""
+    for heading, kind in _MODELS.items():
+        text = (kind.__doc__ or "").partition("\n\n")[0]
+        yield from ("", f"### All fields: {heading}", "", " ".join(text.split()), "")
+        yield from field_rows(kind)

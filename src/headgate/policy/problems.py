@@ -1,4 +1,4 @@
-"""What is wrong with a policy, where, and what would be right."""
+"""Problems of a policy: what is wrong, where, and what would be right."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class _Shares(Entries):
 
 
 def _is_long(entries: Mapping[str, object]) -> bool:
-    return any(name in entries for name in LONG_FIELDS if name != "limit")
+    return not _BESIDE_LIMIT.isdisjoint(entries)
 
 
 class _LimitValue(FieldType):
@@ -230,11 +230,12 @@ class _LimitValue(FieldType):
         return core_schema.with_info_plain_validator_function(self.read_in)
 
     def read_in(self, node: Node, info: Any) -> int | tuple[Limit, ...]:
-        beside = {name for name in LONG_FIELDS if info.data.get(name, node) is not None}
-        algorithm = info.data.get("algorithm")
-        if not beside - {"limit"}:
+        given = info.data  # fields with errors are missing
+        beside = [name for name in _BESIDE_LIMIT if given.get(name, node) is not None]
+        if not beside:
             return read_notation(node)
-        if _is_text(node) and beside <= {"limit", "algorithm"} and algorithm in IN_NOTATION:
+        algorithm = given.get("algorithm")
+        if _is_text(node) and beside == ["algorithm"] and algorithm in IN_NOTATION:
             return read_notation(node, algorithm)
         return QUOTA.read(node)
 
@@ -278,15 +279,15 @@ class LimitFields:
     algorithm: Annotated[str | None, Choice(tuple(FORMS))] = None
     """The algorithm of a limit, for its long form or beside a limit as text."""
     capacity: Annotated[int | None, QUOTA] = None
-    """How many at once after a rest."""
+    """Units that are allowed at once after a rest."""
     burst: Annotated[int | None, QUOTA] = None
-    """How many at once after a rest."""
+    """Units that are allowed at once after a rest."""
     refill_rate_per_sec: Annotated[int | float | None, PerSecond()] = None
-    """How many come back in a second."""
+    """Units that come back in a second."""
     rate_per_sec: Annotated[int | float | None, PerSecond()] = None
-    """How many a second in the long run."""
+    """Units a second in the long run."""
     leak_rate_per_sec: Annotated[int | float | None, PerSecond()] = None
-    """How many leave the bucket in a second."""
+    """Units that leave the bucket in a second."""
     window: Annotated[int | float | None, Seconds()] = None
     """The length of the window."""
     ttl: Annotated[int | float | None, Seconds()] = None
@@ -296,18 +297,20 @@ class LimitFields:
     rate: Annotated[Fraction | None, Rate()] = None
     """A rate such as 10/s; nothing else of the notation."""
     queue: Annotated[int | None, Whole(0, LONGEST_QUEUE)] = None
-    """How many may wait."""
+    """Number of requests that may wait."""
     max_wait: Annotated[int | float | None, Seconds(zero=True)] = None
-    """How long one may wait at most; 0 for not at all."""
+    """Longest wait; 0 for none."""
     shares: Annotated[Parts | None, _Shares()] = None
     """Slots that parts of the callers are guaranteed: a number, or a percentage."""
     lends: Annotated[bool | None, Boolean()] = None
-    """Whether guaranteed slots that lie idle are for everybody; true by default."""
+    """Let all callers use guaranteed slots that lie idle; true by default."""
     limit: Annotated[int | tuple[Limit, ...] | None, _LimitValue()] = None
-    """A limit such as 100/minute; with the numbers of an algorithm, how many."""
+    """A limit such as 100/minute; with the numbers of an algorithm, a number."""
 
 
 LONG_FIELDS: Final = tuple(one.name for one in fields(LimitFields))
+_BESIDE_LIMIT: Final = frozenset(LONG_FIELDS) - {"limit"}
+_OPTIONS: Final = tuple(one.name for one in fields(RuleOptions))
 
 
 def _long_shape(node: Table) -> Iterator[FieldError]:
@@ -515,13 +518,13 @@ class Shape:
     rate: Annotated[Fraction, Rate()]
     """The rate at which requests leave the queue."""
     queue: Annotated[int | None, Whole(0, LONGEST_QUEUE)] = None
-    """How many may wait."""
+    """Number of requests that may wait."""
     max_wait: Annotated[int | float | None, Seconds(zero=True)] = None
-    """How long one may wait at most; 0 for not at all."""
+    """Longest wait; 0 for none."""
 
 
 class ShareBy(FieldType):
-    """What a caller's share goes by: the class of a request, or a name in the identity."""
+    """The basis of a caller's share: the class of a request, or a name in the identity."""
 
     what = "one of priority and the names in identity"
 
@@ -572,28 +575,28 @@ def _finish_slots(made: ConcurrencyFields, node: Table, _context: object) -> Slo
 )
 @dataclass(frozen=True, slots=True)
 class ConcurrencyFields:
-    """How many requests there may be at the same time."""
+    """Number of requests at the same time."""
 
     limit: Annotated[int, QUOTA]
-    """How many at the same time."""
+    """Number of requests at the same time."""
     ttl: Annotated[int | float, Seconds()] = USUAL_TTL
     """When a slot that is not returned is free."""
     share_by: Annotated[str | None, ShareBy()] = None
-    """What a caller's share goes by: priority, or a name in identity such as tier."""
+    """The basis of a caller's share: priority, or a name in identity such as tier."""
     shares: Annotated[Parts, _Shares()] = ()
     """Slots that parts of the callers are guaranteed: a number, or a percentage."""
     lends: Annotated[bool, Boolean()] = True
-    """Whether guaranteed slots that lie idle are for everybody."""
+    """Let all callers use guaranteed slots that lie idle."""
     reserve: Annotated[Mapping[Priority, Fraction], ReserveField()] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """What is kept for requests of a class, and more important ones."""
+    """Slots that are kept for requests of a class, and more important ones."""
 
 
 @table("how pressure lowers the limits", schema={"examples": [{"floor": "20%"}]})
 @dataclass(frozen=True, slots=True)
 class AdaptiveFields:
-    """How far pressure may lower the limits."""
+    """Bound below which pressure does not lower the limits."""
 
     floor: Annotated[Fraction, Share(what="a share of the limits such as 20%")]
     """The share of the limits that is never taken away."""
@@ -630,7 +633,7 @@ def _rule_shape(node: Table) -> Iterator[FieldError]:
 
 def _finish_rule(made: RuleDocument, _node: Table, _context: object) -> Rule:
     slots, failing = made.concurrency, made.on_store_failure
-    options = {one.name: getattr(made, one.name) for one in fields(RuleOptions)}
+    options = {name: getattr(made, name) for name in _OPTIONS}
     return Rule(
         made.id,
         made.match,
@@ -723,13 +726,13 @@ class RuleDocument(RuleOptions, LimitFields):
     match: Match = _ANY
     """The requests that the rule is for; all by default."""
     key_by: Annotated[tuple[str, ...], KeyBy()]
-    """Whose counter it is."""
+    """The parts of the key of a counter."""
     limits: Annotated[Limits | None, LimitsField()] = None
     """A list of limits, all of which apply, or limits by tier."""
     shape: Annotated[LeakyQueue | None, ModelField(Shape)] = None
     """Requests wait in a queue, in the order of arrival, instead of being denied."""
     concurrency: Annotated[Slots | None, ModelField(ConcurrencyFields), Short("limit")] = None
-    """How many requests there may be at the same time."""
+    """Number of requests at the same time."""
     fair: Fair | None = None
     """Requests queue in each process and take turns, by weight of the callers."""
     reserve: Annotated[Mapping[Priority, Fraction], ReserveField()] = field(
@@ -737,11 +740,11 @@ class RuleDocument(RuleOptions, LimitFields):
     )
     """Slots that are kept for requests of a class, and more important ones."""
     share_by: Annotated[str | None, ShareBy()] = None
-    """What a caller's share goes by: priority, or a name in identity such as tier."""
+    """The basis of a caller's share: priority, or a name in identity such as tier."""
     adaptive: AdaptiveFields | None = None
-    """How far pressure may lower the limits."""
+    """Bound below which pressure does not lower the limits."""
     on_store_failure: Annotated[OnFailure, _Failure(), Short("mode")] = _OPEN
-    """What to do while the store cannot decide."""
+    """The failure policy while the store cannot decide."""
 
 
 def rule_to_data(rule: Rule) -> dict[str, Any]:
@@ -756,7 +759,7 @@ def rule_to_data(rule: Rule) -> dict[str, Any]:
         share_by=rule.share_by,
         adaptive=None if rule.floor is None else AdaptiveFields(rule.floor),
         on_store_failure=rule.on_failure,
-        **{one.name: getattr(rule, one.name) for one in fields(RuleOptions)},
+        **{name: getattr(rule, name) for name in _OPTIONS},
     )
     data = to_data(document)
     del data["id"]

@@ -175,7 +175,7 @@ def _core_schema(kind: type[Any], source: Any, handler: Any) -> Any:
 
 def _read_table(kind: type[Any], node: Any, handler: Any, info: Any) -> Any:
     form, known = _FORMS[kind], known_fields(kind)
-    if type(node) is not Table and not isinstance(node, Table):
+    if not isinstance(node, Table):
         raise expected(node, f"{form.what}: a mapping with {', '.join(known.names)}")
     entries = node.entries
     flaws = [*form.shape(node)] if form.shape is not None else []
@@ -384,6 +384,27 @@ def json_schema(kind: type[Any]) -> Schema:
 
     found: Schema = adapter.json_schema(schema_generator=Generator)
     return found
+
+
+def field_rows(kind: type[Any]) -> Iterator[str]:
+    """The fields of *kind* as a table in Markdown."""
+    known, docs = known_fields(kind), docs_of(kind)
+    declared = {one.name: one for one in fields(kind)}
+    yield from ("| field | default | |", "|---|---|---|")
+    for name in known.names:
+        default = ""
+        if name in known.required:
+            default = "required"
+        elif name in known.attributes:
+            value = declared[known.attributes[name]].default
+            is_shown = value not in (MISSING, None, (), "") and not is_dataclass(value)
+            default = f"`{_shown(known.fields[name], value)}`" if is_shown else ""
+        yield f"| `{name}` | {default} | {docs.get(name, '')} |"
+
+
+def _shown(kind: Any, value: Any) -> str:
+    written = kind.write(value) if isinstance(kind, FieldType) else value
+    return str(written).lower() if isinstance(written, bool) else str(written)
 
 
 def to_data(made: Any) -> dict[str, Any]:

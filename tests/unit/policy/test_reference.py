@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from headgate.policy.policy_document import policy_schema
+from headgate.policy.policy_document import policy_schema, reference_rows
 
 PAGE = Path(__file__).parents[3] / "docs" / "rules-reference.md"
 
@@ -57,3 +57,9 @@ def test_every_field_in_the_tables_of_the_reference_is_one() -> None:
     named = {name for cell in first_cells for name in re.findall(r"`([a-z_]+)`", cell)}
     assert len(named) > 30
     assert named - known == set()
+
+
+def test_the_section_with_all_fields_is_that_of_the_models() -> None:
+    section = PAGE.read_text("utf-8").partition("\n## All fields\n")[2]
+    tables = "".join(section.partition("### ")[1:]).strip()
+    assert tables == "\n".join(reference_rows()).strip()
