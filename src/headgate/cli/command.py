@@ -116,7 +116,7 @@ def add_setting_flags(parser: ArgumentParser, settings: Iterable[Setting]) -> No
     for one in settings:
         if one.flag is None:
             continue
-        title = "" if one.option.is_common else one.group
+        title = "" if one.is_common else one.group
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
         action = groups[title].add_argument(
@@ -124,7 +124,7 @@ def add_setting_flags(parser: ArgumentParser, settings: Iterable[Setting]) -> No
             dest=_dest(one),
             metavar=_metavar(one),
             action="append" if one.option.is_listed else "store",
-            help=_brief(one) if one.option.is_common else SUPPRESS,
+            help=_brief(one) if one.is_common else SUPPRESS,
         )
         full.append((action, _help(one)))
 

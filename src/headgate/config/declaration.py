@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
+from headgate.config.values import Named, OrNone, Secret, Time
+from headgate.policy.fields import Boolean, Choice, Several
 from headgate.policy.tables import docs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from headgate.policy.fields import FieldType
 
@@ -24,19 +26,45 @@ PREFIX: Final = "HEADGATE_"
 class Option:
     """The declaration of a setting: `Annotated[int, Option("Bounds", Whole(1, 9), "N")] = 5`.
 
-    *group* is its heading, *kind* reads a value, *expected* is the form of a value. *is_secret*:
-    never on the command line, where others see it, and never in a message. *is_listed*: several
-    values, separated by commas in a text. *is_nested*: only in a file. *is_common*: on the first
-    page of help.
+    *group* is its heading, *kind* reads a value, *metavar* is the form of a value where the kind
+    does not say it.
     """
 
     group: str
     kind: FieldType
-    expected: str
-    is_secret: bool = False
-    is_listed: bool = False
-    is_nested: bool = False
-    is_common: bool = False
+    metavar: str = ""
+
+    @property
+    def expected(self) -> str:
+        """The form of a value."""
+        kind = self.kind.item if self.is_listed else self.kind  # type: ignore[attr-defined]
+        if isinstance(kind, Choice):
+            *words, last = kind.words
+            return f"{', '.join(words)} or {last}"
+        return self.metavar or getattr(kind, "metavar", "") or _METAVARS.get(type(kind), "")
+
+    @property
+    def is_secret(self) -> bool:
+        """True for a value that is never on the command line, where others see it."""
+        return isinstance(self.kind, Secret)
+
+    @property
+    def is_listed(self) -> bool:
+        """True for several values, separated by commas in a text."""
+        return isinstance(self.kind, Several | OrNone)
+
+    @property
+    def is_nested(self) -> bool:
+        """True for a value that only a file can have."""
+        return isinstance(self.kind, Named)
+
+
+_METAVARS: Final = {
+    Boolean: "BOOL",
+    Secret: "TEXT",
+    Time: "seconds, or 30s, 500ms",
+    Named: "LIST",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +75,8 @@ class Setting:
     option: Option
     default: object
     meaning: str
+    is_common: bool = False
+    """On the first page of help."""
 
     @property
     def group(self) -> str:
@@ -63,11 +93,17 @@ class Setting:
         return None if self.option.is_nested else f"{PREFIX}{self.name.upper()}"
 
 
-def declared_in(kind: type[Any]) -> tuple[Setting, ...]:
-    """The settings of the dataclass *kind*, in their order."""
+def declared_in(kind: type[Any], common: Sequence[str] = ()) -> tuple[Setting, ...]:
+    """The settings of the dataclass *kind*, in their order; help begins with the *common* ones."""
     hints, docs = get_type_hints(kind, include_extras=True), docs_of(kind)
     return tuple(
-        Setting(one.name, hints[one.name].__metadata__[0], one.default, _help(docs[one.name]))
+        Setting(
+            one.name,
+            hints[one.name].__metadata__[0],
+            one.default,
+            _help(docs[one.name]),
+            one.name in common,
+        )
         for one in fields(kind)
     )
 

