@@ -177,8 +177,8 @@ class GatewaySettings:
     """Where its configuration and sockets are; a directory of its own if not given."""
 
     def __post_init__(self) -> None:
-        for name, told in contradictions({name: getattr(self, name) for name in NAMES}):
-            raise OptionError(f"{name}: {told}")
+        for name, message in contradictions({name: getattr(self, name) for name in NAMES}):
+            raise OptionError(f"{name}: {message}")
 
 
 def contradictions(values: Mapping[str, Any]) -> Iterator[Told]:
@@ -189,8 +189,8 @@ def contradictions(values: Mapping[str, Any]) -> Iterator[Told]:
         given, missing = names if key is None else names[::-1]
         yield given, f"{missing} is missing; a certificate and its key go together"
     elif values["listen_tls_client_ca"] is not None and cert is None:
-        told = "listen_tls_cert and listen_tls_key are missing"
-        yield "listen_tls_client_ca", f"{told}; without TLS no client shows a certificate"
+        message = "listen_tls_cert and listen_tls_key are missing"
+        yield "listen_tls_client_ca", f"{message}; without TLS no client shows a certificate"
     if not values["listen"]:
         yield "listen", "off: the gateway would listen nowhere; headgate serve has none"
     seen: dict[tuple[str, str], Upstream] = {}

@@ -203,8 +203,8 @@ class Settings:
     """Denials of each rule that are logged per second, with hashed keys; 0 for none."""
 
     def __post_init__(self) -> None:
-        for name, told in contradictions({name: getattr(self, name) for name in NAMES}):
-            raise OptionError(f"{name}: {told}")
+        for name, message in contradictions({name: getattr(self, name) for name in NAMES}):
+            raise OptionError(f"{name}: {message}")
 
     @property
     def has_admin(self) -> bool:
@@ -273,8 +273,8 @@ def _of_workers(values: Mapping[str, Any]) -> Iterator[Told]:
     if values["workers"] == 1:
         return
     if str(values["store"]).lower().startswith("memory:"):
-        told = f"{values['workers']} workers with memory:// would each count by themselves"
-        yield "workers", f"{told}; give --store redis://..., or --workers 1"
+        message = f"{values['workers']} workers with memory:// would each count by themselves"
+        yield "workers", f"{message}; give --store redis://..., or --workers 1"
 
 
 def _of_regions(values: Mapping[str, Any]) -> Iterator[Told]:
@@ -294,8 +294,8 @@ def _of_regions(values: Mapping[str, Any]) -> Iterator[Told]:
         elif not _is_far(peer.store):
             yield "region_peers", f"the store of {peer.name} is not {A_FAR_ONE}"
         elif _place(peer.store) in stores:
-            told = f"the store of {peer.name} is another region's too; all would count twice"
-            yield "region_peers", told
+            message = f"the store of {peer.name} is another region's too; all would count twice"
+            yield "region_peers", message
         names.append(peer.name)
         stores.append(_place(peer.store))
 

@@ -208,7 +208,7 @@ def _effect_of_nothing(rule: Rule) -> str:
         return "it has no effect: a request takes a turn of 1 at the least"
     if all(isinstance(limit, Concurrency) for limit in rule.all_limits):
         return "it has no effect: a request takes one slot, whatever it costs"
-    return "nothing costs anything: the rule never refuses"
+    return "nothing costs anything: the rule never denies"
 
 
 def _largest(limit: Limit) -> int:
@@ -342,7 +342,7 @@ def _check_regions(rule: Rule) -> Iterator[FieldError]:
         message = f"it has no effect: {_indivisible(limits)} in each region alone"
         yield warning(message, "across_regions")
     elif rule.decide == "local":
-        message = "gateways that decide by themselves tell nobody what they let through"
+        message = "gateways that decide by themselves report nothing of what they allow"
         yield warning(message, "across_regions", hint="expected decide: exact or quota with it")
 
 
@@ -351,7 +351,7 @@ def _check_fair(rule: Rule, fair: Fair, node: Table, identity: Identity) -> Iter
         if name in node.entries:
             yield warning(f"it has no effect: {reason}", name)
     if rule.mode == "shadow":
-        message = "it has no effect but to switch it off: in shadow nobody takes turns"
+        message = "it has no effect but to switch it off: in shadow no request takes turns"
         yield warning(message, "mode")
     if rule.cost.after is not None:
         message = "nothing can be charged afterwards: a request has had its turn when it is over"
@@ -359,7 +359,7 @@ def _check_fair(rule: Rule, fair: Fair, node: Table, identity: Identity) -> Iter
     written = node.entries.get("fair")
     inside = written.entries if isinstance(written, Table) else {}
     if fair.queue == 0 and fair.max_wait_ns and "max_wait" in inside:
-        yield warning("it has no effect: with a queue of 0 nobody waits", "fair", "max_wait")
+        yield warning("it has no effect: with a queue of 0 no request waits", "fair", "max_wait")
     most = fair.slots if fair.adaptive is None else fair.adaptive.most
     if fair.reserve and most == 1:
         yield warning(_NOTHING_TO_KEEP, "fair", "reserve")
@@ -448,7 +448,7 @@ def _check_delays(rule: Rule, node: Table) -> Iterator[FieldError]:
         yield warning(f"it has no effect: {message}", "decide", hint=hint)
     for queue in queues:
         if queue.quota == 1 and queue.queue:
-            message = f"nobody ever waits: at {queue.rate} a second a turn takes longer than"
+            message = f"no request ever waits: at {queue.rate} a second a turn takes longer than"
             hint = "expected a longer max_wait, or a queue of 0"
             yield warning(f"{message} max_wait", *_at(node, "shape"), hint=hint)
 
@@ -484,7 +484,7 @@ def _check_candidate(rule: Rule, node: Table) -> Iterator[FieldError]:
         hint = "expected the id of the rule that it may replace"
         yield FieldError("the rule names itself", hint=hint, path=("candidate_of",))
     if rule.fair is not None:
-        message = "turns cannot be tried: in shadow nobody takes any, so there is nothing to"
+        message = "turns cannot be tried: in shadow no request takes any, so there is nothing to"
         hint = "expected limits, or a rule that is no candidate"
         yield FieldError(f"{message} compare", hint=hint, path=("fair",))
 
@@ -547,7 +547,7 @@ def check_override(override: Override, rule: Rule | None) -> Iterator[FieldError
         if extra and larger.quota == limit.quota:
             message = f"it has no effect on {limit}: it has no counter"
             if isinstance(limit, LeakyQueue):
-                message = f"it has no effect on {limit}: the queue is longer, and nobody waits"
+                message = f"it has no effect on {limit}: the queue is longer, and no request waits"
                 message += " longer"
             yield warning(message, "extra")
 

@@ -236,7 +236,7 @@ class Condition:
 
 
 def conditions_of(match: Match) -> tuple[Condition, ...]:
-    """What *match* asks for besides the endpoint."""
+    """The conditions of *match* besides the endpoint."""
     found = []
     if match.methods:
         found.append(Condition(METHOD, frozenset(map(str.upper, match.methods))))
@@ -251,7 +251,7 @@ def conditions_of(match: Match) -> tuple[Condition, ...]:
 
 
 class Enquiry:
-    """What to find out about requests: only what some rule asks for."""
+    """The parts of requests that some rule asks for."""
 
     def __init__(self, matches: Iterable[Match]) -> None:
         matches = list(matches)
@@ -335,7 +335,7 @@ def _host_value(host: str) -> Value:
 
 
 def _depth(host: str) -> int:
-    """How many labels follow `*.` in *host*; 0 if it is no such name."""
+    """The number of labels after `*.` in *host*; 0 if it is no such name."""
     return host.rstrip(".").count(".") if host.startswith("*.") else 0
 
 
@@ -349,7 +349,7 @@ _WHOLE_NUMBER = re.compile(r"[0-9]+")
 
 
 def cost_of(cost: Cost, request: Request, path: str) -> int:
-    """What *request*, with the normalised *path*, costs: by its header, else by its endpoint, else
+    """The cost of *request* with the normalised *path*: by its header, else by its endpoint, else
     the default.
 
     A header counts if it is there once and is a whole number; it is cut to `cost.most`. Without
@@ -367,7 +367,7 @@ def cost_of(cost: Cost, request: Request, path: str) -> int:
 
 
 def cost_after(after: After, amount: int) -> int:
-    """What a request has cost for which *amount* was said, or so many bytes sent."""
+    """The final cost of a request, by the *amount* in a header or by the bytes sent."""
     units = -(-amount // after.per)
     return units if after.most is None else min(units, after.most)
 
@@ -394,7 +394,7 @@ def _by_header(name: str, most: int | None, request: Request) -> int | None:
 
 
 def _whole_number(lines: Sequence[str]) -> int | None:
-    """What a header says that is there once; `MOST + 1` stands for anything larger."""
+    """The number in a header that is there once; `MOST + 1` stands for anything larger."""
     if len(lines) != 1:
         return None
     text = lines[0].strip()

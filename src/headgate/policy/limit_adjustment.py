@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 FULL: Final = Fraction(1)
 
 MOST: Final = 4096
-"""How many combinations are remembered: overrides make limits too."""
+"""Combinations in the cache: overrides make limits too."""
 
 
 class Scale:
-    """What limits are multiplied by while there is pressure; whoever watches that sets it."""
+    """The factor of limits while there is pressure; the monitor of pressure sets it."""
 
     __slots__ = ("_factor", "version")
 
@@ -51,7 +51,7 @@ class Scale:
 
 
 class Softening:
-    """How the limits of *rule* depend on more than the caller's tier."""
+    """The dependence of the limits of *rule* on more than the caller's tier."""
 
     __slots__ = ("_known", "_parts", "_rule", "_scale")
 
@@ -65,11 +65,11 @@ class Softening:
 
     @staticmethod
     def concerns(rule: Rule) -> bool:
-        """Whether the limits of *rule* depend on anything of that."""
+        """True if the limits of *rule* depend on any of that."""
         return bool(rule.reserve) or rule.share_by is not None or rule.floor is not None
 
     def limits(self, limits: Limits, found: Found, priority: Priority) -> tuple[Limits, bool]:
-        """What *limits* are for the request of *found*; and whether a refusal is for want of
+        """The *limits* for the request of *found*; and whether a denial is for want of
         capacity, not because the caller has had its quota."""
         rule = self._rule
         factor = FULL

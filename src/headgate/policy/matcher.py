@@ -1,4 +1,4 @@
-"""Which rules are for a request, at a cost that does not grow with the rules that are not."""
+"""Find the rules for a request, at a cost that does not grow with the rules that do not match."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ T = TypeVar("T")
 
 
 class Node(Generic[T]):
-    """What can follow a prefix of patterns, and the *content* of those that end here.
+    """The continuations of a prefix of patterns, and the *content* of those that end here.
 
     *deep* is the node behind `**`; on such a node the walk stays, whatever comes.
     """
@@ -265,7 +265,7 @@ MATCHER_FEW: Final = 16
 
 
 class Place(NamedTuple):
-    """What a path leads to.
+    """The rules that a path leads to.
 
     *rules* are for all requests there; None if some ask for more. Of a *few* it is known what each
     asks for: of which tiers (None: of any), and what else, and the *enquiry* is about that alone;
@@ -433,7 +433,7 @@ def only_method(match: Match) -> str | None:
 
 
 def _of_caller(match: Match) -> Match:
-    """What *match* asks of the caller. The route says what is asked, like the endpoint."""
+    """The conditions of *match* on the caller. The route is a condition like the endpoint."""
     attributes = tuple(one for one in match.attributes if one[0] != ROUTE)
     return replace(match, endpoints=(), methods=(), attributes=attributes)
 

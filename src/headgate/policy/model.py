@@ -290,11 +290,11 @@ def _finish_cost(cost: Cost, _node: Table, _context: object) -> Cost:
         message = f"the default of {cost.default} is above the max of {cost.most}"
         flaws.append(FieldError(message, path=("max",)))
     if cost.after is not None:
-        told = "with after it takes at least 1 to enter: who takes nothing is never refused"
+        why = "with after it takes at least 1 to enter: who pays nothing is never denied"
         if not cost.default:
-            flaws.append(FieldError(f"found 0; {told}", path=("default",)))
+            flaws.append(FieldError(f"found 0; {why}", path=("default",)))
         free = [one for one in cost.endpoints if not one.cost]
-        flaws += [FieldError(f"found 0 for {one}; {told}", path=("endpoints",)) for one in free]
+        flaws += [FieldError(f"found 0 for {one}; {why}", path=("endpoints",)) for one in free]
     if flaws:
         raise CompoundFieldError(flaws)
     return cost
@@ -417,7 +417,7 @@ def _failure_shape(node: Table) -> Iterator[FieldError]:
     said = node.entries.get("mode", Scalar("fail_open", is_plain=True))
     mode = said.text if isinstance(said, Scalar) else ""
     if mode == "fail_closed" and "share" in node.entries:
-        message = "a rule that fails closed admits nothing"
+        message = "a rule that fails closed allows nothing"
         yield FieldError(message, hint="leave share out", path=("share",))
     if mode in ("fail_closed", "local") and "max_fail_open" in node.entries:
         yield FieldError(f"is for fail_open, and the mode is {mode}", path=("max_fail_open",))

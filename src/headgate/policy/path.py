@@ -73,10 +73,10 @@ _OCTETS = re.compile("[\udc80-\udcff]+")
 
 _DOTTED = re.compile(rf"(?:^|[/\\{_SLASH}])[{_BLANKS}]*\.")
 _SHIFTY = re.compile(rf"{_DOTTED.pattern}|[\\{_SLASH}]")
-"""What may be another resource for another server: dots, and what may be a slash."""
+"""Parts that may be another resource for another server: dots, and possible slashes."""
 
 _HIDING = re.compile(rf"[\0?#]|[/\\{_SLASH}][{_BLANKS}]*;")
-"""What makes one server drop segments that another one resolves dots among."""
+"""Parts that make one server drop segments that another one resolves dots among."""
 
 _NOISY = re.compile(rf"[\0?#;{_BLANKS}]|\.(?:$|[/\\{_SLASH}])")
 _ALL_DOTS: tuple[Dots, ...] = ("resolved", "resolved among empty segments", "kept")
@@ -132,7 +132,7 @@ def readings(raw: str) -> tuple[Segments, ...]:
 
 
 def resources(raw: str) -> tuple[tuple[str, Segments], ...]:
-    """Which normalised paths servers may take the path *raw* for, each with segments as they are
+    """The normalised paths that servers may take the path *raw* for, each with segments as they are
     read: all readings that may differ in it. One path, and no segments, for an ordinary path."""
     plain = _plain(raw)
     if plain is not None:
@@ -170,7 +170,7 @@ def _plain(raw: str) -> str | None:
 
 
 def _ways(lenient: str, literal: str) -> Iterable[tuple[bool, bool, Dots]]:
-    """Which of the ways to read a text differ at all: lenient or not, `\\` and `%2F` as slashes or
+    """The ways to read a text that differ at all: lenient or not, `\\` and `%2F` as slashes or
     not, dots resolved or not."""
     if len(literal) > LONG:
         return _MAIN_WAYS
@@ -237,7 +237,7 @@ def _without_noise(text: str) -> list[str]:
 
 
 def _resolved(pieces: list[str], dots: Dots) -> list[str]:
-    """What is left of *pieces*; the slash in front is no empty segment."""
+    """The rest of *pieces*; the slash in front is no empty segment."""
     if not pieces[0]:
         del pieces[0]
     if dots != "resolved among empty segments":
@@ -297,7 +297,7 @@ class Pattern:
     segments: Segments
 
     def fits(self, path: Segments) -> bool:
-        """Whether *path* is one of those meant.
+        """True if the pattern matches *path*.
 
         When it fails, only the last `**` need take one segment more: no effort is worse than the
         product of both lengths.

@@ -21,7 +21,7 @@ class Problem:
     *where* is the file or what stands for it; *line* and *column* count from 1 and are None for
     data that has no text. *rule* is the id of the rule, if it is in one that has an id. *field* is
     a dotted path: within the rule if there are lines, else from the top (`rules[3].cost.max`), ""
-    for the whole. *hint* says what would be right, "" if nobody knows.
+    for the whole. *hint* says what would be right, "" if that is not known.
     """
 
     severity: Severity
@@ -43,9 +43,9 @@ class Problem:
         rule = f"rule {self.rule!r}" if self.rule is not None else ""
         field = f"field {self.field!r}" if self.field else ""
         subject = ", ".join(part for part in (rule, field) if part)
-        told = f"{subject}: {self.message}" if subject else self.message
+        message = f"{subject}: {self.message}" if subject else self.message
         hint = f"; {self.hint}" if self.hint else ""
-        return f"{self.place}: {self.severity}: {told}{hint}"
+        return f"{self.place}: {self.severity}: {message}{hint}"
 
 
 class PolicyError(HeadgateError, ValueError):

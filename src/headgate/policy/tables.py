@@ -161,8 +161,8 @@ def _flaws_in(error: Any) -> Iterator[FieldError]:
         cause = found.get("ctx", {}).get("error")
         flaws = cause.flaws if isinstance(cause, CompoundFieldError) else [cause]
         for flaw in flaws:
-            told = flaw if isinstance(flaw, FieldError) else FieldError(found["msg"])
-            yield told.under(*found["loc"])
+            one = flaw if isinstance(flaw, FieldError) else FieldError(found["msg"])
+            yield one.under(*found["loc"])
 
 
 def _core_schema(kind: type[Any], source: Any, handler: Any) -> Any:

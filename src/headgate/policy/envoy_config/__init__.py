@@ -4,7 +4,7 @@ from headgate.policy.envoy_config.attributes import attributes_of
 from headgate.policy.envoy_config.config import EnvoyConfig, Found, counter_name, without_replaced
 from headgate.policy.envoy_config.conversion import Conversion, convert, to_policy
 from headgate.policy.envoy_config.model import UNIT_SECONDS, Descriptor, Domain, RateLimit
-from headgate.policy.envoy_config.reading import read_envoy_config
+from headgate.policy.envoy_config.reader import read_envoy_config
 
 __all__ = [
     "UNIT_SECONDS",

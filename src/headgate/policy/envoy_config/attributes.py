@@ -33,7 +33,7 @@ def attributes_of(domain: str, entries: Sequence[tuple[str, str]]) -> dict[str, 
 
 
 def attribute_names(keys: Iterable[str]) -> list[str]:
-    """What the attribute for each of *keys* is called; they are all different."""
+    """The name of the attribute for each of *keys*; they are all different."""
     taken = {DOMAIN, DESCRIPTOR}
     numbers: dict[str, int] = {}
     names = []
@@ -76,7 +76,7 @@ DECIDED: Final = "headgate.decided"
 """The ids of rules, with commas between, that the gateway decides by itself: they do not count."""
 
 DEBUG: Final = "headgate.debug"
-"""What the client has sent as `Headgate-Debug`, by which it may hear how it was decided."""
+"""The client's `Headgate-Debug` header, which asks for an explanation of the decision."""
 
 REPORT: Final = "headgate.report"
 """The id of the one rule that is told what a request has cost, by the hits of its descriptor."""
@@ -147,12 +147,12 @@ def request_of(domain: str, entries: Entries) -> Request:
 
 
 class _Shape(NamedTuple):
-    """What descriptors with the same keys have in common."""
+    """The common part of descriptors with the same keys."""
 
     descriptor: str
     names: tuple[str, ...]
     known: tuple[tuple[str, int], ...]
-    """Which of a request's fields there are, and in which entry."""
+    """The fields of a request that are there, with their entries."""
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""What is in force: the domains of all files, and which limit they have for a descriptor."""
+"""The configuration in force: the domains of all files, and their limits for a descriptor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Pattern:
         return cls(parts, sum(map(len, parts)))
 
     def fits(self, text: str) -> bool:
-        """Whether *text* is the parts in their order, with anything between them."""
+        """True if *text* is the parts in their order, with anything between them."""
         first, *middle, last = self.parts
         if len(text) < self.length or not text.startswith(first) or not text.endswith(last):
             return False
@@ -64,7 +64,7 @@ class Node:
     """Those of *below*, sorted."""
 
     def next(self, key: str, value: str) -> Node | None:
-        """What an entry of *key* and *value* leads to from here."""
+        """The next step for an entry of *key* and *value*."""
         name = f"{key}_{value}"
         node = self.below.get(name)
         if node is not None:
@@ -75,7 +75,7 @@ class Node:
         return self.below.get(key)
 
     def all_next(self, key: str) -> Iterator[Node]:
-        """What entries of *key* can lead to, whatever their values; some patterns in vain."""
+        """The next steps for entries of *key*, whatever their values; some patterns in vain."""
         beginning = f"{key}_"
         at = bisect_left(self.names, beginning)
         while at < len(self.names) and self.names[at].startswith(beginning):
@@ -144,17 +144,17 @@ class Found(NamedTuple):
 
     @property
     def shadow_mode(self) -> bool:
-        """Whether it is only counted: the answer is that it passes."""
+        """True if it is only counted: the answer is that it passes."""
         return self.way[-1].shadow_mode
 
     @property
     def quota_mode(self) -> bool:
-        """Whether it alone denies nothing: a request is denied when all its quotas are used up."""
+        """True if it alone denies nothing: a request is denied when all its quotas are used up."""
         return self.way[-1].quota_mode
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """What to send back if it passes."""
+        """The metadata to send back if it passes."""
         return self.way[-1].metadata
 
     @property
@@ -170,7 +170,7 @@ class Found(NamedTuple):
 
     @property
     def metric(self) -> str:
-        """What the original calls it in its metrics."""
+        """The name in the metrics of the original."""
         steps = list(zip(self.entries, self.way, strict=True))
         if not self.way[-1].detailed_metric:
             names = [_in_short(*entry, step) for entry, step in steps]
@@ -213,7 +213,7 @@ class EnvoyConfig:
 
 
 def without_replaced(found: Iterable[Found | None]) -> list[Found | None]:
-    """What was *found* for the descriptors of one request, None in place of what others replace.
+    """The limits *found* for the descriptors of one request, None in place of replaced ones.
 
     A limit that is unlimited replaces others too, and stays in any case.
     """

@@ -48,7 +48,7 @@ def exceptions_to(way: Sequence[Node], top: Node) -> list[Descriptor]:
 
 
 def _rivals(level: Node, step: Node) -> Iterator[Node]:
-    """What comes before *step* on its *level* for some entries with its key."""
+    """The steps before *step* on its *level* for some entries with its key."""
     if step.descriptor is not None and step.descriptor.value is None:
         yield from (node for node in level.all_next(step.descriptor.key) if node is not step)
 
@@ -70,7 +70,7 @@ def _ends(node: Node, rest: Sequence[Descriptor]) -> Iterator[Descriptor | None]
 
 
 def _following(node: Node, step: Descriptor) -> tuple[list[Node], bool]:
-    """What requests that fit *step* can lead to from *node*, and whether they lead anywhere."""
+    """The next nodes from *node* for requests that fit *step*, and whether there are any."""
     if step.value is None:
         return list(node.all_next(step.key)), step.key in node.below
     only = node.next(step.key, step.value)
@@ -78,7 +78,7 @@ def _following(node: Node, step: Descriptor) -> tuple[list[Node], bool]:
 
 
 def _is_as_tight(end: Descriptor | None, own: Descriptor) -> bool:
-    """Whether what *end* lets pass can never be too much for *own*."""
+    """True if what *end* lets pass can never be too much for *own*."""
     limit = None if end is None else end.rate_limit
     if end is None or limit is None or own.rate_limit is None or end.shadow_mode:
         return False
@@ -86,7 +86,7 @@ def _is_as_tight(end: Descriptor | None, own: Descriptor) -> bool:
 
 
 def _is_within(inner: RateLimit, outer: RateLimit) -> bool:
-    """Whether all that *inner* lets pass in a window of *outer* fits in there."""
+    """True if all that *inner* lets pass in a window of *outer* fits in there."""
     if inner.unit is None or outer.unit is None:
         return outer.unit is None
     short, long = UNIT_SECONDS[inner.unit], UNIT_SECONDS[outer.unit]
@@ -167,8 +167,8 @@ class _Way:
 
     def warning(self, message: str, rule: str | None = None) -> Problem:
         origin = self.steps[-1].origin
-        told = message if rule else f"{shown(str(self))} is {message}"
-        return Problem("warning", origin.where, told, origin.line, origin.column, rule=rule)
+        text = message if rule else f"{shown(str(self))} is {message}"
+        return Problem("warning", origin.where, text, origin.line, origin.column, rule=rule)
 
     def unfit(self) -> str | None:
         """Why no rule can be made of it, if so."""
@@ -223,19 +223,19 @@ class _Way:
         return found
 
     def shortcomings(self, rule: str, nodes: tuple[Node, ...], top: Node) -> Iterator[Problem]:
-        """What the *rule* made of it does otherwise."""
+        """The differences of the *rule* made of it."""
         others = exceptions_to(nodes, top)
         if others:
             named = ", ".join(shown(each.name) for each in others[:_MOST_NAMED])
             more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
-            told = f"it also limits {named}{more}: a rule has no exceptions, all that match count"
-            yield self.warning(told, rule)
+            message = f"it also limits {named}{more}: a rule has no exceptions, all matches count"
+            yield self.warning(message, rule)
         if self.limit.replaces:
             names = ", ".join(shown(name) for name in self.limit.replaces)
             yield self.warning(f"it does not replace {names}: all rules that match count", rule)
         if self.steps[-1].quota_mode:
-            told = "quota_mode is not kept: it denies even while another quota has room"
-            yield self.warning(told, rule)
+            message = "quota_mode is not kept: it denies even while another quota has room"
+            yield self.warning(message, rule)
 
 
 def _is_word(text: str) -> bool:
@@ -255,5 +255,6 @@ def _not_carried_over(domain: Domain) -> Iterator[Problem]:
         having = [each for each in domain.all_descriptors() if getattr(each, field)]
         if having:
             origin = having[0].origin
-            told = f"{field} is not kept in {shown(domain.name)} ({len(having)} times): {instead}"
-            yield Problem("warning", origin.where, told, origin.line, origin.column)
+            where = f"{shown(domain.name)} ({len(having)} times)"
+            message = f"{field} is not kept in {where}: {instead}"
+            yield Problem("warning", origin.where, message, origin.line, origin.column)

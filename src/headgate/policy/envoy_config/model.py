@@ -33,14 +33,14 @@ UNIT_SECONDS: Final[Mapping[Unit, int]] = MappingProxyType(
         "year": 365 * 86_400,
     }
 )
-"""How long each unit is. Windows begin at multiples of it since the epoch; no calendar is asked."""
+"""The seconds of each unit. Windows begin at multiples of it since the epoch."""
 
 WILDCARD: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """How many requests pass in a *unit*. Without a unit it is unlimited, with 0 it is closed.
+    """The requests that pass in a *unit*. Without a unit it is unlimited, with 0 it is closed.
 
     When the limits for one call are found, those that another one *replaces*, by name, are left
     out: see `without_replaced`.
@@ -61,12 +61,12 @@ class RateLimit:
 
     @property
     def unlimited(self) -> bool:
-        """Whether everything passes, uncounted."""
+        """True if everything passes, uncounted."""
         return self.unit is None
 
     @property
     def closed(self) -> bool:
-        """Whether nothing passes."""
+        """True if nothing passes."""
         return self.unit is not None and not self.requests_per_unit
 
 
@@ -81,7 +81,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What is to be done with an entry of this *key* and *value* (None: any), and after it.
+    """The limit of an entry with this *key* and *value* (None: any), and the entries below it.
 
     Without a limit and without descriptors below it lets pass what it matches. *share_threshold*
     gives all that match the wildcards of *value* one counter. *detailed_metric* and
@@ -108,7 +108,7 @@ class Descriptor:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it has wildcards, each for any number of characters, none included."""
+        """True if it has wildcards, each for any number of characters, none included."""
         return WILDCARD in self.name
 
 
@@ -145,5 +145,5 @@ def _unknown_in(domain: Domain) -> Iterator[Problem]:
     for limit, origin in limits:
         for name in limit.replaces:
             if name not in known:
-                told = f"it replaces {shown(name)}, a name that no limit in the domain has"
-                yield Problem("warning", origin.where, told, origin.line, origin.column)
+                message = f"it replaces {shown(name)}, a name that no limit in the domain has"
+                yield Problem("warning", origin.where, message, origin.line, origin.column)

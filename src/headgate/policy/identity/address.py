@@ -28,7 +28,7 @@ LONGEST_TEXT: Final = 128
 """Longer texts are no addresses; an IPv6 address with brackets, zone and port is far below."""
 
 REMEMBERED: Final = 4096
-"""How many addresses are remembered as grouped: callers come back."""
+"""Addresses in the cache of groups: callers come back."""
 
 _WITH_PORT: Final = re.compile(
     r"(?: \[ (?P<six> [^\[\]]* ) \] | (?P<four> [0-9.]+ ) )"
@@ -128,13 +128,13 @@ if TYPE_CHECKING:
     """An address, whether it is believed, and those who count as one caller with it, as text."""
 
 MOST_ENTRIES: Final = 64
-"""How many entries of a header are looked at, from the right."""
+"""Entries of a header that are read, from the right."""
 
 LONGEST_FORWARDED: Final = 8192
-"""How many characters of a `Forwarded` header are looked at, from the right."""
+"""Characters of a `Forwarded` header that are read, from the right."""
 
 
-"""How many texts are remembered as read: proxies and callers come back."""
+"""Texts in the cache of addresses: proxies and callers come back."""
 
 _BLANKS: Final = " \t"
 _MARK: Final = re.compile(r'\\+"?|"|,')
@@ -182,7 +182,7 @@ class Trail:
         return self._client(request)[2]
 
     def believes(self, address: Address) -> bool:
-        """Whether *address* is a trusted proxy's."""
+        """True if *address* is that of a trusted proxy."""
         return address in self._proxies
 
     def _client(self, request: Request) -> Hop:
@@ -228,7 +228,7 @@ def _unquoted(entry: str) -> str:
 
 
 def _forwarded(text: str) -> Iterator[str]:
-    """What the elements of `Forwarded` (RFC 7239) say of `for`, from the right; "" for nothing."""
+    """The `for` of the elements of `Forwarded` (RFC 7239), from the right; "" if there is none."""
     return map(_for, islice(_elements(text), MOST_ENTRIES))
 
 

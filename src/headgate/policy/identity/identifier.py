@@ -1,4 +1,4 @@
-"""Who is asking, and whose counter it is."""
+"""The caller of a request, and the key of its counter."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ class Found(Mapping[str, str | None]):
         return found
 
     def value(self, source: Source) -> str | None:
-        """What *source* has, else its default."""
+        """The value of *source*, else its default."""
         stated = self.stated(source)
         return source.default if stated is None else stated
 
     def stated(self, source: Source) -> str | None:
-        """What the request itself says where *source* looks; None if nothing, or an empty text."""
+        """The value of the request itself where *source* looks; None if it is missing or empty."""
         if source.header is not None:
             line = self.request.header(source.header)
             return None if line is None else line.strip(_BLANKS) or None
@@ -104,7 +104,7 @@ class Found(Mapping[str, str | None]):
         return None if other is None else source.values.get(other)
 
     def is_ambiguous(self, source: Source) -> bool:
-        """Whether what *source* has can be read in several ways: it counts as missing."""
+        """True if the value of *source* can be read in several ways: it counts as missing."""
         if source.lookup is not None:
             return self.is_ambiguous(self._identity.sources[source.lookup])
         return source.cookie is not None and cookie_of(self.request, source.cookie).is_ambiguous
@@ -232,7 +232,7 @@ class Identifier:
         self._wholes: dict[tuple[tuple[str, ...], tuple[str, ...]], Part] = {}
 
     def find(self, request: Request) -> Found:
-        """What *request* says of its caller; read as far as it is asked for."""
+        """The caller of *request*; read as far as it is asked for."""
         return Found(request, self._identity, self._trail)
 
     def key(self, rule: Rule, request: Request, found: Found) -> str | None:
@@ -256,7 +256,7 @@ class Identifier:
         ]
 
     def shown(self, request: Request) -> dict[str, str | None]:
-        """What *request* says of its caller, by the names of the sources and `ip`, as people may
+        """The caller of *request*, by the names of the sources and `ip`, as people may
         see it: secrets only hashed, long values cut; None for what is missing."""
         found = self.find(request)
         claims = {name: claim_of(name, self._identity) for name in found}
@@ -265,8 +265,8 @@ class Identifier:
         }
 
     def prepare(self, rule: Rule) -> Part:
-        """What makes the keys of *rule*, as `key` does; `OptionError` if it counts by what nobody
-        knows."""
+        """A function that makes the keys of *rule*, as `key` does; `OptionError` if it counts by an
+        unknown part."""
         if not rule.key_by:
             raise OptionError(f"rule {rule.id!r} counts by nothing; one for everybody is 'global'")
         endpoints = _endpoints(rule)

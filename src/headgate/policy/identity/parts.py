@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_VALUE: Final = 128
-"""How many bytes a value takes in a key at most."""
+"""The most bytes of a value in a key."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._/:@,+*$()-]{0,128}")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._/:@,+*$()-]")
@@ -63,7 +63,7 @@ def hashed(value: str, salt: bytes = b"") -> str:
 
 
 def hasher(salt: bytes) -> Callable[[str], str]:
-    """What hashes many secrets with one *salt*."""
+    """A function that hashes secrets with one *salt*."""
     begun = _begun(salt, b"headgate secret").copy  # quicker than to begin a new one each time
 
     def text(value: str) -> str:
@@ -75,7 +75,7 @@ def hasher(salt: bytes) -> Callable[[str], str]:
 
 
 def speller(salt: bytes) -> Callable[[str], str]:
-    """What spells many values, for a policy with this *salt*."""
+    """A function that spells values, for a policy with this *salt*."""
     is_plain = _PLAIN.fullmatch
     return lambda value: value if is_plain(value) else spelled(value, salt)
 
@@ -130,7 +130,7 @@ class Claim:
     named: bool
 
     def value(self, found: Found) -> str | None:
-        """What the caller says, or what the policy says for those who do not."""
+        """The value of the caller, or the fallback of the policy."""
         return found[self.name] if self.named else found.value(self.source)
 
     def part(self, fallback: Fallback, salt: bytes) -> Part:
@@ -143,15 +143,15 @@ class Claim:
             if name in texts:
                 return texts[name]
             value = found[name] if is_named else self.value(found)
-            told = None if value is None else f"{label}={spell(value)}"
-            texts[name] = told or _missing(label, found, fallback_of(self.source, found, fallback))
+            text = None if value is None else f"{label}={spell(value)}"
+            texts[name] = text or _missing(label, found, fallback_of(self.source, found, fallback))
             return texts[name]
 
         return text
 
 
 def fallback_of(source: Source, found: Found, fallback: Fallback) -> Fallback:
-    """What stands in for *source*, which has no value: *fallback*; but nobody skips a rule by
+    """The substitute for *source*, which has no value: *fallback*; but no caller skips a rule by
     saying who it is in a way that can be read as somebody else."""
     return "ip" if fallback == "skip" and found.is_ambiguous(source) else fallback
 
@@ -188,7 +188,7 @@ def _ad_hoc(name: str) -> Source:
 
 
 def _secret(source: Source, identity: Identity) -> bool:
-    """Whether what *source* has is a secret: it says so, or one that looks in the same place."""
+    """True if *source* is a secret, by itself or by one that looks in the same place."""
     if source.secret or source.cookie is not None or source.header in SECRET_HEADERS:
         return True
     place = (source.header, source.attribute, source.lookup)
@@ -279,10 +279,10 @@ _DIGITS: Final = 12
 _HARMLESS: Final = frozenset(("method",))
 _SHARED: Final = "!shared"
 _FOREIGN: Final = "|"
-"""What stands in keys that are not of our making, and in none that is: the descriptors of Envoy. In
+"""A part of keys that are not of our making, and of no other: the descriptors of Envoy. In
 them a `=` or `&` may be anybody's."""
 _IS_DIGEST: Final = re.compile("[~#][0-9a-f]{32}")
-"""What `spelling` makes of secrets and long values. An app may have made a key itself, which may
+"""The form of secrets and long values in keys. An app may have made a key itself, which may
 only begin like one."""
 
 

@@ -78,7 +78,7 @@ def test_a_cost_known_afterwards_is_read(written: str, meant: Cost) -> None:
         (
             "{default: 0, after: {bytes: true}}",
             "default",
-            "found 0; with after it takes at least 1 to enter: who takes nothing is never refused",
+            "found 0; with after it takes at least 1 to enter: who pays nothing is never denied",
             "",
         ),
         (

@@ -202,7 +202,7 @@ def test_a_rule_without_a_limit_for_any_of_its_tiers_is_refused() -> None:
     ("fields", "message"),
     [
         ({"cost": {"header": "x", "max": 101}}, "costs up to 101 are possible, above the limit"),
-        ({"cost": 0}, "nothing costs anything: the rule never refuses"),
+        ({"cost": 0}, "nothing costs anything: the rule never denies"),
         ({"match": {"method": "PSOT"}}, "'PSOT' is not a usual method"),
         ({"match": {"endpoint": ["/a/b", "/a/*"]}}, "'/a/b' is covered by '/a/*' in the same list"),
         ({"match": {"endpoint": ["/a", "/A/"]}}, "'/A/' is covered by '/a' in the same list"),

@@ -182,7 +182,7 @@ def test_gateways_that_tell_no_region_are_warned_of() -> None:
     _, problems = read("across_regions: true\ndecide: local")
     (problem,) = problems
     assert problem.severity == "warning"
-    assert "tell nobody what they let through" in problem.message
+    assert "report nothing of what they allow" in problem.message
     assert not read("across_regions: true\ndecide: quota")[1]
 
 
@@ -199,7 +199,7 @@ def test_an_outage_has_its_terms() -> None:
         (
             "on_store_failure: {mode: fail_closed, share: 5%}",
             "on_store_failure.share",
-            "a rule that fails closed admits nothing",
+            "a rule that fails closed allows nothing",
         ),
         (
             "on_store_failure: {mode: local, max_fail_open: 5s}",

@@ -308,7 +308,7 @@ def test_what_cannot_be_is_refused_where_it_stands(written: str, field: str, mes
         (
             "shape: {rate: 1/s, queue: 5, max_wait: 10ms}",
             "shape",
-            "nobody ever waits: at 1 a second",
+            "no request ever waits: at 1 a second",
         ),
         (
             "concurrency: {limit: 5, share_by: tier}",

@@ -110,7 +110,7 @@ def boolean(spot: Spot) -> bool:
 
 
 def requests(spot: Spot) -> int:
-    """How many requests: what 32 bits hold."""
+    """A number of requests of at most 32 bits."""
     node = spot.node
     count = _number(node) if isinstance(node, Scalar) else None
     if isinstance(count, int) and 0 <= count <= MOST_REQUESTS:
@@ -132,7 +132,7 @@ def metadata(spot: Spot) -> Mapping[str, object]:
 
 
 def is_nothing(node: Node) -> bool:
-    """Whether there is only a name and nothing under it."""
+    """True if there is only a name and nothing under it."""
     return isinstance(node, Scalar) and node.is_null
 
 
@@ -300,8 +300,8 @@ class _Reader:
             return {}
         first = self._origins.setdefault(name, _origin(spot))
         if name in self.domains and not self._merge_domains:
-            told = f"the domain {shown(name)} is in {first.where} already"
-            spot.wrong(told, hint="put both in one file, or merge domains")
+            message = f"the domain {shown(name)} is in {first.where} already"
+            spot.wrong(message, hint="put both in one file, or merge domains")
             return {}
         return self.domains.setdefault(name, {})
 
@@ -366,8 +366,9 @@ def _read_descriptor(spot: Spot) -> Descriptor | None:
 def _check_sharing(fields: _Fields, descriptor: Descriptor) -> None:
     spot = fields.get("share_threshold")
     if spot is not None and descriptor.share_threshold and not descriptor.is_pattern:
-        told = f"there is no {WILDCARD!r} in {shown(descriptor.name)}: nothing can share its limit"
-        spot.wrong(told, hint=f"give a value with {WILDCARD!r}, or leave share_threshold out")
+        name = shown(descriptor.name)
+        message = f"there is no {WILDCARD!r} in {name}: nothing can share its limit"
+        spot.wrong(message, hint=f"give a value with {WILDCARD!r}, or leave share_threshold out")
 
 
 def _read_limit(spot: Spot | None) -> RateLimit | None:
@@ -383,8 +384,8 @@ def _read_limit(spot: Spot | None) -> RateLimit | None:
     if unit is None:
         _report_unit(fields)
     elif count is None:
-        told = "requests_per_unit is missing: it is read as 0, and nothing passes"
-        fields.spot.warn(told, hint="write 0 if that is meant")
+        message = "requests_per_unit is missing: it is read as 0, and nothing passes"
+        fields.spot.warn(message, hint="write 0 if that is meant")
     return RateLimit(unit, 0 if count is None else requests(count), name, replaces)
 
 
