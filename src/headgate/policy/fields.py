@@ -157,6 +157,19 @@ class FieldType:
         return self.schema()
 
 
+class ContextField(FieldType):
+    """A type whose values depend on the context of the loading, or on other fields."""
+
+    def read_in(self, node: Node, info: Any) -> Any:
+        """The value of *node*; *info* has the `context` and, as `data`, the fields before it."""
+        raise NotImplementedError
+
+    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.with_info_plain_validator_function(self.read_in)
+
+
 def read_text(node: Node, what: str = "text") -> str:
     """A text as written, in quotes or not; not a plain true, false or null."""
     if not isinstance(node, Scalar) or node.is_null or node.boolean is not None:

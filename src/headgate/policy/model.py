@@ -36,6 +36,7 @@ from headgate.policy.fields import (
     Boolean,
     Choice,
     CompoundFieldError,
+    ContextField,
     Duration,
     Entries,
     FieldError,
@@ -703,15 +704,10 @@ class KeyPart(FieldType):
         return f"{prefix}:{kinds[prefix].read(Scalar(name, is_plain=False))}"
 
 
-class KeyBy(FieldType):
+class KeyBy(ContextField):
     """The parts of a key; which exist depends on the identity, given as context."""
 
     what = "whom to count, such as ip or global"
-
-    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.with_info_plain_validator_function(self.read_in)
 
     def read_in(self, node: Node, info: Any) -> tuple[str, ...]:
         found = Several(KeyPart(info.context), "what to count by").read(node)
@@ -728,15 +724,10 @@ class KeyBy(FieldType):
         return _WORDS.write(value)
 
 
-class RuleId(FieldType):
+class RuleId(ContextField):
     """The id of one of the rules, given as context."""
 
     what = "the id of a rule"
-
-    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.with_info_plain_validator_function(self.read_in)
 
     def read_in(self, node: Node, info: Any) -> str:
         found = read_text(node, self.what)

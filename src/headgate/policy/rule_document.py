@@ -45,6 +45,7 @@ from headgate.policy.fields import (
     Boolean,
     Choice,
     CompoundFieldError,
+    ContextField,
     Entries,
     FieldError,
     FieldType,
@@ -219,15 +220,10 @@ def _is_long(entries: Mapping[str, object]) -> bool:
     return not _BESIDE_LIMIT.isdisjoint(entries)
 
 
-class _LimitValue(FieldType):
+class _LimitValue(ContextField):
     """The text of limits; beside the numbers of a long form, a number."""
 
     what = _A_LIMIT
-
-    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.with_info_plain_validator_function(self.read_in)
 
     def read_in(self, node: Node, info: Any) -> int | tuple[Limit, ...]:
         given = info.data  # fields with errors are missing
@@ -525,15 +521,10 @@ class Shape:
     """Longest wait; 0 for none."""
 
 
-class ShareBy(FieldType):
+class ShareBy(ContextField):
     """The basis of a caller's share: the class of a request, or a name in the identity."""
 
     what = "one of priority and the names in identity"
-
-    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.with_info_plain_validator_function(self.read_in)
 
     def read_in(self, node: Node, info: Any) -> str:
         identity: Identity = info.context

@@ -272,3 +272,34 @@ def test_a_rule_needs_an_id_and_whom_to_count(missing: str) -> None:
 def test_a_rule_that_is_switched_off_is_warned_of() -> None:
     _, (problem,) = read("mode: off")
     assert (problem.severity, problem.message) == ("warning", "the rule is switched off")
+
+
+def test_a_limit_as_text_may_have_its_algorithm_beside_it() -> None:
+    strict = good("limit: 10/minute\nalgorithm: sliding_window_log")
+    assert strict.limits == good("limit: 10/minute sliding_window_log").limits
+    stacked = good("limit: 10/minute; 99/h\nalgorithm: gcra")
+    assert stacked.limits == good("limit: 10/minute gcra; 99/h gcra").limits
+    listed = good("limits: [{limit: 10/minute, algorithm: fixed_window}]")
+    assert listed.limits == good("limit: 10/minute fixed_window").limits
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "message"),
+    [
+        ("limit: 5/s gcra\nalgorithm: gcra", "limit", "not a limit, at character 10"),
+        ("limit: 5/s\nalgorithm: concurrency\nttl: 5s", "limit", "found 5/s, expected a whole"),
+        ("limit: 5/s\nalgorithm: gcra\nburst: 5\nrate_per_sec: 1", "limit", "gcra has no limit"),
+        ("limit: 5/s\nalgorithm: fixed_window\nwindow: 5", "limit", "found 5/s, expected a whole"),
+    ],
+)
+def test_a_text_and_the_numbers_of_an_algorithm_exclude_each_other(
+    fields: str, field: str, message: str
+) -> None:
+    problem = bad(fields)
+    assert (problem.field, problem.message[: len(message)]) == (field, message)
+
+
+def test_the_usual_wrong_words_have_their_hint() -> None:
+    assert bad("match: {path: /a}").hint == "did you mean 'endpoint'?"
+    names = "max_overshoot, batch, sync, denials, split"
+    assert bad("accuracy: {lease: 50}").hint == f"expected one of {names}"
