@@ -1,9 +1,9 @@
-"""Who did, or tried to do, what to the rules, and when: one line of JSON for each event.
+"""The audit log: who changed, or tried to change, what, and when. One line of JSON per event.
 
 A change is two lines with one *id*: the *attempt*, written before anything is changed, and the
-*result*. If the attempt cannot be written the change is not made, so that there is none without a
-line. What is refused at the door is a result only. There are no bodies and no tokens in a line, and
-keys as the counters have them, in which secrets are hashed.
+*result*. If the attempt cannot be written the change is not made, so that no change is without a
+line. A call that is not authenticated is a result only. Lines have no bodies and no tokens, and
+keys as the counters have them, with secrets hashed.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("headgate.audit")
 MOST_REMEMBERED: Final = 1_000
 _TAIL: Final = 1024 * 1024
-"""How many bytes at the end of a file are looked at."""
+"""The bytes at the end of a file that are searched for events."""
 
 Outcome = Literal["attempt", "changed", "unchanged", "refused", "failed"]
 
 
 class AuditError(ControlError):
-    """A line could not be written, so what it is about must not be done."""
+    """A line could not be written, so the change must not be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """One event. *author* is None for whoever did not say, or could not prove, who it is."""
+    """One event. *author* is None for a caller who is not authenticated."""
 
     time_ns: int
     id: str
@@ -51,10 +51,10 @@ class AuditEvent:
     what: str = ""
     note: str = ""
     left_out: int = 0
-    """How many events before this one were too many to be told."""
+    """The number of events before this one that were left out."""
 
     def to_data(self) -> dict[str, Any]:
-        """This as data; what is not known is left out."""
+        """Return the event as data, without unknown fields."""
         fields = {
             "time": instant_text(self.time_ns),
             "id": self.id,
@@ -72,39 +72,39 @@ class AuditEvent:
         return {name: value for name, value in fields.items() if value is not None}
 
     def to_line(self) -> str:
-        """This as a line of ASCII, so that nothing in it can end it."""
+        """Return the event as a line of ASCII, which no value can break."""
         return json.dumps(self.to_data(), separators=(",", ":"))
 
 
 class Audit(Protocol):
-    """Where events go."""
+    """A destination of events."""
 
     async def write(self, event: AuditEvent) -> None:
-        """Note *event*. Raises `AuditError`."""
+        """Record *event*. Raises `AuditError`."""
 
     async def latest(self, most: int) -> Sequence[dict[str, Any]]:
-        """The last *most* events that are known here, the newest first. Raises `AuditError`."""
+        """Return the last *most* events that are known here, newest first. Raises `AuditError`."""
 
 
 class AuditLog:
-    """Events into a *log* of this process; the last of them are remembered."""
+    """Writes events to a *log*, and keeps the last of them."""
 
     def __init__(self, log: logging.Logger = LOG) -> None:
         self._log = log
         self._latest: deque[dict[str, Any]] = deque(maxlen=MOST_REMEMBERED)
 
     async def write(self, event: AuditEvent) -> None:
-        """Note *event*."""
+        """Record *event*."""
         self._log.info("%s", event.to_line())
         self._latest.append(event.to_data())
 
     async def latest(self, most: int) -> Sequence[dict[str, Any]]:
-        """The last *most* events of this process, the newest first."""
+        """Return the last *most* events of this process, newest first."""
         return [*self._latest][::-1][:most]
 
 
 class AuditFile:
-    """Events as lines at the end of *path*, which others may rotate: it is opened for each.
+    """Appends events to *path*, which may be rotated: it is opened for each event.
 
     *is_synced*: a line is on the disk before its change is made. Several processes may write.
     """
@@ -114,15 +114,17 @@ class AuditFile:
         self._is_synced = is_synced
 
     async def write(self, event: AuditEvent) -> None:
-        """Note *event*. Raises `AuditError`."""
+        """Record *event*. Raises `AuditError`."""
         try:
             await asyncio.to_thread(self._append, event.to_line().encode("ascii") + b"\n")
         except OSError as error:
-            told = f"the audit line cannot be written to {self._path}: {error.strerror or error}"
-            raise AuditError(told) from error
+            reason = error.strerror or error
+            raise AuditError(
+                f"the audit line cannot be written to {self._path}: {reason}"
+            ) from error
 
     async def latest(self, most: int) -> Sequence[dict[str, Any]]:
-        """The last *most* events in the file, the newest first. Raises `AuditError`."""
+        """Return the last *most* events in the file, newest first. Raises `AuditError`."""
         try:
             tail = await asyncio.to_thread(self._tail)
         except FileNotFoundError:
@@ -150,7 +152,7 @@ class AuditFile:
 
 
 def _event_in(line: bytes) -> dict[str, Any] | None:
-    """The event that *line* is; None if somebody cut it."""
+    """Return the event in *line*; None if the line is cut."""
     try:
         found = json.loads(line)
     except ValueError:

@@ -1,7 +1,6 @@
-"""Policies as data that people wrote: from the texts of files and back, and what differs.
+"""Documents: policies as data, read from the texts of files, and summaries of what differs.
 
-A document of a revision is data as a JSON parser makes it. What was written in YAML keeps its
-shape, not its comments.
+A document is data as a JSON parser makes it. YAML keeps its shape, not its comments.
 """
 
 from __future__ import annotations
@@ -56,18 +55,18 @@ def _parsed(texts: Sequence[tuple[str, bytes]]) -> Parsed:
 
 
 def rules_of(document: Mapping[str, Any]) -> list[Data]:
-    """The rules of *document*, those that are mappings."""
+    """Return the rules of *document*, those that are mappings."""
     rules = document.get("rules")
     return [rule for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
 
 
 def rules_by_id(document: Mapping[str, Any]) -> dict[str, Data]:
-    """The same by their ids."""
+    """Return the rules of *document* by their ids."""
     return {rule["id"]: rule for rule in rules_of(document) if isinstance(rule.get("id"), str)}
 
 
 def versions_after(before: Revision, document: Mapping[str, Any], number: int) -> dict[str, int]:
-    """The versions of the rules of *document*, which as revision *number* comes after *before*."""
+    """Return the versions of the rules of *document*, the revision *number* after *before*."""
     old = rules_by_id(before.document)
     return {
         name: before.versions.get(name, number) if old.get(name) == rule else number
@@ -76,7 +75,7 @@ def versions_after(before: Revision, document: Mapping[str, Any], number: int) -
 
 
 def summary_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What has changed from one document to the next, in a few words."""
+    """Summarize the changes from one document to the next in a few words."""
     old, new = rules_by_id(before), rules_by_id(after)
     changed = [name for name in new if name in old and new[name] != old[name]]
     parts = [
@@ -91,7 +90,7 @@ def summary_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 _BESIDES: Final = ("identity", "overrides", "priority", "pressure")
-"""What a document has besides rules."""
+"""Fields of a document besides rules."""
 
 _MOST_NAMED: Final = 5
 
@@ -104,7 +103,7 @@ def _counted(what: str, names: Sequence[str]) -> str:
 
 
 def _merged(documents: Iterable[Data]) -> Data:
-    """Several documents as one: lists one after the other, of the rest the first."""
+    """Merge documents: lists one after the other, of the rest the first."""
     merged: Data = {}
     for document in documents:
         for name, value in document.items():
@@ -126,7 +125,7 @@ def _grown(where: str, text: bytes, plain: Callable[[str], object]) -> Data:
 
 
 def _data(node: Node, plain: Callable[[str], object]) -> object:
-    """The data of a tree; it is not deep (`tree.DEEPEST`)."""
+    """Return the data of a tree, which is not deep."""
     match node:
         case Table():
             return {name: _data(one, plain) for name, one in node.entries.items()}
@@ -140,13 +139,13 @@ def _data(node: Node, plain: Callable[[str], object]) -> object:
 
 
 def _as_written(text: str) -> object:
-    """A number only if it would be written like that again."""
+    """Read a number only if it would be written like that again."""
     value = _as_meant(text)
     return value if str(value) == text else text
 
 
 def _as_meant(text: str) -> object:
-    """A number wherever it can be one."""
+    """Read a number wherever it can be one."""
     if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
         return text
     digits = text.replace("_", "")

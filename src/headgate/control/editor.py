@@ -57,11 +57,11 @@ if TYPE_CHECKING:
 AnyVersion = Literal["any"]
 """In place of versions: there must be something, whatever its version."""
 TRIES: Final = 10
-"""How often an edit is made again after a conflict."""
+"""The number of attempts of an edit."""
 _BACK_OFF: Final = 0.05
 """Seconds, at the most, before the second attempt; twice as many before the third, and so on."""
 _FAR_BACK: Final = 20
-"""How many changes of a rule are looked at for the mode that it had."""
+"""The changes of a rule that are searched for the mode that it had."""
 
 
 class EmptySourceError(ControlError):

@@ -2,14 +2,14 @@
 
     policy.yaml             the newest revision, as people see and edit it
     policy.yaml.history/
-    ├── lock                held by the process that is looking or writing
-    ├── pending             a revision that is about to be written; decided by whoever comes next
-    ├── 11.json             who, when, what; the document; the text of the file as it was
+    ├── lock                held by the process that reads or writes
+    ├── pending             a revision that is about to be written
+    ├── 11.json             the author, the time, the document, and the text of the file
     └── 12.json
 
 A change is prepared (`pending`), made (the policy file is replaced) and completed (`pending` gets
-its number for a name). Whoever finds `pending` can tell how far it came: if the file is what it
-says, the change was made.
+its number for a name). After a crash `pending` tells how far it came: if the file has its text, the
+change was made.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("headgate.control")
 PATIENCE: Final = 5.0
-"""Seconds that are waited for another process."""
+"""Seconds to wait for the lock of another process."""
 _GAP: Final = 0.003
 _ENTRY: Final = re.compile(r"([1-9][0-9]{0,15})\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A revision with the *text* of the file that said it."""
+    """A revision with the *text* of its file."""
 
     revision: Revision
     text: bytes
@@ -67,14 +67,14 @@ class Entry:
 
 
 def digest_of(text: bytes) -> str:
-    """What tells texts apart."""
+    """Return a digest of *text*."""
     return blake2b(text, digest_size=16).hexdigest()
 
 
 class FileHistory:
     """The revisions in *directory*, of which the newest *most* are kept. Raises `OSError`.
 
-    It is made when something is first written. All but `locked` is for whoever has the lock.
+    The directory is created by the first write. All methods but `locked` need the lock.
     """
 
     def __init__(self, directory: Path, *, most: int) -> None:
@@ -85,9 +85,9 @@ class FileHistory:
 
     @contextmanager
     def locked(self, *, to_write: bool) -> Iterator[None]:
-        """Keep other processes and threads away. Without *to_write* and a directory: from nothing.
+        """Hold the lock against other processes and threads; for reading only if it exists.
 
-        Raises `SourceError` if somebody else does not let go.
+        Raises `SourceError` if another process does not release it.
         """
         if to_write:
             self.directory.mkdir(mode=0o700, exist_ok=True)
@@ -111,15 +111,15 @@ class FileHistory:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    told = f"{self.directory / 'lock'} has been held for {PATIENCE:g} seconds"
-                    raise SourceError(f"{told} by another process") from error
+                    message = f"another process has held it for {PATIENCE:g} seconds"
+                    raise SourceError(f"{self.directory / 'lock'}: {message}") from error
             else:
                 return
             time.sleep(_GAP)
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of all revisions that are kept, the newest first."""
+        """The numbers of all revisions that are kept, newest first."""
         try:
             names = [path.name for path in self.directory.iterdir()]
         except FileNotFoundError:
@@ -128,18 +128,18 @@ class FileHistory:
         return sorted((int(match[1]) for match in found), reverse=True)
 
     def newest(self) -> Entry | None:
-        """The newest that can be read."""
+        """Return the newest revision that can be read."""
         return next((entry for entry in map(self._readable, self.numbers) if entry), None)
 
     def at(self, number: int) -> Entry:
-        """The revision *number*. Raises `UnknownRevisionError`."""
+        """Return the revision *number*. Raises `UnknownRevisionError`."""
         entry = self._readable(number)
         if entry is None:
             raise UnknownRevisionError(f"there is no revision {number} in {self.directory}")
         return entry
 
     def changes(self, *, before: int | None, most: int) -> list[tuple[int, Change]]:
-        """Number and change of the newest below *before*."""
+        """Return number and change of the newest below *before*."""
         found: list[tuple[int, Change]] = []
         for number in self.numbers:
             if len(found) >= most:
@@ -150,12 +150,12 @@ class FileHistory:
         return found
 
     def prepare(self, entry: Entry) -> None:
-        """Note what is about to be written."""
+        """Record a revision that is about to be written."""
         clear_leftovers(self._pending)
         replace_file(self._pending, entry.to_json())
 
     def complete(self) -> None:
-        """Take down what was prepared, and has been written."""
+        """Record that the prepared revision was written."""
         entry = self.pending()
         if entry is None:
             return
@@ -166,11 +166,11 @@ class FileHistory:
                 self._file_of(number).unlink(missing_ok=True)
 
     def abandon(self) -> None:
-        """Forget what was prepared, and has not been written."""
+        """Drop the prepared revision, which was not written."""
         self._pending.unlink(missing_ok=True)
 
     def pending(self) -> Entry | None:
-        """What was prepared and neither completed nor abandoned."""
+        """Return the prepared revision, neither completed nor abandoned; None if there is none."""
         return self._entry_in(self._pending)
 
     def _file_of(self, number: int) -> Path:
@@ -180,23 +180,23 @@ class FileHistory:
         return self._entry_in(self._file_of(number))
 
     def _entry_in(self, path: Path) -> Entry | None:
-        """The entry in *path*; None if there is none, or one that somebody has damaged."""
+        """Return the entry in *path*; None if there is none, or it is damaged."""
         try:
             found = path.stat()
             stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
-            # Looked at once: other threads remember others meanwhile.
+            # Read once: other threads may replace it.
             known = self._read.get(path)
             if known is None or known[0] != stamp:
-                # One is remembered: the newest, as a rule, and it may be large.
+                # One is cached: the newest, as a rule, and it may be large.
                 known = stamp, _entry_of(path.read_bytes())
                 self._read = {path: known}
             return known[1]
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            LOG.warning("%s: not a revision, and left out: %s", path, error)
+            LOG.warning("%s: not a revision, ignored: %s", path, error)
         except SourceError as error:
-            LOG.warning("%s: left out: %s", path, error)
+            LOG.warning("%s: ignored: %s", path, error)
         return None
 
 

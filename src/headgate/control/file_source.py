@@ -46,7 +46,7 @@ LOG: Final = logging.getLogger("headgate.control")
 BY_HAND: Final = "file"
 """The author of a change made to the file by hand."""
 MOST_REVISIONS: Final = 200
-"""How many revisions are kept beside the file."""
+"""The number of revisions that are kept beside the file."""
 INTERVAL: Final = 0.1
 """Seconds between two looks at the files."""
 _QUIET: Final = 0.1

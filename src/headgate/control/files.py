@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 MOST_FILES: Final = 100
-"""How many files of a directory are read."""
+"""The most files of a directory that are read."""
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 _NOT_OURS: Final = (".", "#", "~")
-"""How the names begin of hidden files, of editors' swap and lock files, of Kubernetes' `..data`."""
+"""The beginnings of names of hidden files, editors' swap and lock files, Kubernetes' `..data`."""
 
 _AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)
-"""Opening never waits, even if a FIFO has just taken the place of the file."""
+"""Open without waiting, even if a FIFO has just replaced the file."""
 
 Stamp: TypeAlias = tuple[tuple[object, ...], ...]
-"""What the file system says of the files without their being read. Equal: nothing has changed."""
+"""The status of the files, without their content. Equal: nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What the files said when they were read: for each the place and the bytes."""
+    """The content of the files: for each the place and the bytes."""
 
     parts: tuple[tuple[str, bytes], ...]
     fingerprint: str
 
     def examine(self) -> Examined:
-        """The policy that they are, or all that is wrong with them."""
+        """Validate the texts as one policy."""
         return examine_policies(self.parts)
 
 
@@ -74,7 +74,7 @@ class PolicyFiles:
             raise OptionError(f"a path cannot have a NUL in it: {str(self.path)!r}")
 
     def load(self) -> Loaded:
-        """The policy as it is now. Raises `PolicyError` with everything that is wrong."""
+        """Load the policy. Raises `PolicyError` with everything that is wrong."""
         texts = self.read()
         examined = texts.examine()
         if examined.policy is None:
@@ -82,7 +82,7 @@ class PolicyFiles:
         return Loaded(examined.policy, texts.fingerprint, examined.problems)
 
     def read(self) -> Texts:
-        """What the files say now. Raises `PolicyError` if one cannot be read, about all such."""
+        """Read the files. Raises `PolicyError` about all that cannot be read."""
         parts: list[tuple[str, bytes]] = []
         problems: list[Problem] = []
         digest = blake2b(digest_size=16)
@@ -100,10 +100,10 @@ class PolicyFiles:
         return Texts(tuple(parts), digest.hexdigest())
 
     def stamp(self) -> Stamp:
-        """What tells, without reading them, whether the files are the same. Never raises.
+        """Return the status of the files, which changes when they do. Never raises.
 
-        Of each file, links followed, so that a link to somewhere else is noticed as well. Not of
-        the directory: what else happens in it is nobody's concern.
+        Links are followed, so that a link to another file is noticed. The status of the directory
+        is left out: other files in it do not matter.
         """
         try:
             return tuple(_stamp(path) for path in self._paths())
@@ -111,7 +111,7 @@ class PolicyFiles:
             return ((str(error),),)
 
     def _paths(self) -> list[Path]:
-        """The files to read, in their order. Raises `PolicyError` if there are none or too many."""
+        """Return the files in order. Raises `PolicyError` if there are none or too many."""
         try:
             if not stat.S_ISDIR(self.path.stat().st_mode):
                 return [self.path]
@@ -120,15 +120,15 @@ class PolicyFiles:
             raise _unreadable(self.path, error) from error
         if not found:
             hint = f"expected files whose names end in {', '.join(SUFFIXES)}"
-            raise _refused(self.path, "there are no policy files in this directory", hint)
+            raise _invalid(self.path, "there are no policy files in this directory", hint)
         if len(found) > MOST_FILES:
-            told = f"{len(found)} policy files in this directory; at most {MOST_FILES} are read"
-            raise _refused(self.path, told)
+            message = f"{len(found)} policy files in this directory; at most {MOST_FILES} are read"
+            raise _invalid(self.path, message)
         return found
 
 
 def place_of(path: Path) -> str:
-    """*path* for messages: as text that can be printed, whatever bytes the name is made of."""
+    """Return *path* for messages: printable, whatever bytes the name has."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -146,7 +146,7 @@ def _stamp(path: Path) -> tuple[object, ...]:
 
 
 def _content(path: Path) -> bytes:
-    """All of the file. Raises `PolicyError`."""
+    """Read the file. Raises `PolicyError`."""
     try:
         _check(path, path.stat())  # before it is opened: with a device that alone may do something
         with open(path, "rb", opener=_open_at_once) as file:
@@ -164,13 +164,13 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def _check(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise _refused(path, f"this is {_kind(found.st_mode)}", "expected a regular file")
+        raise _invalid(path, f"this is {_kind(found.st_mode)}", "expected a regular file")
     _check_size(path, found.st_size)
 
 
 def _check_size(path: Path, size: int) -> None:
     if size > LARGEST_TEXT:
-        raise _refused(path, f"too large; at most {LARGEST_TEXT} bytes (1 MiB) are read")
+        raise _invalid(path, f"too large; at most {LARGEST_TEXT} bytes (1 MiB) are read")
 
 
 def _kind(mode: int) -> str:
@@ -187,19 +187,18 @@ def _kind(mode: int) -> str:
 def _unreadable(path: Path, error: OSError) -> PolicyError:
     if isinstance(error, FileNotFoundError):
         what = "a link to nothing" if path.is_symlink() else "there is no such file or directory"
-        return _refused(path, what)
-    return _refused(path, f"cannot be read: {error.strerror or error}")
+        return _invalid(path, what)
+    return _invalid(path, f"cannot be read: {error.strerror or error}")
 
 
-def _refused(path: Path, message: str, hint: str = "") -> PolicyError:
+def _invalid(path: Path, message: str, hint: str = "") -> PolicyError:
     return PolicyError([Problem("error", place_of(path), message, hint=hint)])
 
 
-# Putting a file in the place of another so that, whatever happens, there is the old or the new.
+# ---- atomic replacement of a file ----------------------------------------------------------
 #
-# The new content goes into a file beside it, which is brought to the disk before it takes the name.
-# What a kill leaves behind is the file beside it, which the next one to write clears away.
-
+# The new content goes into a file beside it, which is on the disk before it takes the name. A crash
+# leaves that file behind, and the next writer removes it.
 
 _PRIVATE: Final = 0o600
 _SUFFIX: Final = ".new"
@@ -212,13 +211,12 @@ def replace_file(
     is_like_old: bool = False,
     check: Callable[[], None] | None = None,
 ) -> None:
-    """Make *content* that of *path*. Raises `OSError`.
+    """Replace the content of *path*. Raises `OSError`.
 
-    It is for its owner only, who is this user; if it *is_like_old*, with the permissions of the
-    file that it replaces, and with its owner and group as far as this user may give it away.
-    *check* is called just before the old file is gone, and may raise to keep it.
-    An error before the last step leaves the old file; one in the last, which brings the directory
-    to the disk, leaves the new one.
+    Only its owner, this user, can read the file; with *is_like_old* it has the permissions of the
+    file that it replaces, and its owner and group where this user may set them. *check* is called
+    just before the old file is replaced, and may raise to keep it. An error before the last step
+    leaves the old file; one in the last, which syncs the directory, leaves the new one.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}")
     try:
@@ -233,10 +231,7 @@ def replace_file(
 
 
 def clear_leftovers(path: Path, *, age: float = 0.0) -> None:
-    """Remove what was left behind of earlier attempts at *path*, *age* seconds ago at least.
-
-    Nobody else may be at it who takes longer than that.
-    """
+    """Remove unfinished files of earlier writers of *path* that are *age* seconds old or more."""
     with suppress(OSError):
         for beside in list(path.parent.glob(f".{escape(path.name)}.*{_SUFFIX}")):
             if time.time() - beside.stat().st_mtime >= age:
@@ -244,7 +239,7 @@ def clear_leftovers(path: Path, *, age: float = 0.0) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Bring the names in *directory* to the disk."""
+    """Sync *directory* to the disk."""
     if os.name == "nt":  # pragma: no cover - directories cannot be opened there
         return
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

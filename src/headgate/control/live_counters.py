@@ -1,4 +1,4 @@
-"""Counters in use now, and whether a change of limits would refuse those whom they count."""
+"""Counters in use now, and which of them a change of limits would deny."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from typing import TYPE_CHECKING, Final, Protocol
 from headgate.stores.base import group_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator
 
     from headgate.control.preview import Preview
-    from headgate.limits import Limit
     from headgate.policy.model import Policy, Rule
     from headgate.stores import MemoryStore
 
 
 MOST_SHOWN: Final = 100
-"""How many counters are looked at for a preview."""
+"""The most counters that a preview shows."""
+MOST_LOOKED_AT: Final = 100_000
+"""The most keys of a rule that are searched in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveCounter:
-    """A counter of *rule*: whose it is, which of stacked limits (*place*), and what is used of it.
+    """A counter of *rule*: its key, which of stacked limits it is (*place*), and the units used.
 
-    A key that is too long to be kept is told by its digest.
+    A key that is too long to be kept is shown by its digest.
     """
 
     rule: str
@@ -45,10 +46,10 @@ class Look:
 
 
 class LiveCounters(Protocol):
-    """A store that can be looked through. It takes a bounded time, and changes nothing."""
+    """A store whose counters can be listed, in bounded time and without a change."""
 
     async def find(self, rules: Collection[str], *, most: int, pattern: str | None = None) -> Look:
-        """At most *most* counters of *rules*, of keys like *pattern* (`*`, `?`) if it is given.
+        """Find at most *most* counters of *rules*, of keys like *pattern* (`*`, `?`) if given.
 
         Raises `StoreError`.
         """
@@ -56,50 +57,42 @@ class LiveCounters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """What a change means for a counter. None: it depends on the tier of the caller."""
+    """The effect of a change on a counter. None: it depends on the tier of the caller."""
 
     counter: LiveCounter
-    was_refused: bool | None
-    would_be_refused: bool | None
+    was_denied: bool | None
+    would_be_denied: bool | None
 
 
 async def affected_by(preview: Preview, live: LiveCounters, *, most: int = MOST_SHOWN) -> Look:
-    """Some counters of the rules that *preview* would change."""
+    """Find some counters of the rules that *preview* would change."""
     if not preview.rules_changed or preview.policy is None:
         return Look()
     return await live.find(preview.rules_changed, most=most)
 
 
 def judged(look: Look, preview: Preview) -> tuple[Affected, ...]:
-    """What *preview* means for each counter of *look*; those that it would refuse come first."""
+    """Return the effect of *preview* on each counter of *look*; those it would deny come first."""
     found = [
-        Affected(one, _is_refused(one, preview.before), _is_refused(one, preview.policy, preview))
+        Affected(one, _is_denied(one, preview.before), _is_denied(one, preview.policy, preview))
         for one in look.counters
     ]
-    return tuple(sorted(found, key=_urgency))
-
-
-def _urgency(one: Affected) -> tuple[int, int]:
     order = {True: 0, None: 1, False: 2}
-    return order[one.would_be_refused], -one.counter.used
+    return tuple(sorted(found, key=lambda one: (order[one.would_be_denied], -one.counter.used)))
 
 
-def _is_refused(
+def _is_denied(
     one: LiveCounter, policy: Policy | None, preview: Preview | None = None
 ) -> bool | None:
-    """Whether a cost of 1 is refused under *policy*; with *preview*, after it."""
+    """True if *policy* denies a cost of 1; with *preview*, after it."""
     rule = _rule(policy, one.rule)
     if rule is None or rule.mode != "enforce":
         return False
     old = None if preview is None else _rule(preview.before, one.rule)
     if old is not None and old.key_by != rule.key_by:
-        return False  # nobody counts by it any more
+        return False  # the key is no longer used
     limits = [limits[one.place] for limits in rule.limits.values() if len(limits) > one.place]
-    return _agreed(one.used, limits)
-
-
-def _agreed(used: int, limits: Sequence[Limit]) -> bool | None:
-    answers = {used >= limit.quota for limit in limits}
+    answers = {one.used >= limit.quota for limit in limits}
     return None if len(answers) > 1 else answers == {True}
 
 
@@ -108,22 +101,15 @@ def _rule(policy: Policy | None, rule_id: str) -> Rule | None:
     return next((rule for rule in rules if rule.id == rule_id), None)
 
 
-# The counters of rules in a store of this process.
-
-
-MOST_LOOKED_AT: Final = 100_000
-"""How many keys of a rule are looked at: among more, a look does not see everything."""
-
-
 class MemoryCounters:
-    """The counters that *store* has in *namespace*: those of this process alone."""
+    """The counters of *store* in *namespace*: those of this process alone."""
 
     def __init__(self, store: MemoryStore, *, namespace: str) -> None:
         self._store = store
         self._namespace = namespace
 
     async def find(self, rules: Collection[str], *, most: int, pattern: str | None = None) -> Look:
-        """At most *most* counters of *rules*."""
+        """Find at most *most* counters of *rules*."""
         return await asyncio.to_thread(self._find, frozenset(rules), most, pattern)
 
     def _find(self, rules: Collection[str], most: int, pattern: str | None) -> Look:
@@ -144,7 +130,7 @@ class MemoryCounters:
         return Look(tuple(found), has_more)
 
     def _places(self, rules: Collection[str]) -> Iterator[tuple[str, int, str]]:
-        """The groups that count for *rules*: whose each is, and which of its stacked limits."""
+        """The groups of *rules*: the rule of each, and which of its stacked limits it is."""
         start = group_name(self._namespace, "")
         for group in self._store.groups():
             rule, _, place = group.removeprefix(start).partition("#")

@@ -1,10 +1,10 @@
-"""What would change if a document became the policy. Nothing is changed."""
+"""Preview of a change: what differs between two documents, and what that means for callers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from headgate.control.documents import rules_by_id
 from headgate.limits import Concurrency
@@ -13,7 +13,7 @@ from headgate.policy.model import BY_PRIORITY, PRIORITIES, Policy
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from headgate.control.documents import Data
     from headgate.control.revision import Revision
@@ -22,185 +22,177 @@ if TYPE_CHECKING:
     from headgate.policy.model import Rule
     from headgate.policy.problems import Problem
 
-
-# What a change of turns, reserves, classes and pressure means for a rule, in words.
-
-
-if TYPE_CHECKING:
-    Change = Literal["tighter", "looser", "algorithm", "match"]
-
-
-def soft_changes(
-    old: Rule, new: Rule, before: Policy, after: Policy
-) -> Iterator[tuple[Change, str]]:
-    """What is otherwise for callers of a rule that was *old*, in the policy *before*: of what kind
-    it is, and the words."""
-    if old.fair != new.fair:
-        yield "algorithm", _turns(old, new)
-    for kind in PRIORITIES:
-        yield from _share(f"kept for {kind} requests", _kept(old).get(kind), _kept(new).get(kind))
-    if old.share_by != new.share_by and new.share_by is not None:
-        yield "match", f"shares go by {new.share_by}: callers have other ones"
-    yield from _floor(old.floor, new.floor)
-    if _goes_by_class(new) and before.priorities != after.priorities:
-        yield "match", "other requests matter more, or less, than before"
-    if new.floor is not None and before.pressure != after.pressure:
-        yield "algorithm", "when its limits are lowered, or how far, is told in another way"
-
-
-def _turns(old: Rule, new: Rule) -> str:
-    if new.fair is None:
-        return "requests take no turns any more: they are counted against limits"
-    if old.fair is None:
-        return "requests take turns in each process: what was counted is left as it is"
-    return "requests take turns in another way; those who wait go on waiting"
-
-
-def _kept(rule: Rule) -> Mapping[Priority, Fraction]:
-    return rule.reserve if rule.fair is None else rule.fair.reserve
-
-
-def _share(what: str, old: Fraction | None, new: Fraction | None) -> Iterator[tuple[Change, str]]:
-    if old != new:
-        is_more = (new or 0) > (old or 0)
-        told = f"{_percent(old)} of the slots was {what}, now {_percent(new)}"
-        yield "tighter" if is_more else "looser", told
-
-
-def _floor(old: Fraction | None, new: Fraction | None) -> Iterator[tuple[Change, str]]:
-    if old == new:
-        return
-    if new is None:
-        yield "looser", "pressure does not lower its limits any more"
-    elif old is None:
-        yield "tighter", f"under pressure its limits are lowered, to no less than {_percent(new)}"
-    else:
-        told = f"pressure lowers its limits to {_percent(new)} at most, before to {_percent(old)}"
-        yield "tighter" if new < old else "looser", told
-
-
-def _goes_by_class(rule: Rule) -> bool:
-    return bool(_kept(rule)) or rule.share_by == BY_PRIORITY
-
-
-def _percent(share: Fraction | None) -> str:
-    return "nothing" if share is None else f"{float(share) * 100:g}%"
-
-
-# What a change of rules means for those who are limited, in words.
-
+    Limits = tuple[Limit, ...]
 
 Effect = Literal["tighter", "looser", "counters", "algorithm", "mode", "match", "gone", "new"]
-"""What kind of consequence it is, for programs."""
-
-_STARTS: Final = "it begins to refuse requests"
+"""The kind of a consequence, for programs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Consequence:
-    """What changes for callers under *rule*."""
+class Consequence(NamedTuple):
+    """A change for callers under *rule*."""
 
     rule: str
     effect: Effect
     message: str
 
 
-def consequences(before: Policy, after: Policy) -> tuple[Consequence, ...]:
-    """What it means that *after* takes the place of *before*, rule by rule."""
-    old = {rule.id: rule for rule in before.rules}
-    new = {rule.id: rule for rule in after.rules}
-    found = [one for name in new for one in _of_rule(old.get(name), new[name])]
-    for name, rule in new.items():
-        if name in old:
-            changes = soft_changes(old[name], rule, before, after)
-            found += [Consequence(name, effect, told) for effect, told in changes]
-    for name, rule in old.items():
-        if name not in new and rule.mode != "off" and rule.candidate_of is None:
-            found.append(Consequence(name, "gone", "what it limited is not limited by it any more"))
-    return tuple(found)
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The changes that a document makes to revision *number*.
+
+    *differences* is data for JSON. *problems* has the warnings about the document, and the errors
+    that make it invalid; *policy* is None then. *before* is the policy of the revision, without
+    rules if it is invalid.
+    """
+
+    number: int
+    differences: Data
+    problems: tuple[Problem, ...]
+    before: Policy
+    policy: Policy | None
+    consequences: tuple[Consequence, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """True if the document is valid."""
+        return self.policy is not None
+
+    @property
+    def rules_changed(self) -> tuple[str, ...]:
+        """The ids of the rules that exist before and after, and differ."""
+        rules = self.differences["rules"]
+        return tuple(one["rule_id"] for one in rules if one["change"] == "changed")
 
 
-def _of_rule(old: Rule | None, new: Rule) -> Iterator[Consequence]:
-    if old is None:
-        if new.mode == "enforce":
-            yield Consequence(new.id, "new", _STARTS)
-        return
-    if old.mode != new.mode:
-        yield Consequence(new.id, "mode", _mode(old, new))
-    if old.key_by != new.key_by:
-        told = "it counts by something else: everybody begins with a fresh counter"
-        yield Consequence(new.id, "counters", told)
-    if old.match != new.match:
-        yield Consequence(new.id, "match", "it is for other requests")
-    if (old.fair is None) != (new.fair is None):
-        return  # it has limits before or after, not both
-    for tier in dict.fromkeys((*old.limits, *new.limits)):
-        yield from _of_tier(new.id, tier, old.limits, new.limits)
+def preview_of(
+    newest: Revision, document: Mapping[str, Any], memory: RuleMemory | None = None
+) -> Preview:
+    """Preview *document* in place of *newest*. Rules in *memory* are not validated again."""
+    before = examine_policy_data(newest.document, memory=memory).policy or Policy()
+    examined = examine_policy_data(document, memory=memory)
+    policy = examined.policy
+    found = differences(newest.document, document)
+    effects = () if policy is None else tuple(consequences(before, policy))
+    return Preview(newest.number, found, examined.problems, before, policy, effects)
 
 
-def _mode(old: Rule, new: Rule) -> str:
-    if new.mode == "enforce":
-        return f"from {old.mode} to enforce: {_STARTS}"
-    stops = ": it refuses nothing any more" if old.mode == "enforce" else ""
-    return f"from {old.mode} to {new.mode}{stops}"
+# ---- differences of documents --------------------------------------------------------------
 
 
-def _of_tier(
-    rule: str,
-    tier: str | None,
-    old: Mapping[str | None, tuple[Limit, ...]],
-    new: Mapping[str | None, tuple[Limit, ...]],
-) -> Iterator[Consequence]:
-    """What changes for callers of *tier*; those of None are all that no other tier is named for."""
-    who = "" if tier is None else f"tier {tier}: "
-    before, after = old.get(tier, old.get(None, ())), new.get(tier, new.get(None, ()))
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Data:
+    """Return what differs, as data for JSON: rules and other fields with their old and new values.
+
+    `reordered`: the rules that stay are in another order.
+    """
+    old, new = rules_by_id(before), rules_by_id(after)
+    stay = [name for name in old if name in new]
+    old_overrides, new_overrides = before.get("overrides") or [], after.get("overrides") or []
+    return {
+        "rules": [*_changed_rules(old, new)],
+        "reordered": stay != [name for name in new if name in old],
+        "identity": _fields("identity", before, after),
+        "overrides": {
+            "added": [one for one in new_overrides if one not in old_overrides],
+            "removed": [one for one in old_overrides if one not in new_overrides],
+        },
+        "priority": _fields("priority", before, after),
+        "pressure": _fields("pressure", before, after),
+    }
+
+
+def _changed_rules(old: Mapping[str, Data], new: Mapping[str, Data]) -> Iterator[Data]:
+    for name in dict.fromkeys((*new, *old)):
+        before, after = old.get(name), new.get(name)
+        if before != after:
+            kind = "added" if before is None else "removed" if after is None else "changed"
+            fields = [*_changed_fields("", _bare(before), _bare(after))]
+            yield {"rule_id": name, "change": kind, "fields": fields}
+
+
+def _bare(rule: Mapping[str, Any] | None) -> Data:
+    return {name: value for name, value in (rule or {}).items() if name != "id"}
+
+
+def _fields(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Data]:
+    return [*_changed_fields(name, before.get(name), after.get(name))]
+
+
+def _changed_fields(path: str, before: object, after: object) -> Iterator[Data]:
+    """The fields that differ, as dotted paths (documents are not deep)."""
     if before == after:
         return
-    if not before:
-        yield Consequence(rule, "tighter", f"{who}was not limited, now {_said(after)}")
-    elif not after:
-        yield Consequence(rule, "looser", f"{who}was {_said(before)}, now not limited")
-    elif len(before) != len(after):
-        effect: Effect = "tighter" if len(after) > len(before) else "looser"
-        yield Consequence(rule, effect, f"{who}was {_said(before)}, now {_said(after)}")
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in dict.fromkeys((*before, *after)):
+            inner = f"{path}.{name}" if path else str(name)
+            yield from _changed_fields(inner, before.get(name), after.get(name))
     else:
-        for one, other in zip(before, after, strict=True):
-            yield from _of_limit(rule, who, one, other)
+        yield {"field": path, "before": before, "after": after}
 
 
-def _of_limit(rule: str, who: str, old: Limit, new: Limit) -> Iterator[Consequence]:
+# ---- consequences for callers --------------------------------------------------------------
+
+_STARTS: Final = "it begins to deny requests"
+
+
+def consequences(before: Policy, after: Policy) -> Iterator[Consequence]:
+    """The consequences of *after* in place of *before*, rule by rule."""
+    old = {rule.id: rule for rule in before.rules}
+    new = {rule.id: rule for rule in after.rules}
+    for name, rule in new.items():
+        for effect, message in _of_rule(old.get(name), rule):
+            yield Consequence(name, effect, message)
+    for name, rule in new.items():
+        if name in old:
+            for effect, message in _of_overload(old[name], rule, before, after):
+                yield Consequence(name, effect, message)
+    for name, rule in old.items():
+        if name not in new and rule.mode != "off" and rule.candidate_of is None:
+            yield Consequence(name, "gone", "it no longer limits anything")
+
+
+def _of_rule(old: Rule | None, new: Rule) -> Iterator[tuple[Effect, str]]:
+    if old is None:
+        if new.mode == "enforce":
+            yield "new", _STARTS
+        return
+    if old.mode != new.mode:
+        ends = ": it no longer denies requests" if old.mode == "enforce" else ""
+        ends = f": {_STARTS}" if new.mode == "enforce" else ends
+        yield "mode", f"from {old.mode} to {new.mode}{ends}"
+    if old.key_by != new.key_by:
+        yield "counters", "it counts by another key: every caller begins with a new counter"
+    if old.match != new.match:
+        yield "match", "it matches other requests"
+    if (old.fair is None) == (new.fair is None):  # else it has limits before or after, not both
+        for tier in dict.fromkeys((*old.limits, *new.limits)):
+            who = "" if tier is None else f"tier {tier}: "
+            usual = old.limits.get(None, ()), new.limits.get(None, ())
+            limits = old.limits.get(tier, usual[0]), new.limits.get(tier, usual[1])
+            for effect, message in _of_limits(*limits):
+                yield effect, f"{who}{message}"
+
+
+def _of_limits(old: Limits, new: Limits) -> Iterator[tuple[Effect, str]]:
+    was, now = ("; ".join(map(str, one)) if one else "not limited" for one in (old, new))
+    if len(old) != len(new):
+        yield "tighter" if len(new) > len(old) else "looser", f"was {was}, now {now}"
+    elif old != new:
+        for one, other in zip(old, new, strict=True):
+            yield from _of_limit(one, other)
+
+
+def _of_limit(old: Limit, new: Limit) -> Iterator[tuple[Effect, str]]:
     if old.algorithm != new.algorithm:
-        told = f"{who}{old.algorithm} becomes {new.algorithm}; what was used is carried over"
-        if isinstance(old, Concurrency) or isinstance(new, Concurrency):
-            told = f"{who}{old.algorithm} becomes {new.algorithm}: the counters begin anew"
-        yield Consequence(rule, "algorithm", told)
-    for effect in _direction(old, new):
-        yield Consequence(rule, effect, f"{who}was {old}, now {new}")
+        is_reset = isinstance(old, Concurrency) or isinstance(new, Concurrency)
+        kept = ": the counters are reset" if is_reset else "; what was used is carried over"
+        yield "algorithm", f"{old.algorithm} becomes {new.algorithm}{kept}"
+    rates = _per_second(old), _per_second(new)
+    if new.quota < old.quota or rates[1] < rates[0]:
+        yield "tighter", f"was {old}, now {new}"
+    if new.quota > old.quota or rates[1] > rates[0]:
+        yield "looser", f"was {old}, now {new}"
     if isinstance(old, Concurrency) and isinstance(new, Concurrency):
-        yield from _of_shares(rule, who, old, new)
-
-
-def _of_shares(rule: str, who: str, old: Concurrency, new: Concurrency) -> Iterator[Consequence]:
-    """Who is guaranteed more slots, or fewer. Slots that are held stay with whom they are."""
-    before, after = dict(old.shares), dict(new.shares)
-    for name in dict.fromkeys((*before, *after)):
-        slots, now = before.get(name, 0), after.get(name, 0)
-        if slots != now:
-            told = f"{who}{name} was guaranteed {slots or 'no'} slots, now {now or 'none'}"
-            yield Consequence(rule, "looser" if now > slots else "tighter", told)
-    if old.lends != new.lends:
-        told = f"{who}guaranteed slots that lie idle are {'' if new.lends else 'no longer '}lent"
-        yield Consequence(rule, "looser" if new.lends else "tighter", told)
-
-
-def _direction(old: Limit, new: Limit) -> list[Effect]:
-    """Whether *new* lets less through, or more, or both, at once and in the long run."""
-    less: Effect = "tighter"
-    more: Effect = "looser"
-    quotas, rates = (old.quota, new.quota), (_per_second(old), _per_second(new))
-    is_less = quotas[1] < quotas[0] or rates[1] < rates[0]
-    is_more = quotas[1] > quotas[0] or rates[1] > rates[0]
-    return [*([less] if is_less else []), *([more] if is_more else [])]
+        yield from _of_shares(old, new)
 
 
 def _per_second(limit: Limit) -> Fraction:
@@ -209,156 +201,61 @@ def _per_second(limit: Limit) -> Fraction:
     return Fraction(limit.quota * SECOND, limit.period_ns)
 
 
-def _said(limits: tuple[Limit, ...]) -> str:
-    return "; ".join(str(limit) for limit in limits)
+def _of_shares(old: Concurrency, new: Concurrency) -> Iterator[tuple[Effect, str]]:
+    """Guaranteed slots that change. Slots that are held stay with their holders."""
+    before, after = dict(old.shares), dict(new.shares)
+    for name in dict.fromkeys((*before, *after)):
+        slots, now = before.get(name, 0), after.get(name, 0)
+        if slots != now:
+            message = f"{name} was guaranteed {slots or 'no'} slots, now {now or 'none'}"
+            yield "looser" if now > slots else "tighter", message
+    if old.lends != new.lends:
+        message = f"others may {'' if new.lends else 'no longer '}use idle guaranteed slots"
+        yield "looser" if new.lends else "tighter", message
 
 
-# What differs between two documents: rules added, removed, moved, changed field by field.
+def _of_overload(
+    old: Rule, new: Rule, before: Policy, after: Policy
+) -> Iterator[tuple[Effect, str]]:
+    """Consequences of fair queues, reserved slots, priorities and pressure."""
+    if old.fair != new.fair:
+        yield "algorithm", _fair_message(old, new)
+    reserved = _reserved(old), _reserved(new)
+    for kind in PRIORITIES:
+        one, other = (kept.get(kind) for kept in reserved)
+        if one != other:
+            message = f"{_percent(one)} of the slots was reserved for {kind} requests"
+            effect: Effect = "tighter" if (other or 0) > (one or 0) else "looser"
+            yield effect, f"{message}, now {_percent(other)}"
+    if old.share_by != new.share_by and new.share_by is not None:
+        yield "match", f"shares go by {new.share_by}: callers have other ones"
+    if old.floor != new.floor:
+        # Without a floor pressure does not lower the limits, as if that were 100%.
+        is_lower = (1 if new.floor is None else new.floor) < (1 if old.floor is None else old.floor)
+        message = f"pressure lowered its limits {_lowered(old)}, now {_lowered(new)}"
+        yield "tighter" if is_lower else "looser", message
+    goes_by_class = bool(reserved[1]) or new.share_by == BY_PRIORITY
+    if goes_by_class and before.priorities != after.priorities:
+        yield "match", "other requests have priority than before"
+    if new.floor is not None and before.pressure != after.pressure:
+        yield "algorithm", "other signals of pressure lower its limits"
 
 
-Kind = Literal["added", "removed", "changed"]
+def _fair_message(old: Rule, new: Rule) -> str:
+    if new.fair is None:
+        return "requests no longer queue fairly: they are counted against limits"
+    if old.fair is None:
+        return "requests queue fairly in each process: the counters stay as they are"
+    return "requests queue in another way; waiting requests keep waiting"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldChange:
-    """A field, as a dotted path, that is otherwise; None where it is not there."""
-
-    field: str
-    before: Any = None
-    after: Any = None
+def _reserved(rule: Rule) -> Mapping[Priority, Fraction]:
+    return rule.reserve if rule.fair is None else rule.fair.reserve
 
 
-@dataclass(frozen=True, slots=True)
-class RuleChange:
-    """A rule that is new, gone or otherwise."""
-
-    rule: str
-    kind: Kind
-    fields: tuple[FieldChange, ...] = ()
+def _lowered(rule: Rule) -> str:
+    return "not at all" if rule.floor is None else f"to {_percent(rule.floor)} at the lowest"
 
 
-@dataclass(frozen=True, slots=True)
-class Differences:
-    """All that differs. *is_reordered*: the rules that stay are in another order."""
-
-    rules: tuple[RuleChange, ...] = ()
-    is_reordered: bool = False
-    identity: tuple[FieldChange, ...] = ()
-    overrides_added: tuple[Data, ...] = ()
-    overrides_removed: tuple[Data, ...] = ()
-    priority: tuple[FieldChange, ...] = ()
-    pressure: tuple[FieldChange, ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing differs."""
-        return self == Differences()
-
-
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Differences:
-    """What is otherwise in *after* than in *before*."""
-    old, new = rules_by_id(before), rules_by_id(after)
-    changes = [*_changed(old, new)]
-    stay = [name for name in old if name in new]
-    old_overrides, new_overrides = _listed(before), _listed(after)
-    return Differences(
-        tuple(changes),
-        is_reordered=stay != [name for name in new if name in old],
-        identity=tuple(_fields("identity", before.get("identity"), after.get("identity"))),
-        overrides_added=tuple(one for one in new_overrides if one not in old_overrides),
-        overrides_removed=tuple(one for one in old_overrides if one not in new_overrides),
-        priority=tuple(_fields("priority", before.get("priority"), after.get("priority"))),
-        pressure=tuple(_fields("pressure", before.get("pressure"), after.get("pressure"))),
-    )
-
-
-def to_data(found: Differences) -> Data:
-    """The same for JSON."""
-    return {
-        "rules": [
-            {"rule_id": one.rule, "change": one.kind, "fields": _fields_to_data(one.fields)}
-            for one in found.rules
-        ],
-        "reordered": found.is_reordered,
-        "identity": _fields_to_data(found.identity),
-        "overrides": {
-            "added": list(found.overrides_added),
-            "removed": list(found.overrides_removed),
-        },
-        "priority": _fields_to_data(found.priority),
-        "pressure": _fields_to_data(found.pressure),
-    }
-
-
-def _fields_to_data(fields: Sequence[FieldChange]) -> list[Data]:
-    return [{"field": one.field, "before": one.before, "after": one.after} for one in fields]
-
-
-def _changed(old: Mapping[str, Data], new: Mapping[str, Data]) -> Iterator[RuleChange]:
-    for name, rule in new.items():
-        if name not in old:
-            yield RuleChange(name, "added", tuple(_fields("", {}, _bare(rule))))
-        elif old[name] != rule:
-            yield RuleChange(name, "changed", tuple(_fields("", _bare(old[name]), _bare(rule))))
-    for name, rule in old.items():
-        if name not in new:
-            yield RuleChange(name, "removed", tuple(_fields("", _bare(rule), {})))
-
-
-def _bare(rule: Mapping[str, Any]) -> Data:
-    return {name: value for name, value in rule.items() if name != "id"}
-
-
-def _fields(path: str, before: object, after: object) -> Iterator[FieldChange]:
-    """The fields that differ, mappings gone through (documents are not deep)."""
-    if before == after:
-        return
-    if isinstance(before, dict) and isinstance(after, dict):
-        for name in dict.fromkeys((*before, *after)):
-            inner = f"{path}.{name}" if path else str(name)
-            yield from _fields(inner, before.get(name), after.get(name))
-    else:
-        yield FieldChange(path, before, after)
-
-
-def _listed(document: Mapping[str, Any]) -> list[Data]:
-    found = document.get("overrides")
-    return found if isinstance(found, list) else []
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What *after* would change of revision *number*.
-
-    *problems* has the warnings about it, and the errors that would keep it out of force; *policy*
-    is None then. *before* is the policy of the revision, without rules if it cannot be read.
-    """
-
-    number: int
-    differences: Differences
-    problems: tuple[Problem, ...]
-    before: Policy
-    policy: Policy | None
-    consequences: tuple[Consequence, ...] = ()
-
-    @property
-    def is_good(self) -> bool:
-        """Whether it could be put in force."""
-        return self.policy is not None
-
-    @property
-    def rules_changed(self) -> tuple[str, ...]:
-        """The ids of the rules that are there before and after, and are otherwise."""
-        return tuple(one.rule for one in self.differences.rules if one.kind == "changed")
-
-
-def preview_of(
-    newest: Revision, document: Mapping[str, Any], memory: RuleMemory | None = None
-) -> Preview:
-    """What *document* would change of *newest*. What is in *memory* is not read again."""
-    before = examine_policy_data(newest.document, memory=memory).policy or Policy()
-    examined = examine_policy_data(document, memory=memory)
-    policy = examined.policy
-    found = differences(newest.document, document)
-    told = () if policy is None else consequences(before, policy)
-    return Preview(newest.number, found, examined.problems, before, policy, told)
+def _percent(share: Fraction | None) -> str:
+    return "nothing" if share is None else f"{float(share) * 100:g}%"

@@ -1,4 +1,4 @@
-"""The counters of rules in Redis, found as `headgate keys` finds them: with SCAN, in a thread."""
+"""The counters of rules in Redis, found with SCAN, in a thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headgate.stores.redis.naming import ParsedName
 
 LONGEST_LOOK: Final = 3.0
-"""Seconds that a look may take: in a large store it does not see everything."""
+"""Seconds that a search may take: in a large store it does not find everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +30,19 @@ class RuleSearch(Search):
     rule: str = ""
 
     def match(self, *, has_tags: bool) -> bytes:
-        """A pattern for SCAN that finds all these names, and perhaps others."""
+        """Return a pattern for SCAN that finds all these names, and perhaps others."""
         start = b"{*}" if has_tags else b""
         group = prefix(group_name(self.namespace or "", self.rule)).rstrip(b":")
         return b"%b%b*:*" % (start, escaped(group))
 
     def accepts(self, found: ParsedName) -> bool:
-        """Whether it is one of those looked for."""
+        """True if the name is one of those searched for."""
         # The base class by name: a dataclass with slots is another class than the one defined here.
         return Search.accepts(self, found) and place_in(found, self.rule) is not None
 
 
 def place_in(found: ParsedName, rule: str) -> int | None:
-    """Which of the stacked limits of *rule* counts there; None if none does."""
+    """Return which of the stacked limits of *rule* counts there; None if none does."""
     name, _, place = (found.name or "").partition("#")
     if name != rule or (place and not place.isdecimal()):
         return None
@@ -50,7 +50,7 @@ def place_in(found: ParsedName, rule: str) -> int | None:
 
 
 class RedisCounters:
-    """The counters that *url* has in *namespace*. Connections are made for each look."""
+    """The counters at *url* in *namespace*. Each search opens its own connections."""
 
     def __init__(self, url: str, *, namespace: str, longest_look: float = LONGEST_LOOK) -> None:
         self._url = parse_redis_url(url)
@@ -58,7 +58,7 @@ class RedisCounters:
         self._longest_look = longest_look
 
     async def find(self, rules: Collection[str], *, most: int, pattern: str | None = None) -> Look:
-        """At most *most* counters of *rules*. Raises `StoreError`."""
+        """Find at most *most* counters of *rules*. Raises `StoreError`."""
         return await asyncio.to_thread(self._find, tuple(rules), most, pattern)
 
     def _find(self, rules: Sequence[str], most: int, pattern: str | None) -> Look:
@@ -84,7 +84,7 @@ class RedisCounters:
 
 
 class _Deadline:
-    """When to stop, and whether it came to that."""
+    """The end of a search; *was_missed* if it came too early."""
 
     def __init__(self, seconds: float) -> None:
         self._ends = time.monotonic() + seconds
@@ -97,7 +97,7 @@ class _Deadline:
 
 
 class _Hurried:
-    """A primary that is looked through only until a deadline."""
+    """A primary that is searched only until a deadline."""
 
     def __init__(self, primary: Primary, deadline: _Deadline) -> None:
         self._primary = primary

@@ -5,7 +5,7 @@
     ├── versions: {login: 7, ...}    for each rule the revision that last changed it
     └── change                       who, when, what
 
-The document is what people wrote, not what was read from it: what is put is what is got. A rule's
+The document is what people wrote, not what was read from it: a GET returns what was PUT. A rule's
 version is the revision that changed it last, so a rule that is deleted and created again never has
 an old version again.
 """
@@ -49,7 +49,7 @@ class SourceError(ControlError):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Who did *what* (a few words: `put rule login`), and when (nanoseconds since the epoch)."""
+    """The author, the time (nanoseconds since the epoch) and a summary (`put rule login`)."""
 
     author: str
     time_ns: int

@@ -55,7 +55,7 @@ class PolicySource(Protocol):
 
 
 MOST_REVISIONS: Final = 200
-"""How many revisions are kept."""
+"""The number of revisions that are kept."""
 
 
 class MemorySource:

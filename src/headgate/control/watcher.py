@@ -59,7 +59,7 @@ class State:
     *revision*, *change*, *loaded_at_ns* (since the epoch) and *fingerprint* (of the content of
     files) are of the configuration in force, None before there is one. *is_stale*: the source could
     not be read at the last attempt, *trouble* says why. *problems* lists what is wrong with a newer
-    configuration, *refused* is its revision if it has one (0: the source is empty). *failures*
+    configuration, *rejected* is its revision if it has one (0: the source is empty). *failures*
     counts the configurations that could not be put in force. *warnings* are about the one in force.
     """
 
@@ -70,7 +70,7 @@ class State:
     is_stale: bool = False
     trouble: str | None = None
     problems: tuple[Problem, ...] | None = None
-    refused: int | None = None
+    rejected: int | None = None
     failures: int = 0
     warnings: tuple[Problem, ...] = ()
 
@@ -89,8 +89,8 @@ class State:
         """Reasons not to decide requests yet. A stale policy is better than none."""
         if self.revision is not None:
             return ()
-        if self.problems is not None and self.refused is not None:
-            return (f"no policy is in force: revision {self.refused} is invalid",)
+        if self.problems is not None and self.rejected is not None:
+            return (f"no policy is in force: revision {self.rejected} is invalid",)
         return (f"no policy is in force: {self.trouble or 'none has been read yet'}",)
 
 
@@ -177,7 +177,7 @@ class PolicyWatcher:
         )
         self._lock = threading.RLock()
         self._in_force: Revision | None = None
-        self._refused: Revision | None = None
+        self._rejected: Revision | None = None
         self._thread: threading.Thread | None = None
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.memory = RuleMemory()
@@ -224,7 +224,7 @@ class PolicyWatcher:
     def check_now(self) -> State:
         """Read the source now, put a new configuration in force, and return the state."""
         with self._lock:
-            self._refused = None
+            self._rejected = None
             self._check()
             return self.state
 
@@ -237,7 +237,7 @@ class PolicyWatcher:
         """Put *revision*, which was just committed, in force now if it is newer."""
         with self._lock:
             newest = self._in_force
-            is_empty = self.state.refused == 0
+            is_empty = self.state.rejected == 0
             if newest is None or revision.number > newest.number or is_empty:
                 self._take(revision)
 
@@ -319,13 +319,13 @@ class PolicyWatcher:
     def _judge(self, newest: Revision) -> None:
         was_stale = self.state.is_stale
         if was_stale or self.state.trouble is not None:
-            problems = None if self._refused is None else self.state.problems
+            problems = None if self._rejected is None else self.state.problems
             self._become(replace(self.state, is_stale=False, trouble=None, problems=problems))
         if self._is_in_force(newest):
             if was_stale:
                 self._log.info("%s: available again", self.place)
             self._in_force = newest
-            self._forget_refused()
+            self._forget_rejected()
         elif newest.number == 0 and self._had_something():
             self._report_empty()
         else:
@@ -353,11 +353,11 @@ class PolicyWatcher:
         problem = Problem("error", self.place, message)
         if self.state.problems != (problem,):
             self._log.error("%s: %s", self.place, message)
-            self._refuse_with((problem,), 0)
+            self._report_invalid((problem,), 0)
 
     def _take(self, revision: Revision, *, is_kept: bool = False) -> None:
         """Put *revision* in force, or report once that it is invalid. The caller has the lock."""
-        if revision == self._refused:
+        if revision == self._rejected:
             return
         try:
             parsed = revision.parsed or self._parsed(revision)
@@ -366,7 +366,7 @@ class PolicyWatcher:
                 config = replace(config, revision=revision.number)
             number = self._apply(config)
         except HeadgateError as error:
-            self._refuse(revision, self._problems_of(error))
+            self._reject(revision, self._problems_of(error))
             return
         if number is None or self._has_numbers:
             number = revision.number
@@ -381,7 +381,7 @@ class PolicyWatcher:
     def _took(self, revision: Revision, number: int, parsed: Parsed, *, is_kept: bool) -> None:
         self._in_force = replace(revision, parsed=None)
         if not is_kept:
-            self._refused = None
+            self._rejected = None
         change = revision.change
         is_told = self._has_numbers and change.author
         made = f" ({change.what}, by {change.author})" if is_told else ""
@@ -396,7 +396,7 @@ class PolicyWatcher:
                 loaded_at_ns=self._clock(),
                 fingerprint=revision.fingerprint,
                 problems=None,
-                refused=None,
+                rejected=None,
                 warnings=parsed.warnings,
             )
         )
@@ -420,22 +420,22 @@ class PolicyWatcher:
         if warnings:
             self._log.warning("%s: warnings\n%s", self.place, _lines(warnings))
 
-    def _refuse(self, revision: Revision, problems: tuple[Problem, ...]) -> None:
-        self._refused = revision
+    def _reject(self, revision: Revision, problems: tuple[Problem, ...]) -> None:
+        self._rejected = revision
         message = "%s: revision %d is invalid; %s\n%s"
         self._log.error(message, self.place, revision.number, self._kept(), _lines(problems))
-        self._refuse_with(problems, revision.number)
+        self._report_invalid(problems, revision.number)
 
-    def _refuse_with(self, problems: tuple[Problem, ...], number: int) -> None:
+    def _report_invalid(self, problems: tuple[Problem, ...], number: int) -> None:
         self._errors.add()
         failures = self.state.failures + 1
-        self._become(replace(self.state, problems=problems, refused=number, failures=failures))
+        self._become(replace(self.state, problems=problems, rejected=number, failures=failures))
 
-    def _forget_refused(self) -> None:
+    def _forget_rejected(self) -> None:
         """Record that the newest revision is in force; it may not have been for a while."""
-        self._refused = None
+        self._rejected = None
         if self.state.problems is not None:
-            self._become(replace(self.state, problems=None, refused=None))
+            self._become(replace(self.state, problems=None, rejected=None))
 
     def _use_last_known_good(self) -> None:
         """Begin with the copy on disk. The caller has the lock."""
@@ -454,8 +454,8 @@ class PolicyWatcher:
         self._take(revision, is_kept=True)
         if before.problems is not None and self._in_force is not None:
             # The newest is still invalid: only the revision in force has changed.
-            problems, refused = before.problems, before.refused
-            self._become(replace(self.state, problems=problems, refused=refused))
+            problems, rejected = before.problems, before.rejected
+            self._become(replace(self.state, problems=problems, rejected=rejected))
 
     def _lose(self, error: SourceError) -> None:
         """Report, once, that the source cannot be read."""

@@ -135,7 +135,7 @@ def _rules(
 
 
 def _offset(root: Any) -> int:
-    """How far the dashes of `rules` are indented; 2 if there are none."""
+    """Return the indentation of the dashes of `rules`; 2 if there are none."""
     for key, node in root.value:
         if key.value == "rules" and node.value and not node.flow_style:
             return max(0, int(node.value[0].start_mark.column) - 2)

@@ -313,7 +313,7 @@ def test_a_damaged_history_costs_the_old_revisions_and_no_more(
     (file.with_name("policy.yaml.history") / "1.json").write_text("{half")
     newest = head(file)
     assert (newest.number, newest.versions) == (2, {"login": 2})
-    assert "1.json: not a revision, and left out" in caplog.text
+    assert "1.json: not a revision, ignored" in caplog.text
 
 
 def test_a_watch_sees_an_edit_by_hand(file: Path) -> None:

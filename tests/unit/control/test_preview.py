@@ -183,7 +183,7 @@ class Counters:
 def judgements(after: dict[str, Any], used: int, place: int = 0) -> tuple[Any, Any]:
     preview = previewed(after)
     (one,) = judged(Look((LiveCounter("api", "ip=1", place, used),)), preview)
-    return one.was_refused, one.would_be_refused
+    return one.was_denied, one.would_be_denied
 
 
 class TestLiveCounters:

@@ -136,7 +136,7 @@ def test_a_source_that_was_emptied_lifts_no_limit(
     with watching(source) as watched:
         source.restore(Revision(0))
         state = watched.watcher.check_now()
-        assert (state.revision, state.refused, state.is_current) == (1, 0, False)
+        assert (state.revision, state.rejected, state.is_current) == (1, 0, False)
         assert "the source is empty; revision 1 stays in force" in caplog.text
         assert watched.engine.revisions == [1]
         source.commit(made(1, "1/s"))
@@ -170,7 +170,7 @@ def test_an_invalid_revision_changes_nothing_and_is_reported_once(
     with watching(source, longest_watch=0.001, measures=measures) as watched:
         source.commit(made(2, limitt="1/s"))
         state = watched.until(lambda state: state.problems is not None)
-        assert (state.revision, state.refused, state.failures) == (1, 2, 1)
+        assert (state.revision, state.rejected, state.failures) == (1, 2, 1)
         asked = source.asked
         while source.asked < asked + 3:
             source.wake()
@@ -339,7 +339,7 @@ class TestLastKnownGood:
         kept.write_bytes(made(4).to_json())
         watched = Watched(ShakySource(made(5, limitt="1/s")), keep=kept)
         state = watched.watcher.check_now()
-        assert (state.revision, state.refused, state.is_stale) == (4, 5, False)
+        assert (state.revision, state.rejected, state.is_stale) == (4, 5, False)
         assert state.problems
         assert watched.engine.revisions == [4]
 

@@ -275,7 +275,7 @@ class Client:
 
     @property
     def members(self) -> int:
-        """How many there are."""
+        """The number of members."""
         return len(self._endpoints)
 
     def ask(self, path: str, body: Message, *, insists: bool = False) -> Message:

@@ -46,7 +46,7 @@ _PLAIN: Final = 16_384
 _LONGEST: Final = 64 * 2**20
 _DIGITS: Final = 20
 _PAGE: Final = 10
-"""How many revisions are read at a time: each may be half of etcd's largest request."""
+"""The revisions read at a time: each may be half of etcd's largest request."""
 _OVERHEAD: Final = 512
 """Bytes that etcd adds to a request before it checks the size."""
 

@@ -1,20 +1,27 @@
-"""The URL of a policy in etcd, read into a value. No I/O, and no password in any message.
+"""The URL of a policy in etcd, parsed. No I/O, and no password in any message.
 
     etcd://host                                      /headgate/ on port 2379
     etcd://user:password@host:2379,host:2379/teams/a?timeout=2
     etcds://user@host/headgate?ca=/etc/ssl/etcd.pem  with TLS; the password from elsewhere
 
 Characters such as `@ : / ? # %` in a name or a password are percent-encoded. A password in a URL is
-seen by whoever may list processes: with `user@` it is taken from the environment variable
+visible in lists of processes: with `user@` it is taken from the environment variable
 HEADGATE_ETCD_PASSWORD, or is given apart.
+
+    timeout=5               seconds that one request may take in all, over all members
+    heartbeat=1             seconds of silence after which a watch is checked
+    history=100             how many revisions are kept
+    max_request_bytes=...   etcd's --max-request-bytes, if not 1572864
+    ca=, cert=, key=        paths of PEM files: the trusted authority, and the client's certificate
+    server_name=            the name in the server's certificate
+    tls=true                the same as etcds://
 """
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
 from headgate.server_urls import Address, URLReader
@@ -22,32 +29,24 @@ from headgate.server_urls import Address, URLReader
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-
-# The options of an etcd URL: what may follow its '?'.
-#
-# timeout=5               seconds that one request may take in all, over all members
-# heartbeat=1             seconds of silence after which a watch asks whether it is still heard
-# history=100             how many revisions are kept
-# max_request_bytes=...   what etcd's --max-request-bytes says, if not 1572864
-# ca=, cert=, key=        paths of PEM files: who is trusted, and what is shown (with TLS)
-# server_name=            the name that the server's certificate is for (with TLS)
-# tls=true                the same as etcds://
-
-
 MAX_REQUEST_BYTES: Final = 1_572_864
-"""What etcd takes in one request, if it is not told otherwise."""
+"""The largest request that etcd accepts by default."""
 
 _SECONDS: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,9}")
-_LONGEST: Final = 600.0
-_MOST_KEPT: Final = 100_000
-_OWN: Final = ("heartbeat", "history", "max_request_bytes", "timeout", "tls")
+_BOUNDS: Final[dict[str, tuple[float, float, str]]] = {
+    "timeout": (0, 600, "seconds above 0, up to 600"),
+    "heartbeat": (0, 600, "seconds above 0, up to 600"),
+    "history": (0, 100_000, "1 to 100000"),
+    "max_request_bytes": (1_023, 2**31, "1024 to 2147483648"),
+}
+"""For each option: what it is above, the largest value, and both in words."""
 _TLS: Final = ("ca", "cert", "key", "server_name")
 
 
 @dataclass(frozen=True, slots=True)
 class TLSFiles:
-    """How to make sure of the server, and what to show it. Paths of PEM files.
+    """Paths of PEM files, and the name in the server's certificate.
 
     *ca* is None for the authorities that the system trusts.
     """
@@ -60,7 +59,7 @@ class TLSFiles:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is not about where etcd is. *timeout* and *heartbeat* are seconds."""
+    """The options of a source. *timeout* and *heartbeat* are seconds."""
 
     timeout: float = 5.0
     heartbeat: float = 1.0
@@ -68,34 +67,31 @@ class Options:
     max_request_bytes: int = MAX_REQUEST_BYTES
 
     def __post_init__(self) -> None:
-        for name in ("timeout", "heartbeat"):
+        for name, (low, high, words) in _BOUNDS.items():
             value = getattr(self, name)
-            if not 0 < value <= _LONGEST:
-                raise OptionError(
-                    f"{name} is {value!r}; expected seconds above 0, up to {_LONGEST:.0f}"
-                )
-        if not 1 <= self.history <= _MOST_KEPT:
-            raise OptionError(f"history is {self.history!r}; expected 1 to {_MOST_KEPT}")
-        if not 1_024 <= self.max_request_bytes <= 2**31:
-            raise OptionError(
-                f"max_request_bytes is {self.max_request_bytes!r}; expected 1024 to 2147483648"
-            )
+            if not low < value <= high:
+                raise OptionError(f"{name} is {value!r}; expected {words}")
 
 
 def read_options(scheme: str, pairs: Sequence[tuple[str, str]]) -> tuple[Options, TLSFiles | None]:
-    """The options in *pairs*, and the TLS files if TLS is asked for. Raises `OptionError`."""
+    """Read the options in *pairs*, and the TLS files if TLS is asked for. Raises `OptionError`."""
     given = dict(pairs)
+    known = sorted((*_BOUNDS, *_TLS, "tls"))
     if len(given) < len(pairs):
         raise OptionError(f"{scheme}://: an option is given twice")
     for name, value in given.items():
-        if name not in (*_OWN, *_TLS):
-            known = ", ".join(sorted((*_OWN, *_TLS)))
-            raise OptionError(f"{scheme}://: unknown option {name!r}; there are {known}")
+        if name not in known:
+            raise OptionError(f"{scheme}://: unknown option {name!r}; there are {', '.join(known)}")
         if not value:
             raise OptionError(f"{scheme}://: the option {name} has no value; leave it out")
-    tls = _tls(scheme, given) if _is_tls(scheme, given) else None
+    tls = None
+    if _is_tls(scheme, given):
+        if ("cert" in given) != ("key" in given):
+            raise OptionError(f"{scheme}://: cert and key belong together; give both or none")
+        tls = TLSFiles(*map(given.get, _TLS))
+    own = {one.name: given[one.name] for one in fields(Options) if one.name in given}
     try:
-        return _own(given), tls
+        return Options(**{name: _number(name, text) for name, text in own.items()}), tls
     except OptionError as error:
         raise OptionError(f"{scheme}://: {error}") from None
 
@@ -113,36 +109,11 @@ def _is_tls(scheme: str, given: Mapping[str, str]) -> bool:
     return word == "true"
 
 
-def _tls(scheme: str, given: Mapping[str, str]) -> TLSFiles:
-    if ("cert" in given) != ("key" in given):
-        raise OptionError(f"{scheme}://: cert and key belong together; give both or none")
-    return TLSFiles(*(given.get(name) for name in ("ca", "cert", "key", "server_name")))
-
-
-def _own(given: Mapping[str, str]) -> Options:
-    usual = Options()
-    return Options(
-        _seconds(given, "timeout", usual.timeout),
-        _seconds(given, "heartbeat", usual.heartbeat),
-        _count(given, "history", usual.history),
-        _count(given, "max_request_bytes", usual.max_request_bytes),
-    )
-
-
-def _seconds(given: Mapping[str, str], name: str, usual: float) -> float:
-    text = given.get(name)
-    if text is None:
-        return usual
-    value = float(text) if _SECONDS.fullmatch(text) else math.nan
-    if not value > 0:
-        raise OptionError(f"{name} is {text!r}; expected seconds above 0, such as 0.5")
-    return value
-
-
-def _count(given: Mapping[str, str], name: str, usual: int) -> int:
-    text = given.get(name)
-    if text is None:
-        return usual
+def _number(name: str, text: str) -> Any:
+    if name in ("timeout", "heartbeat"):
+        if not _SECONDS.fullmatch(text) or not float(text) > 0:
+            raise OptionError(f"{name} is {text!r}; expected seconds above 0, such as 0.5")
+        return float(text)
     if not _COUNT.fullmatch(text):
         raise OptionError(f"{name} is {text!r}; expected a whole number above 0")
     return int(text)
@@ -156,7 +127,7 @@ _SCHEMES: Final = ("etcd", "etcds")
 
 @dataclass(frozen=True, slots=True)
 class EtcdURL:
-    """What a URL says, and what goes without saying. *prefix* begins and ends with a slash."""
+    """A parsed URL with its defaults. *prefix* begins and ends with a slash."""
 
     addresses: tuple[Address, ...]
     prefix: str = DEFAULT_PREFIX
@@ -173,10 +144,10 @@ class EtcdURL:
 def parse_etcd_url(
     url: str, *, password: str | None = None, environ: Mapping[str, str] | None = None
 ) -> EtcdURL:
-    """What *url* says; `OptionError` if it makes no sense, with what would.
+    """Parse *url*. Raises `OptionError` with what is expected.
 
-    The password of a user is the one in the URL, or else *password*, or else what *environ* has as
-    HEADGATE_ETCD_PASSWORD.
+    The password of a user is the one in the URL, or else *password*, or else
+    HEADGATE_ETCD_PASSWORD in *environ*.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme.lower() not in _SCHEMES:

@@ -56,7 +56,7 @@ LARGEST_BODY: Final = 2 * 1024 * 1024
 """Bytes of a call: a policy of the largest size, generously spaced."""
 _LONGEST_PATH: Final = 300
 _STRANGERS: Final = "10/s burst 100"
-"""How many unauthenticated calls are recorded: they must not fill the disk."""
+"""The rate at which unauthenticated calls are recorded: they must not fill the disk."""
 _SOON: Final = (b"retry-after", b"1")
 _ENTRY: Final = "headgate.admin.entry"
 _CALLER: Final = "headgate.admin.caller"

@@ -79,7 +79,7 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What one method of one path does. *is_edit*: it takes preconditions (`If-Match`)."""
+    """One method of one path. *is_edit*: it takes preconditions (`If-Match`)."""
 
     method: str
     path: str

@@ -97,7 +97,7 @@ class ReportCalls:
             "current": state.is_current,
             "stale": state.is_stale,
             "trouble": state.trouble,
-            "refused_revision": state.refused,
+            "refused_revision": state.rejected,
             "problems": problems_data(state.problems or ()),
             "warnings": problems_data(state.warnings),
             "failures": state.failures,
@@ -167,14 +167,14 @@ class DebugCalls:
         await call.begin(f"make a debug token that is good for {ttl_s} s")
         token, ends = debug_token(self._core.secret, now_ns=self._core.clock(), ttl_s=int(ttl_s))
         call.outcome = "changed"
-        told = {"token": token, "expires": ends, "header": DEBUG, "answered_in": DECISION}
-        return json_reply(told)
+        content = {"token": token, "expires": ends, "header": DEBUG, "answered_in": DECISION}
+        return json_reply(content)
 
 
 Data = dict[str, Any]
 
 MOST_EXPLAINED: Final = 200
-"""How many rules that do not apply are listed: those that come nearest."""
+"""The most rules that are listed as not applying: those that come nearest."""
 
 
 class ExplainCalls:

@@ -398,6 +398,6 @@ class Previews:
             "is_digest": counter.is_digest,
             "limit": counter.place,
             "used": counter.used,
-            "refused_now": one.was_refused,
-            "refused_after": one.would_be_refused,
+            "refused_now": one.was_denied,
+            "refused_after": one.would_be_denied,
         }
