@@ -5,7 +5,10 @@ A document is data as a JSON parser makes it. YAML keeps its shape, not its comm
 
 from __future__ import annotations
 
+import gc
 import re
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.revision import Parsed
@@ -15,7 +18,7 @@ from headgate.policy.loader import examine_policies, examine_policy_data, policy
 from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from headgate.control.revision import Revision
     from headgate.policy.document import Node
@@ -33,6 +36,11 @@ def parse_document(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
 
     Raises `PolicyError` with all that is wrong.
     """
+    with collector_paused():
+        return _parse_document(texts)
+
+
+def _parse_document(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
     parsed = _parsed(texts)
     for plain in (_as_written, _as_meant):
         document = _merged(_grown(where, text, plain) for where, text in texts)
@@ -116,7 +124,28 @@ def _merged(documents: Iterable[Data]) -> Data:
 
 def data_of(where: str, text: bytes) -> Data:
     """Read *text* as a document: numbers where they would be written like that again."""
-    return _grown(where, text, _as_written)
+    with collector_paused():
+        return _grown(where, text, _as_written)
+
+
+_pauses: Final = threading.Semaphore()
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from running while the tree of a text exists.
+
+    A tree has 100,000 nodes and is freed by reference counts; a collection that goes through them
+    stops all threads for 100 ms and more.
+    """
+    with _pauses:  # one at a time, so that the last one enables it again
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was_enabled:
+                gc.enable()
 
 
 def _grown(where: str, text: bytes, plain: Callable[[str], object]) -> Data:

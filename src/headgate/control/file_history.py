@@ -153,13 +153,16 @@ class FileHistory:
         """Record a revision that is about to be written."""
         clear_leftovers(self._pending)
         replace_file(self._pending, entry.to_json())
+        self._remember(self._pending, entry)
 
     def complete(self) -> None:
         """Record that the prepared revision was written."""
         entry = self.pending()
         if entry is None:
             return
-        self._pending.replace(self._file_of(entry.revision.number))
+        file = self._file_of(entry.revision.number)
+        self._pending.replace(file)
+        self._remember(file, entry)
         sync_directory(self.directory)
         for number in self.numbers[self._most :]:
             with suppress(OSError):  # one too many does no harm
@@ -179,18 +182,19 @@ class FileHistory:
     def _readable(self, number: int) -> Entry | None:
         return self._entry_in(self._file_of(number))
 
+    def _remember(self, path: Path, entry: Entry) -> Entry:
+        """Cache one entry, the newest as a rule: to parse it keeps other threads waiting."""
+        self._read = {path: (_stamp(path), entry)}
+        return entry
+
     def _entry_in(self, path: Path) -> Entry | None:
         """Return the entry in *path*; None if there is none, or it is damaged."""
         try:
-            found = path.stat()
-            stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
             # Read once: other threads may replace it.
             known = self._read.get(path)
-            if known is None or known[0] != stamp:
-                # One is cached: the newest, as a rule, and it may be large.
-                known = stamp, _entry_of(path.read_bytes())
-                self._read = {path: known}
-            return known[1]
+            if known is not None and known[0] == _stamp(path):
+                return known[1]
+            return self._remember(path, _entry_of(path.read_bytes()))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -198,6 +202,11 @@ class FileHistory:
         except SourceError as error:
             LOG.warning("%s: ignored: %s", path, error)
         return None
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def _entry_of(kept: bytes) -> Entry:
