@@ -264,7 +264,7 @@ class FileSource:
             self.files.read()
         except PolicyError as error:
             raise InvalidFileError(error.problems) from error
-        raise SourceError(f"{self.place}: the file comes and goes")
+        return self._settled(self._history, is_recorded=False)  # it has come in the meantime
 
     def _texts(self) -> Texts | None:
         """Read the files once they are no longer being written; None if there is none."""
