@@ -70,7 +70,7 @@ async def story(request: HttpRequest) -> StreamingHttpResponse:
     async def words() -> AsyncIterator[str]:
         sent = 0
         try:
-            for word in ("Open", "the", "limiter", "and", "let", "the", "water", "in.\n"):
+            for word in ("Open", "the", "gate", "and", "let", "the", "water", "in.\n"):
                 sent += 1
                 yield f"{word} "
                 await asyncio.sleep(0)

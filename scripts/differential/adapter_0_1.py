@@ -22,3 +22,7 @@ answer_of = _module("engine").answer_of
 headers_for = _module("responses").headers_for
 limits = _module("limits")
 read_policy = _module("rules", "reading").read_policy
+
+
+def close_middleware(app: Any) -> None:
+    app.gate.close()

@@ -19,7 +19,12 @@ __all__ = [
     "RuleEngine",
     "WsgiMiddleware",
     "answer_of",
+    "close_middleware",
     "headers_for",
     "limits",
     "read_policy",
 ]
+
+
+def close_middleware(app: WsgiMiddleware) -> None:
+    app.limiter.close()
