@@ -68,11 +68,6 @@ class AppPressure:
         """The factor of limits now."""
         return self._scale.factor
 
-    @property
-    def measures(self) -> bool:
-        """True if the times of requests are measured."""
-        return self._pressure is not None
-
     def begin(self) -> int | None:
         """Begin a request; the time, if it is to be measured."""
         if self._pressure is None:

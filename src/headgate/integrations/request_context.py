@@ -22,7 +22,7 @@ from headgate.engine.verdict import single_verdict, tells_replay, told_of
 from headgate.errors import StoreError
 from headgate.integrations.fair_queues import HeldPlaces, WaitForPlaces, denial_by
 from headgate.integrations.late_charges import owed
-from headgate.integrations.request_limiter import RequestPlan
+from headgate.integrations.request_limiter import NO_CHARGE_WHEN, RequestPlan
 from headgate.integrations.response_headers import (
     MERGED,
     TOKEN,
@@ -259,35 +259,30 @@ class RequestContext:
         return self._start(limiter, plan)
 
     def _start(self, limiter: RequestLimiter, plan: Plan) -> Effects[bool] | None:
+        """Check the request by *plan*, which is plain: see `start`."""
         if not plan.rules:
             return None
         engine = limiter.engine
         decision = engine.decide_single(plan)
-        if decision is None:
-            verdict = engine.decide_now(plan)
-        else:
-            if (
-                self._quick is None
-                and not self._results
-                and decision.allowed
-                and not decision.delay_ns
-                and limiter is self.limiter
-                and (limiter.pressure is None or not limiter.pressure.measures)
-            ):
-                self._quick = plan, decision
-                return None
-            verdict = single_verdict(plan, decision)
-        is_measured = limiter.pressure is not None and limiter.pressure.measures
+        if decision is not None and self._keep(limiter, plan, decision):
+            return None
+        verdict = engine.decide_now(plan) if decision is None else single_verdict(plan, decision)
+        return self.check(limiter, RequestPlan(plan, NO_CHARGE_WHEN), verdict)
+
+    def _keep(self, limiter: RequestLimiter, plan: Plan, decision: Decision) -> bool:
+        """Keep the *decision* of the only rule of *plan*, if that is all there is to know: the
+        first check, which allows at once and leaves nothing to end."""
         if (
-            verdict is None
-            or not verdict.allowed
-            or verdict.delay_ns
-            or is_measured
-            or self.results
+            not decision.allowed
+            or decision.delay_ns
+            or self._quick is not None
+            or self._results
+            or limiter is not self.limiter
+            or limiter.is_measured
         ):
-            return self.check(limiter, RequestPlan(plan), verdict)
-        self._add(CheckResult(limiter, RequestPlan(plan), verdict))
-        return None
+            return False
+        self._quick = plan, decision
+        return True
 
     def begin(
         self, limiter: RequestLimiter, planning: Effects[RequestPlan | None]
@@ -313,13 +308,17 @@ class RequestContext:
     ) -> Effects[bool]:
         """Check the request by *planned*, or go on with its *verdict*; True if it is allowed."""
         engine, plan = limiter.engine, planned.plan
-        is_repeated = bool(self.results)
         if verdict is None:
             if plan.open:
                 name = plan.lease or new_name()
                 verdict = yield from engine.reserve(plan, name, planned.ttl_ns)
             else:
                 verdict = yield from engine.decide(plan)
+        if plan.is_plain and len(plan.rules) == 1 and not (planned.after or plan.queues):
+            decision = verdict.rules[0].decision
+            if self._keep(limiter, plan, decision):
+                return True
+        is_repeated = bool(self.results)
         if verdict.allowed:
             result = yield from self._wait(limiter, planned, verdict)
             if isinstance(result, CheckResult):

@@ -82,7 +82,7 @@ DEFAULT_NAME: Final = "default"
 """The name of the limits of a whole app."""
 
 _UNNAMED: Final = Names(DEFAULT_NAME, f"@{DEFAULT_NAME}")
-_NO_CHARGE_WHEN: Final[Mapping[str, ChargeWhen]] = MappingProxyType({})
+NO_CHARGE_WHEN: Final[Mapping[str, ChargeWhen]] = MappingProxyType({})
 _NO_PLAN: Final = Plan(0, ())
 _SHEDDING: Final = CompiledRule("load-shedding")
 """The rule that a denial of the load shedder names."""
@@ -93,7 +93,7 @@ class RequestPlan:
     """The plan of one check of a request, and how the check is settled. Never changed."""
 
     plan: Plan
-    charge_when: Mapping[str, ChargeWhen] = field(default_factory=lambda: _NO_CHARGE_WHEN)
+    charge_when: Mapping[str, ChargeWhen] = field(default_factory=lambda: NO_CHARGE_WHEN)
     """By the id of a rule: a function that says which responses are charged."""
     ttl_ns: int = 60 * SECOND
     is_known_at_start: bool = False
@@ -248,6 +248,8 @@ class RequestLimiter:
         self.reads_attributes = policy is not None or self._calls_functions
         """True if a rule or a function of the app may read attributes, such as the route."""
         self._has_no_limits = policy is None and limits is None and not self._calls_functions
+        self.is_measured = False
+        """True if the times of requests are measured, for `pressure`."""
         self.counts_endpoints = False
         """True if a rule in force counts by endpoint, so that the route has to be known."""
         self._simple_policy: CompiledPolicy | None = None
@@ -269,12 +271,13 @@ class RequestLimiter:
 
     def _adopt(self, compiled: CompiledPolicy) -> None:
         self.counts_endpoints = compiled.counts_endpoints
+        self.is_measured = compiled.policy.pressure is not None
         is_simple = not (
             self._calls_functions
             or self.limit is not None
             or compiled.has_slots
             or compiled.charges_after
-            or compiled.policy.pressure is not None
+            or self.is_measured
         )
         self._simple_policy = compiled if is_simple else None
 
@@ -441,7 +444,7 @@ class RequestLimiter:
             shares = limit.has_one_plan and not is_apart
             known = self._plans.get(values[1:3]) if shares else None
             if known is not None:
-                return RequestPlan(known[0], _NO_CHARGE_WHEN)
+                return RequestPlan(known[0], NO_CHARGE_WHEN)
             planned.append((limit.plan(*values, self.namespace), limit))
             result = request_plan_of(0, (), planned, is_preflight=is_apart)
             if shares and result is not None:
