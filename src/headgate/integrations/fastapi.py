@@ -45,6 +45,7 @@ from headgate.integrations.starlette import (
     RateLimitMiddleware,
     TooManyRequests,
     add_headers,
+    add_headers_to_error,
     context_of,
     denial_of,
     exempt,
@@ -93,8 +94,8 @@ class RateLimit:
     which real costs can be reported.
 
     A denial is `TooManyRequests`, which the app answers with 429 unless it has a handler for it.
-    Without `RateLimitMiddleware` a `Response` that the endpoint returns itself has no headers, nor
-    has an error; and *charge_when* is a `UsageError`, as the status is unknown.
+    Without `RateLimitMiddleware` a `Response` that the endpoint returns itself has no headers, and
+    *charge_when* is a `UsageError`, as the status is unknown.
     """
 
     def __init__(
@@ -156,8 +157,8 @@ def limit(
     each route that the function serves has its own counter.
 
     A denial is `TooManyRequests`, which the app answers with 429 unless it has a handler for it.
-    Without `RateLimitMiddleware` an error is sent without headers, and its status is that of its
-    `HTTPException`, or 500.
+    Without `RateLimitMiddleware` an error other than an `HTTPException` is sent without headers,
+    and its status is 500.
     """
     one: RouteLimit[Any] = RouteLimit(limits=limits, **options)
 
@@ -222,14 +223,16 @@ async def _check(
         error: BaseException | None,
         _trace: "TracebackType | None",
     ) -> None:
+        if error is not None:
+            add_headers_to_error(error, context)
         own = None if served is None else served.response
         await adrive(context.complete(_completed(connection, own or response, error, own)))
 
-    if context.has_end:
-        stack = connection.scope.get(_EXIT_STACK)
-        if not isinstance(stack, AsyncExitStack):
-            raise UsageError("add the middleware: app.add_middleware(RateLimitMiddleware)")
+    stack = connection.scope.get(_EXIT_STACK)
+    if isinstance(stack, AsyncExitStack):
         stack.push_async_exit(exit_)
+    elif context.has_end:
+        raise UsageError("add the middleware: app.add_middleware(RateLimitMiddleware)")
 
 
 def _completed(

@@ -19,7 +19,7 @@ import json
 from collections import Counter
 from functools import lru_cache
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar, Unpack, cast
 from weakref import WeakSet
 
 from headgate.errors import UsageError, not_installed
@@ -45,7 +45,7 @@ from headgate.integrations.decorated import (
 from headgate.integrations.exemptions import is_preflight
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_limiter import limiter_of
-from headgate.integrations.route_limit import LimitOptions, Names, RouteLimit, free_name, shown_name
+from headgate.integrations.route_limit import Names, RouteLimit, free_name, shown_name
 from headgate.integrations.wsgi import (
     CONTEXT,
     WsgiContext,
@@ -62,13 +62,17 @@ if TYPE_CHECKING:
 
     from flask import Flask, Request, Response
 
+    from headgate.decision import HeaderMode
+    from headgate.engine.rule import Mode
     from headgate.engine.stack import Limits
     from headgate.integrations.decorated import Named
     from headgate.integrations.request_context import RequestContext
     from headgate.integrations.request_limiter import LimiterOptions, RequestLimiter
-    from headgate.integrations.route_limit import LimitsOf
+    from headgate.integrations.route_limit import ChargeWhen, KeyValue
+    from headgate.policy.model import OnStoreFailure
     from headgate.responses import Refusal
     from headgate.runtime.effects import Effects
+    from headgate.units import Seconds
 
 __all__ = ["LimitOptions", "RateLimits", "report"]
 
@@ -80,6 +84,21 @@ EXTENSION: Final = "headgate"
 _EXEMPT: Final = "__headgate_exempt__"
 _WHOLE: Final = "headgate.whole"
 """In an environ: the response of Flask is no stream, and has all of its content."""
+
+
+class LimitOptions(TypedDict, total=False):
+    """The options of a `RouteLimit` besides its limits; functions may have no parameters."""
+
+    key: Callable[..., KeyValue] | None
+    cost: int | Callable[..., int]
+    name: str | None
+    exempt_when: Callable[..., bool] | None
+    charge_when: ChargeWhen | None
+    is_estimate: bool
+    ttl: Seconds
+    mode: Mode
+    on_store_failure: OnStoreFailure
+    headers: HeaderMode
 
 
 class RateLimits:
@@ -129,7 +148,7 @@ class RateLimits:
         app.wsgi_app = _Completing(app.wsgi_app, limiter)  # type: ignore[method-assign]
 
     def limit(
-        self, limits: Limits | LimitsOf[Request], **options: Unpack[LimitOptions]
+        self, limits: Limits | Callable[..., Limits | None], **options: Unpack[LimitOptions]
     ) -> Callable[[F], F]:
         """Limit a view, or all views of a blueprint together.
 

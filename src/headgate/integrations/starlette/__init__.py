@@ -309,11 +309,16 @@ def add_headers(response: Response, context: RequestContext) -> None:
     response.raw_headers[:] = completed(response.raw_headers, context, response.status_code)
 
 
-async def fail(context: RequestContext, error: BaseException) -> None:
-    """Complete a request whose endpoint raised *error*; an `HTTPException` gets the headers."""
+def add_headers_to_error(error: BaseException, context: RequestContext) -> None:
+    """Add the headers about limits to *error*, if it is an `HTTPException` of the app."""
     if isinstance(error, HTTPException) and not isinstance(error, TooManyRequests):
         lines = list((error.headers or {}).items())
         error.headers = dict(context.with_headers(lines, error.status_code))
+
+
+async def fail(context: RequestContext, error: BaseException) -> None:
+    """Complete a request whose endpoint raised *error*."""
+    add_headers_to_error(error, context)
     await adrive(context.complete(CompletedResponse(status_of(error), error=error)))
 
 
