@@ -121,8 +121,12 @@ class RateLimit:
                 "add the middleware, app.add_middleware(RateLimitMiddleware), or use the decorator "
                 "limit()"
             )
-        limits = self._limits_of(context, connection)
-        await _check(connection, response, self.limiter or context.limiter, context, limits)
+        limits, limiter = self._limits_of(context, connection), self.limiter or context.limiter
+        rest = context.start_route(limiter, limits, connection, AsgiRequest(connection.scope))
+        if rest is not None and not await adrive(rest):
+            raise denial_of(connection, context, limiter)
+        if not context.is_managed:
+            _manage(connection, response, context)
         return context
 
     def _limits_of(self, context: RequestContext, connection: HTTPConnection) -> Named:
@@ -179,8 +183,12 @@ class _Arrival:
         context = context_of(connection, endpoint.limiter)
         limits = endpoint.limits_of(context, connection.scope)
         limiter = endpoint.limiter or context.limiter
+        rest = context.start_route(limiter, limits, connection, AsgiRequest(connection.scope))
+        if rest is not None and not await adrive(rest):
+            raise denial_of(connection, context, limiter)
         served = _Served(context)
-        await _check(connection, response, limiter, context, limits, served)
+        if not context.is_managed:
+            _manage(connection, response, context, served)
         return served
 
 
@@ -199,23 +207,16 @@ class _Served:
         return result
 
 
-async def _check(
+def _manage(
     connection: HTTPConnection,
     response: Response,
-    limiter: RequestLimiter,
     context: RequestContext,
-    limits: Named,
     served: _Served | None = None,
 ) -> None:
-    """Check a request; raise `TooManyRequests` if it is denied.
+    """Add headers to an allowed request, and complete it at its end, as no middleware does.
 
     *response* is the one that FastAPI takes headers from for the result of an endpoint.
     """
-    rest = context.start_route(limiter, limits, connection, AsgiRequest(connection.scope))
-    if rest is not None and not await adrive(rest):
-        raise denial_of(connection, context, limiter)
-    if context.is_managed:
-        return
     add_headers(response, context)
 
     async def exit_(

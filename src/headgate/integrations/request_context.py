@@ -67,6 +67,7 @@ READ: Final = ("origin", "accept", TOKEN)
 """The headers of a request that its response depends on."""
 
 NOTHING_USED: Final[Mapping[str, int]] = MappingProxyType({})
+_MERGED: Final = frozenset(name.encode("ascii") for name in MERGED)
 _LENGTH: Final = re.compile("[0-9]{1,18}")
 
 
@@ -490,6 +491,22 @@ class RequestContext:
         ours = None if self.is_cross_origin else self.usual_headers()
         return with_limits(lines, self, status) if ours is None else [*lines, *text_lines(ours)]
 
+    def with_encoded_headers(self, headers: Pairs, status: int) -> Pairs:
+        """`with_headers` for ASGI: *headers* are bytes."""
+        if self._quick is None and self.is_silent:
+            return headers
+        for line in headers:
+            if line[0].lower() in _MERGED:
+                return encoded_lines(self.with_headers(decoded(headers), status))
+        if self.is_cross_origin:
+            return encoded_lines(self.with_headers(decoded(headers), status))
+        ours = self.usual_headers()
+        if ours is not None:
+            return headers + ours
+        if self.is_debugged:
+            return encoded_lines(self.with_headers(decoded(headers), status))
+        return headers + encoded_lines(self.header_lines(status))
+
     def header_lines(self, status: int) -> Lines:
         """The headers about limits, for a response with *status*."""
         return limit_lines(self, status)
@@ -501,11 +518,10 @@ class RequestContext:
             return None
         quick = self._quick
         if quick is not None and limiter.debugging is None:
-            plan, decision = quick
-            rule = plan.rules[0].rule
+            rule = quick[0].rules[0].rule
             if rule.headers != "on":
                 return []
-            return lines_of_decision(rule.id, decision, limiter.now_ns())
+            return lines_of_decision(rule.id, quick[1], limiter.now_ns())
         if self.denial is not None or self.is_replay or self.is_debugged:
             return None
         told = [(one.name, one.decision) for one in self.told if one.headers == "on"]
@@ -609,6 +625,11 @@ def _header_of(request: Request) -> dict[str, str]:
         if (value := request.header(name)) is not None:
             found[name] = value
     return found
+
+
+def decoded(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+    """*headers* as text."""
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
 
 
 def announced_size(headers: Iterable[tuple[str, str]]) -> int | None:

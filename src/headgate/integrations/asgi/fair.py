@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.errors import OptionError
 from headgate.integrations.asgi.disconnects import ClientGoneError, DisconnectListener
-from headgate.integrations.asgi.middleware import LAST, START, decoded, send_denial
+from headgate.integrations.asgi.middleware import LAST, START, send_denial
 from headgate.integrations.asgi.request import AsgiRequest
 from headgate.integrations.exemptions import is_preflight
 from headgate.integrations.fair_queues import SOON_NS, load_of
-from headgate.integrations.request_context import CompletedResponse
+from headgate.integrations.request_context import CompletedResponse, decoded
 from headgate.integrations.response_headers import with_exposed
 from headgate.integrations.route_limit import by_address, check_function, resolved
 from headgate.overload import AsyncFairGate

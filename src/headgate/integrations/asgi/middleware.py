@@ -17,14 +17,14 @@ from headgate.integrations.request_context import (
     CompletedResponse,
     RequestContext,
     announced_size,
+    decoded,
 )
 from headgate.integrations.request_limiter import limiter_of
-from headgate.integrations.response_headers import MERGED
 from headgate.responses import encoded_lines
 from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable
 
     from headgate.engine.request import Request
     from headgate.integrations.asgi.request import App, Message, Receive, Scope, Send
@@ -47,8 +47,6 @@ FILES: Final = frozenset({"http.response.pathsend", "http.response.zerocopysend"
 """The messages that hand a file to the server."""
 
 SHUTDOWN: Final = frozenset({"lifespan.shutdown.complete", "lifespan.shutdown.failed"})
-
-_MERGED: Final = frozenset(name.encode("ascii") for name in MERGED)
 
 
 class RateLimitMiddleware:
@@ -228,7 +226,7 @@ class HttpContext(RequestContext):
         if kind == START:
             self.status = status = message["status"]
             self._headers = headers = list(message.get("headers", ()))
-            return self._send({**message, "headers": completed(headers, self, status)})
+            return self._send({**message, "headers": self.with_encoded_headers(headers, status)})
         if self.counts_bytes:  # before: it may be cancelled half sent
             self.sent += self._size(message)
         if self._results and kind in LAST and not message.get("more_body", False):
@@ -297,32 +295,11 @@ class WebSocketContext(RequestContext):
         is_accept = kind == "websocket.accept"
         if is_accept or kind == f"{DENIAL}.start":
             self._status = SWITCHED if is_accept else message["status"]
-            headers = completed(list(message.get("headers", ())), self, self._status)
+            headers = self.with_encoded_headers(list(message.get("headers", ())), self._status)
             message = {**message, "headers": headers}
         await self._send(message)
         if is_accept:
             await adrive(self.settle_at_start(self.response))
-
-
-def completed(headers: Pairs, context: RequestContext, status: int) -> Pairs:
-    """*headers* of a response with *status*, with those about limits."""
-    if context.is_silent:
-        return headers
-    for line in headers:
-        if line[0].lower() in _MERGED:
-            return _merged(headers, context, status)
-    if context.is_cross_origin:
-        return _merged(headers, context, status)
-    ours = context.usual_headers()
-    if ours is not None:
-        return headers + ours
-    if context.is_debugged:
-        return _merged(headers, context, status)
-    return headers + encoded_lines(context.header_lines(status))
-
-
-def _merged(headers: Pairs, context: RequestContext, status: int) -> Pairs:
-    return encoded_lines(context.with_headers(decoded(headers), status))
 
 
 async def send_denial(send: Send, request: Request, denial: Refusal) -> None:
@@ -340,11 +317,6 @@ async def deny_websocket(scope: Scope, receive: Receive, send: Send, denial: Ref
         return
     await send({"type": f"{DENIAL}.start", "status": denial.status, "headers": _lines(denial)})
     await send({"type": f"{DENIAL}.body", "body": denial.body})
-
-
-def decoded(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
-    """*headers* as text."""
-    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
 
 
 def _lines(denial: Refusal) -> Pairs:

@@ -32,7 +32,6 @@ from headgate.integrations.asgi.middleware import (
     POLICY_VIOLATION,
     HttpContext,
     RateLimitMiddleware,
-    completed,
     deny_websocket,
 )
 from headgate.integrations.asgi.request import CONTEXT, AsgiRequest, Resolved, context_in
@@ -306,7 +305,8 @@ def _limiter_of_no_app() -> RequestLimiter:
 
 def add_headers(response: Response, context: RequestContext) -> None:
     """Add the headers about limits to *response*, in place: others may have taken its headers."""
-    response.raw_headers[:] = completed(response.raw_headers, context, response.status_code)
+    lines = context.with_encoded_headers(response.raw_headers, response.status_code)
+    response.raw_headers[:] = lines
 
 
 def add_headers_to_error(error: BaseException, context: RequestContext) -> None:
