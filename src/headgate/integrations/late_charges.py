@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.holds import admitting
-from headgate.policy.loader.diagnostics import shown
+from headgate.policy.diagnostics import shown
 from headgate.policy.matcher import cost_after, cost_said_after
 from headgate.units import MINUTE
 

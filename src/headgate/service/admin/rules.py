@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.edits import RuleFilter, candidate_id
 from headgate.control.live_counters import affected_by, judged
-from headgate.control.preview import differences, to_data
+from headgate.control.preview import differences
 from headgate.control.revision import Revision, UnknownRevisionError
 from headgate.errors import StoreError
 from headgate.policy.model import MODES
@@ -322,7 +322,7 @@ class PolicyCalls:
         except UnknownRevisionError:
             changes = None
         else:
-            changes = to_data(differences(before.document, revision.document))
+            changes = differences(before.document, revision.document)
         return json_reply({**_revision_data(revision), "changes": changes})
 
     @operation(
@@ -370,7 +370,7 @@ class Previews:
             "valid": preview.is_good,
             "errors": problems_data(errors),
             "warnings": problems_data(warnings),
-            "changes": to_data(preview.differences),
+            "changes": preview.differences,
             "consequences": [
                 {"rule_id": one.rule, "effect": one.effect, "message": one.message}
                 for one in preview.consequences
