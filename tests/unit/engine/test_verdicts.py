@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from headgate.engine.request import Request
 from headgate.engine.verdict import told_of
+from headgate.observability import JOURNAL
 from headgate.policy.loader import read_policy_data
 from headgate.rule_engine import RuleEngine
 from headgate.testing import ManualClock
@@ -51,3 +52,24 @@ def test_only_denials_are_for_lack_of_capacity() -> None:
         verdict.plan = replace(verdict.plan, rules=shedding)
     assert [one.sheds for one in told_of(allowed)] == [False]
     assert [one.sheds for one in told_of(denied)] == [True]
+
+
+def test_a_denial_is_counted_as_one() -> None:
+    rules = engine({"id": "counted-denial", "limit": "1/hour"})
+    for _ in range(3):
+        rules.check(ASK)
+    counts = dict(JOURNAL.counts())
+    assert counts["counted-denial", "allowed", "store"] == 1
+    assert counts["counted-denial", "denied", "store"] == 2
+
+
+def test_of_several_denials_one_without_end_binds_and_else_the_longest() -> None:
+    rules = engine({"id": "short", "limit": "1/minute"}, {"id": "long", "limit": "1/hour"})
+    rules.check(ASK)
+    longest = rules.check(ASK).denied_by
+    assert longest is not None
+    assert longest.rule.id == "long"
+    never = rules.check(ASK, cost={"short": 2}).denied_by
+    assert never is not None
+    assert never.rule.id == "short"
+    assert never.decision.retry_after is None
