@@ -69,14 +69,21 @@ _METAVARS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting by its *name*; *meaning* is its help."""
+    """A setting by its *name*, a field of the dataclass *owner*."""
 
     name: str
     option: Option
     default: object
-    meaning: str
+    owner: type[Any]
     is_common: bool = False
     """On the first page of help."""
+
+    @property
+    def meaning(self) -> str:
+        """Its help: the docstring without the capital letter and the full stop."""
+        text = docs_of(self.owner)[self.name]
+        is_name = (text[:2].isalpha() and text[:2].isupper()) or text.startswith("Envoy")
+        return (text if is_name else text[:1].lower() + text[1:]).removesuffix(".")
 
     @property
     def group(self) -> str:
@@ -95,23 +102,17 @@ class Setting:
 
 def declared_in(kind: type[Any], common: Sequence[str] = ()) -> tuple[Setting, ...]:
     """The settings of the dataclass *kind*, in their order; help begins with the *common* ones."""
-    hints, docs = get_type_hints(kind, include_extras=True), docs_of(kind)
+    hints = get_type_hints(kind, include_extras=True)
     return tuple(
         Setting(
             one.name,
             hints[one.name].__metadata__[0],
             one.default,
-            _help(docs[one.name]),
+            kind,
             one.name in common,
         )
         for one in fields(kind)
     )
-
-
-def _help(text: str) -> str:
-    """A docstring as help: without the capital letter and the full stop."""
-    is_name = (text[:2].isalpha() and text[:2].isupper()) or text.startswith("Envoy")
-    return (text if is_name else text[:1].lower() + text[1:]).removesuffix(".")
 
 
 def default_of(one: Setting) -> str:
