@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from headgate.control.supervised_task import EndlessTask
 from headgate.errors import StoreError
 from headgate.limits import TokenBucket
+from headgate.runtime.supervised_task import SupervisedTask
 from headgate.service.logs import LOG
 from headgate.stores.base import group_name
 from headgate.stores.operations import Check, Take
@@ -49,7 +49,7 @@ class Readiness:
         self._every, self._deadline = every, deadline
         self._probe = Take((Check(group_name(namespace, _PROBE), _PROBE, _LIMIT),), consume=False)
         self._trouble: str | None = NOT_YET
-        self._looking = EndlessTask(
+        self._looking = SupervisedTask(
             self._keep_looking, name="headgate-readiness", pause=every, on_mistake=self._mistaken
         )
         self.is_draining = False

@@ -223,21 +223,21 @@ def test_the_switches_of_both_work() -> None:
 def test_previews_say_what_would_change_and_change_nothing() -> None:
     def body(trial: Trial) -> None:
         preview = trial.editor.preview_candidate("login", TRIED)
-        assert [(one.rule, one.kind) for one in preview.differences.rules] == [
+        assert [(one["rule_id"], one["change"]) for one in preview.differences["rules"]] == [
             ("login-candidate", "added")
         ]
         assert preview.consequences == ()
         assert trial.is_unchanged()
         trial.editor.put_candidate("login", TRIED, ADA)
         preview = trial.editor.preview_adoption("login")
-        assert [(one.rule, one.kind) for one in preview.differences.rules] == [
+        assert [(one["rule_id"], one["change"]) for one in preview.differences["rules"]] == [
             ("login", "changed"),
             ("login-candidate", "removed"),
         ]
         assert [(one.rule, one.effect) for one in preview.consequences] == [("login", "tighter")]
         gone = trial.editor.preview_rules({"login": None, "login-candidate": None})
         assert gone.is_good
-        assert [one.rule for one in gone.differences.rules] == ["login", "login-candidate"]
+        assert [one["rule_id"] for one in gone.differences["rules"]] == ["login", "login-candidate"]
         with pytest.raises(UnknownRuleError):
             trial.editor.preview_rules({"nobody": None})
 

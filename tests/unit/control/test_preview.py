@@ -9,14 +9,7 @@ import pytest
 
 from headgate.control.documents import summary_of
 from headgate.control.live_counters import LiveCounter, Look, affected_by, judged
-from headgate.control.preview import (
-    Differences,
-    FieldChange,
-    Preview,
-    RuleChange,
-    differences,
-    preview_of,
-)
+from headgate.control.preview import Preview, differences, preview_of
 from headgate.control.revision import Revision
 
 RULE: dict[str, Any] = {"id": "api", "key_by": "ip", "limit": "10/s"}
@@ -33,41 +26,55 @@ def previewed(after: dict[str, Any], before: dict[str, Any] | None = None) -> Pr
     return preview_of(Revision(7, document(old)), document(new))
 
 
+def field(name: str, before: Any = None, after: Any = None) -> dict[str, Any]:
+    return {"field": name, "before": before, "after": after}
+
+
+def changed(rule: str, change: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    return {"rule_id": rule, "change": change, "fields": list(fields)}
+
+
 class TestDifferences:
     def test_rules_are_added_changed_and_removed(self) -> None:
         old = document({"id": "a", "cost": 1}, {"id": "b", "match": {"tier": "x", "host": "h"}})
         new = document({"id": "b", "match": {"tier": "y", "host": "h"}}, {"id": "c", "cost": 2})
-        assert differences(old, new).rules == (
-            RuleChange("b", "changed", (FieldChange("match.tier", "x", "y"),)),
-            RuleChange("c", "added", (FieldChange("cost", None, 2),)),
-            RuleChange("a", "removed", (FieldChange("cost", 1, None),)),
-        )
+        assert differences(old, new)["rules"] == [
+            changed("b", "changed", field("match.tier", "x", "y")),
+            changed("c", "added", field("cost", None, 2)),
+            changed("a", "removed", field("cost", 1, None)),
+        ]
 
     def test_costs_afterwards_and_how_to_decide_are_told_field_by_field(self) -> None:
         old = document({**RULE, "cost": {"after": {"header": "x", "per": 5}}})
         new = document({**RULE, "cost": {"after": {"bytes": True, "per": 5}}, "decide": "exact"})
-        (changed,) = differences(old, new).rules
-        assert changed.fields == (
-            FieldChange("cost.after.header", "x", None),
-            FieldChange("cost.after.bytes", None, after=True),
-            FieldChange("decide", None, "exact"),
-        )
+        (rule,) = differences(old, new)["rules"]
+        assert rule["fields"] == [
+            field("cost.after.header", "x", None),
+            field("cost.after.bytes", None, after=True),
+            field("decide", None, "exact"),
+        ]
 
     def test_another_order_is_a_difference(self) -> None:
         a, b, c = ({"id": name} for name in "abc")
-        assert differences(document(a, b), document(b, a)).is_reordered
-        assert not differences(document(a, b), document(c, a, b)).is_reordered
+        assert differences(document(a, b), document(b, a))["reordered"]
+        assert not differences(document(a, b), document(c, a, b))["reordered"]
 
     def test_so_are_identity_and_overrides(self) -> None:
         old = document(identity={"fallback": "ip"}, overrides=[{"key": 1}, {"key": 2}])
         new = document(identity={"fallback": "skip"}, overrides=[{"key": 2}, {"key": 3}])
         found = differences(old, new)
-        assert found.identity == (FieldChange("identity.fallback", "ip", "skip"),)
-        assert (found.overrides_added, found.overrides_removed) == (({"key": 3},), ({"key": 1},))
+        assert found["identity"] == [field("identity.fallback", "ip", "skip")]
+        assert found["overrides"] == {"added": [{"key": 3}], "removed": [{"key": 1}]}
 
     def test_nothing_is_nothing(self) -> None:
-        assert differences(document(RULE), document(dict(RULE))) == Differences()
-        assert Differences().is_empty
+        assert differences(document(RULE), document(dict(RULE))) == {
+            "rules": [],
+            "reordered": False,
+            "identity": [],
+            "overrides": {"added": [], "removed": []},
+            "priority": [],
+            "pressure": [],
+        }
 
 
 @pytest.mark.parametrize(
@@ -115,7 +122,7 @@ def test_who_is_guaranteed_more_slots_or_fewer_is_told() -> None:
         ("looser", "gold was guaranteed 4 slots, now 6"),
         ("tighter", "free was guaranteed 2 slots, now none"),
         ("looser", "new was guaranteed no slots, now 1"),
-        ("tighter", "guaranteed slots that lie idle are no longer lent"),
+        ("tighter", "others may no longer use idle guaranteed slots"),
     ]
 
 
@@ -129,19 +136,19 @@ def test_what_is_kept_for_whom_and_who_matters_more_is_told() -> None:
     old = Revision(7, slots({"critical": "20%"}))
     found = preview_of(old, slots({"critical": "10%", "default": "5%"}, priority=classes))
     assert [(one.effect, one.message) for one in found.consequences] == [
-        ("algorithm", "requests take turns in another way; those who wait go on waiting"),
-        ("looser", "20% of the slots was kept for critical requests, now 10%"),
-        ("tighter", "nothing of the slots was kept for default requests, now 5%"),
-        ("match", "other requests matter more, or less, than before"),
+        ("algorithm", "requests queue in another way; waiting requests keep waiting"),
+        ("looser", "20% of the slots was reserved for critical requests, now 10%"),
+        ("tighter", "nothing of the slots was reserved for default requests, now 5%"),
+        ("match", "other requests have priority than before"),
     ]
-    assert found.differences.priority == (FieldChange("priority", None, classes),)
+    assert found.differences["priority"] == [field("priority", None, classes)]
 
 
 def test_that_pressure_is_told_otherwise_is_told() -> None:
     floored = {**RULE, "adaptive": {"floor": "20%"}}
     old = Revision(7, document(floored, pressure={"latency": "1s"}))
     found = preview_of(old, document(floored, pressure={"latency": "2s"}))
-    assert found.differences.pressure == (FieldChange("pressure.latency", "1s", "2s"),)
+    assert found.differences["pressure"] == [field("pressure.latency", "1s", "2s")]
     assert [(one.rule, one.effect) for one in found.consequences] == [("api", "algorithm")]
     summary = summary_of(old.document, document(floored, pressure={"latency": "2s"}))
     assert summary == "pressure"
@@ -150,7 +157,7 @@ def test_that_pressure_is_told_otherwise_is_told() -> None:
 def test_a_consequence_is_told_in_words() -> None:
     found = previewed({"limit": "5/s", "mode": "enforce"}, {"mode": "shadow"})
     assert [one.message for one in found.consequences] == [
-        "from shadow to enforce: it begins to refuse requests",
+        "from shadow to enforce: it begins to deny requests",
         "was 10/s, now 5/s",
     ]
 
@@ -159,7 +166,7 @@ def test_what_is_no_policy_is_told_with_what_would_change() -> None:
     found = previewed({"limitt": "5/s"})
     assert not found.is_good
     assert found.consequences == ()
-    assert [one.field for one in found.differences.rules[0].fields] == ["limitt"]
+    assert [one["field"] for one in found.differences["rules"][0]["fields"]] == ["limitt"]
     assert any("did you mean" in problem.hint for problem in found.problems)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MAX_REQUEST_BYTES: Final = 1_572_864
-"""The largest request that etcd accepts by default."""
+"""What etcd accepts in one request by default."""
 
 _SECONDS: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,9}")

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headgate.control.supervised_task import EndlessTask
 from headgate.gateway.processes.logs import LOG, GatewayError, tell
+from headgate.runtime.supervised_task import SupervisedTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -107,7 +107,7 @@ class Child:
         self._pauses = pauses or Pauses()
         self._process: asyncio.subprocess.Process | None = None
         self._hearing: asyncio.Task[None] | None = None
-        self._watching = EndlessTask(
+        self._watching = SupervisedTask(
             self._watch, name=f"the watch over {program.name}", pause=_PULSE, log=LOG
         )
         self._is_wanted = True

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate import __version__
 from headgate.config.gateway import Upstream
 from headgate.control.files import PolicyFiles
-from headgate.control.supervised_task import EndlessTask
 from headgate.gateway.demo import DemoUpstream, dashboard_link, demo_rules, introduction
 from headgate.gateway.envoy.documents import documents
 from headgate.gateway.envoy.values import Places
@@ -41,6 +40,7 @@ from headgate.gateway.processes.run_directory import KEPT, RunDirectory, run_dir
 from headgate.gateway.processes.service import Service, sockets_of
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Policy
+from headgate.runtime.supervised_task import SupervisedTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -224,7 +224,7 @@ class Up:
         self._is_hup = False
         self._is_at_once = False
         self._ending: asyncio.Task[int] | None = None
-        self._following = EndlessTask(self._follow, name="following the rules", log=LOG)
+        self._following = SupervisedTask(self._follow, name="following the rules", log=LOG)
         place = terms.rules or ""
         self._rules = RulesInForce(
             terms.open_source(place), keep=terms.keep, may_come_later=terms.may_come_later

@@ -13,9 +13,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from headgate.control.supervised_task import EndlessTask
 from headgate.observability import JOURNAL, MEASURES
 from headgate.observability.candidates import CANDIDATES, merged_candidates
+from headgate.runtime.supervised_task import SupervisedTask
 from headgate.service.live import merging
 from headgate.service.live.boards import BoardError, Former
 from headgate.service.live.measures import DECISIONS, Writer
@@ -105,7 +105,7 @@ class Live:
             began_ns=core.clock(),
         )
         self._packers = RingPacker(self._recorder.seconds), RingPacker(self._recorder.minutes)
-        self._ticking = EndlessTask(self._tick, name="headgate-live", pause=1.0)
+        self._ticking = SupervisedTask(self._tick, name="headgate-live", pause=1.0)
         self._former = Former()
         self._trials = _Lasting(TRIALS_NS, lambda: json_of(self._all_trials()))
         self._keys = _Lasting(KEYS_NS, self._standing.keys)

@@ -1,4 +1,4 @@
-"""Work that goes on for as long as a service runs, whatever happens to it."""
+"""A background task of an event loop that is started again after a failure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LOG: Final = logging.getLogger("headgate.control")
 PAUSE: Final = 5.0
 
 
-class EndlessTask:
-    """Runs *work* in a task. What ends by a mistake is told, and begun again after a *pause*.
+class SupervisedTask:
+    """Runs *work* in a task. After an error it is logged and started again, *pause* seconds later.
 
-    *name* says in the log what it is; *on_mistake* hears of the mistake. For one event loop.
+    *name* names it in the log; *on_mistake* is called with the error. For one event loop.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class EndlessTask:
         self._waiting: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin, if that has not been done yet."""
+        """Start the task, if it is not started yet."""
         if self._task is None:
             self._begin()
 
     async def aclose(self) -> None:
-        """End it, and wait until it has ended."""
+        """Cancel the task, and wait for its end."""
         if self._waiting is not None:
             self._waiting.cancel()
         task, self._task = self._task, None
@@ -58,8 +58,8 @@ class EndlessTask:
         error = None if task.cancelled() else task.exception()
         if error is None or task is not self._task:
             return
-        told = "%s has ended because of a mistake; again in %g s"
-        self._log.critical(told, self._name, self._pause, exc_info=error)
+        message = "%s failed; starting again in %g s"
+        self._log.critical(message, self._name, self._pause, exc_info=error)
         self._waiting = asyncio.get_running_loop().call_later(self._pause, self._begin)
         if self._on_mistake is not None:
             self._on_mistake(error)

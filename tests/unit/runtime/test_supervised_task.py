@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from headgate.control.supervised_task import EndlessTask
+from headgate.runtime.supervised_task import SupervisedTask
 from tests.support.shaky_source import until
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class Work:
         finally:
             self.ended += 1
 
-    def task(self, pause: float = 0.0) -> EndlessTask:
-        return EndlessTask(self, name="work", pause=pause, on_mistake=self.mistakes.append)
+    def task(self, pause: float = 0.0) -> SupervisedTask:
+        return SupervisedTask(self, name="work", pause=pause, on_mistake=self.mistakes.append)
 
 
 def test_it_is_begun_once_and_ended_when_it_is_closed() -> None:
@@ -57,7 +57,7 @@ def test_a_mistake_is_told_and_the_work_is_begun_again(caplog: pytest.LogCapture
         assert (len(work.mistakes), work.ended) == (2, 1)
 
     asyncio.run(main())
-    assert caplog.text.count("work has ended because of a mistake") == 2
+    assert caplog.text.count("work failed; starting again") == 2
     assert "ZeroDivisionError" in caplog.text
 
 
