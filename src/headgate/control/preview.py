@@ -29,7 +29,7 @@ Effect = Literal["tighter", "looser", "counters", "algorithm", "mode", "match", 
 
 
 class Consequence(NamedTuple):
-    """What changes for callers under *rule*."""
+    """A change for callers under *rule*."""
 
     rule: str
     effect: Effect
@@ -38,7 +38,7 @@ class Consequence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a document would change of revision *number*.
+    """The changes that a document makes to revision *number*.
 
     *differences* is data for JSON. *problems* has the warnings about the document, and the errors
     that make it invalid; *policy* is None then. *before* is the policy of the revision, without

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MAX_REQUEST_BYTES: Final = 1_572_864
-"""What etcd accepts in one request by default."""
+"""The largest request that etcd accepts by default."""
 
 _SECONDS: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,9}")
