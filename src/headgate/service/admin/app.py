@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from asyncio import to_thread
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +26,7 @@ from headgate.errors import HeadgateError, StoreError
 from headgate.limiter import RateLimiter
 from headgate.policy.problems import PolicyError
 from headgate.service.admin.auth import Authenticator, check_role
-from headgate.service.admin.call import Call, problems_data
+from headgate.service.admin.call import Call, problems_data, to_thread
 from headgate.service.admin.keys import KeyCalls
 from headgate.service.admin.operations import PREFIX, operations_of, paths_of
 from headgate.service.admin.reports import DebugCalls, ExplainCalls, ReportCalls

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from asyncio import to_thread
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 from headgate.control.editor import EditRequest
@@ -26,13 +28,22 @@ if TYPE_CHECKING:
     from headgate.service.admin.operations import Operation
     from headgate.service.http.replies import HttpOptions, Receive, Scope
 
+T = TypeVar("T")
 Data = dict[str, Any]
+_THREADS: Final = ThreadPoolExecutor(4, "headgate-admin")
+"""Threads of their own: a call that waits for etcd must not delay name lookups of the store."""
 LONGEST_NOTE: Final = 500
 NOTE: Final = "x-change-note"
 """The header with the reason of a change, kept in the history."""
 
 _TAG: Final = re.compile(r'"([^"]*)"|([0-9]+)|(W/"[^"]*")')
 _VERSION: Final = re.compile(r"[0-9]{1,18}")
+
+
+async def to_thread(function: Callable[..., T], *given: Any, **more: Any) -> T:
+    """Call a function that blocks."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_THREADS, partial(function, *given, **more))
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from asyncio import to_thread
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,7 @@ from headgate.policy.fields import AN_INSTANT, instant_ns, instant_text
 from headgate.policy.identity.parts import claim_of, spelled
 from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, LONGEST_KEY, compiled_rule
 from headgate.policy.rule_document import DEFAULT_TIER
-from headgate.service.admin.call import edited_reply, tagged_reply, wrong_query
+from headgate.service.admin.call import edited_reply, tagged_reply, to_thread, wrong_query
 from headgate.service.admin.operations import MOMENT, TEXT, WHOLE, Query, an_object, operation
 from headgate.service.http.check_request import TO_LOOK, Flaws, invalid, read_asked
 from headgate.service.http.replies import Flaw, RefusedError, Reply, json_reply, problem

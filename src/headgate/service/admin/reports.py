@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.policy.explain import Membership
@@ -10,7 +9,7 @@ from headgate.policy.fields import instant_text
 from headgate.responses.debug import DEBUG, DECISION, LONGEST_TTL_S, debug_token
 from headgate.runtime.drivers import adrive
 from headgate.runtime.holds import new_name
-from headgate.service.admin.call import change_data, problems_data
+from headgate.service.admin.call import change_data, problems_data, to_thread
 from headgate.service.admin.operations import (
     ANY,
     NUMBER,

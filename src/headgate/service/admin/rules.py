@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.edits import RuleFilter, candidate_id
@@ -19,6 +18,7 @@ from headgate.service.admin.call import (
     rule_data,
     rule_reply,
     tagged_reply,
+    to_thread,
     wrong_query,
 )
 from headgate.service.admin.operations import (
