@@ -246,8 +246,8 @@ def _still_needed(
 ) -> dict[str, tuple[Fair, G]]:
     """The queues of *gates* whose rules are in *fair*, or that are in use."""
     return {
-        rule: (said, gate)
-        for rule, (said, gate) in gates.items()
+        rule: (own, gate)
+        for rule, (own, gate) in gates.items()
         if rule in fair or gate.in_flight or gate.depth
     }
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Of = Callable[[Request], Any]
 
 UNKNOWN: Final = "unknown"
-"""Whose turn it is where nobody can say."""
+"""The tenant of a request without a client IP."""
 
 
 class _Asked(NamedTuple):
@@ -52,7 +52,7 @@ class _Asked(NamedTuple):
     weight: int | None
     priority: Priority
     is_cross_origin: bool
-    """Whether a browser asks for a page of another origin, to which headers have to be shown."""
+    """True if a browser may have sent it for a page of another origin."""
 
 
 class FairMiddleware:
@@ -61,7 +61,7 @@ class FairMiddleware:
     *tenant* says whose turn a request takes (the client's address if there is none, or if it says
     None), *cost*, *weight* and *priority* the rest: values, or functions of the request; all of
     them may be async.
-    *timeout* is how long a request waits, if that is less than the gate's `max_wait`. Refused ones
+    *timeout* is how long a request waits, if that is less than the gate's `max_wait`. Denied ones
     are answered with 503. CORS preflights, websockets and whatever else is not HTTP pass.
     """
 
@@ -114,22 +114,22 @@ class FairMiddleware:
         try:
             turn = await self._turn(asked, listening)
         except ClientGoneError:
-            return  # there is nobody to answer
+            return  # no client waits for an answer
         if not turn:
             await self._refuse(send, request, asked, turn)
             return
         with turn:
             response = _Response(self, asked, turn, send)
-            heard = listening.receive if listening.has_listened else receive
+            receiving = listening.receive if listening.has_listened else receive
             try:
-                await self.app(scope, heard, response.send)
+                await self.app(scope, receiving, response.send)
             except BaseException as error:
                 response.finish(error)
                 raise
 
     async def _ask(self, request: AsgiRequest) -> _Asked:
         tenant, cost, weight, priority = [await _value(one, request) for one in self._asked]
-        if tenant is None or tenant == "":  # nobody in particular: not one and the same
+        if tenant is None or tenant == "":  # each client for itself, not all as one
             tenant = self._address(request) or UNKNOWN
         is_cross_origin = request.header("origin") is not None
         return _Asked(str(tenant), cost, weight, priority, is_cross_origin)
@@ -150,10 +150,11 @@ class FairMiddleware:
         answer.loads = (self._load(asked),)
         accept, now_ns = request.header("accept"), self._now_ns()
         answer.requests_per_second = self._throughput.per_second(now_ns)
-        said = refusal(answer, now_ns=now_ns, options=self._responses, accept=accept)
+        denial = refusal(answer, now_ns=now_ns, options=self._responses, accept=accept)
         if asked.is_cross_origin:
-            said = replace(said, headers=tuple(with_exposed(list(said.headers), self._responses)))
-        await send_denial(send, request, said)
+            lines = with_exposed(list(denial.headers), self._responses)
+            denial = replace(denial, headers=tuple(lines))
+        await send_denial(send, request, denial)
 
     def completed(self, lines: Pairs, asked: _Asked, turn: Turn) -> Pairs:
         """The header *lines* of a response, with how the gate stands."""

@@ -222,6 +222,6 @@ def report(request: object, amounts: Mapping[str, int] | None = None, /, **named
     context = context_of(http_request(request))
     if context is None:
         raise UsageError(
-            "report() for a request that nobody limits: add RateLimitMiddleware, or limit the view"
+            "report() for a request without limits: add RateLimitMiddleware, or limit the view"
         )
     context.report({**(amounts or {}), **named})

@@ -24,7 +24,7 @@ _REST: Final = "/{path}"
 """What the template of a mount ends with: the part that its app is to look at."""
 
 _MOST_MIDDLEWARES: Final = 100
-"""How many middlewares are looked through: somebody's may well hold itself."""
+"""The middlewares that are looked through at most: one may hold itself."""
 
 
 class _Found(NamedTuple):
@@ -39,7 +39,7 @@ def resolve(scope: Scope, app: object = None) -> Resolved | None:
     """The route that the request of *scope* is for; None if there is none.
 
     A method that the route does not serve finds it all the same. *app* is what the scope will be
-    given to, if somebody knows that: a middleware does, and where the outermost router cannot look
+    given to, if it is known: a middleware does, and where the outermost router cannot look
     into what is mounted, the walk goes on there; mounts in between are not in the template. Else
     the template goes as far as the mount. The scope is not changed.
     """
@@ -152,9 +152,9 @@ class Place(NamedTuple):
 
 
 def place_of(scope: Scope) -> Place | None:
-    """Where the request of *scope* has come to; None if nobody can tell.
+    """The place of the request of *scope*; None if it is unknown.
 
-    Never the path itself, nor the method of the request: whoever asks could have a new counter for
+    Never the path itself, nor the method of the request: a caller could have a new counter for
     every value in it.
     """
     route = _served(scope)
@@ -171,7 +171,7 @@ def place_of(scope: Scope) -> Place | None:
 
 
 def _served(scope: Scope) -> Any:
-    """The route that serves the request, as it stands in its router; None if nobody has noted it.
+    """The route that serves the request, as it is in its router; None if it is unknown.
 
     What was noted further out, on the way to what is mounted there, is not it.
     """
