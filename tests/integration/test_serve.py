@@ -153,7 +153,7 @@ class TestReloading:
             assert [ask() for _ in range(3)] == [200, 200, 429]
             (config / "shop.yaml").write_text(text.replace("requests_per_unit: 2", "unlimited: 1"))
             service.signal(signal.SIGHUP)
-            wait_until(lambda: "cannot be put in force" in service.log, "the mistake is told")
+            wait_until(lambda: "stays in force" in service.log, "the mistake is reported")
             assert ask() == 429
             (config / "shop.yaml").write_text(text.replace(": 2}", ": 500}"))
             wait_until(lambda: ask() == 200, "the new limit is in force")
