@@ -101,7 +101,7 @@ class TestEtcd:
                 assert self.limit(service) == "50"
                 assert self.put(service, "60/hour").status_code == 503
                 etcd.start()
-                wait_until(lambda: "can be asked again" in service.log, "etcd is back")
+                wait_until(lambda: "available again" in service.log, "etcd is back")
                 assert self.put(service, "60/hour").status_code == 200
                 assert self.limit(service) == "60"
                 service.signal(signal.SIGTERM)
