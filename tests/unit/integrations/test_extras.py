@@ -10,7 +10,10 @@ from headgate.errors import MissingPackageError
 
 @pytest.mark.parametrize(
     ("module", "package", "extra"),
-    [("headgate.integrations.grpc", "grpc", "grpc")],
+    [
+        ("headgate.integrations.grpc", "grpc", "grpc"),
+        ("headgate.integrations.celery", "celery", "celery"),
+    ],
 )
 def test_the_extra_is_named(
     module: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
