@@ -13,6 +13,7 @@ from headgate.errors import MissingPackageError
     [
         ("headgate.integrations.grpc", "grpc", "grpc"),
         ("headgate.integrations.celery", "celery", "celery"),
+        ("headgate.integrations.aiohttp_server", "aiohttp", "aiohttp"),
     ],
 )
 def test_the_extra_is_named(
