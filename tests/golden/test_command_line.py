@@ -34,6 +34,7 @@ COMMANDS = (
     "size",
     "simulate",
     "loadtest",
+    "completion",
 )
 
 TRACES = ROOT / "examples/traces"

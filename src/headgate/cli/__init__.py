@@ -1,8 +1,7 @@
 """The `headgate` command.
 
-A subcommand is a module with a `COMMAND` (see `command`), named in `_COMMANDS`. It is imported
-whenever the command starts, so whatever is slow to import, or needs an extra, is imported when it
-runs. Whatever it raises that is a `HeadgateError` becomes one line on stderr and the exit status 2.
+Each subcommand is a module with a `COMMAND`, listed in `_COMMANDS`; read `command` first. All of
+them are imported at start, so a module imports slow packages and extras when it runs.
 """
 
 from __future__ import annotations
@@ -10,15 +9,15 @@ from __future__ import annotations
 import os
 import sys
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
-from headgate.cli import gateway, keys, loadtest, rules, serve, simulate, size, top, up
+from headgate.cli import completion, gateway, keys, loadtest, rules, serve, simulate, size, top, up
 from headgate.cli.command import Command, ExitStatus, Parser
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
-    from argparse import _SubParsersAction
+    from argparse import ArgumentParser
     from collections.abc import Sequence
 
 _COMMANDS: Final[tuple[Command, ...]] = (
@@ -31,20 +30,28 @@ _COMMANDS: Final[tuple[Command, ...]] = (
     size.COMMAND,
     simulate.COMMAND,
     loadtest.COMMAND,
+    completion.COMMAND,
 )
-_INTERRUPTED: Final = 130  # what a shell says of a command that was ended by Ctrl-C
+_INTERRUPTED: Final = 130  # the exit status that shells use for Ctrl-C
+_DESCRIPTION: Final = "Run a gateway, serve decisions, work on rules, inspect counters."
+_EXAMPLES: Final = """\
+examples:
+  headgate up
+  headgate serve --rules rules.yaml
+  headgate keys --store redis://localhost:6379/0 'user:*'"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with the arguments *argv*; its exit status.
+    """Run the command with the arguments *argv* and return its exit status.
 
-    0: done; 1: the answer is no; 2: wrong usage, or a store that cannot be asked.
+    0: done; 1: the answer is no; 2: wrong usage, or a store that does not answer. A
+    `HeadgateError` becomes one line on stderr and the exit status 2.
     """
-    _ready_streams()
+    _prepare_streams()
     try:
         status = _run(argv)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.DONE
     except KeyboardInterrupt:
@@ -55,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _ready_streams() -> None:
-    """See to it that nothing that is printed is a reason to fail."""
+def _prepare_streams() -> None:
+    """Make sure that no character makes printing fail."""
     if sys.stdout is None:  # closed by the caller, as with `>&-`
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -66,10 +73,13 @@ def _ready_streams() -> None:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        arguments = _parser().parse_args(argv)
-    except SystemExit as exit_:  # argparse has printed what there is to say
+        arguments = root_parser().parse_args(argv)
+    except SystemExit as exit_:  # argparse has printed help or an error
         return ExitStatus.DONE if exit_.code is None else int(exit_.code)
     command: Command = arguments.command
+    if command.run is None:
+        arguments.parser.print_help()
+        return ExitStatus.WRONG
     try:
         return command.run(arguments)
     except HeadgateError as error:
@@ -77,24 +87,13 @@ def _run(argv: Sequence[str] | None) -> int:
         return ExitStatus.WRONG
 
 
-def _parser() -> Parser:
-    parser = Parser(
-        prog="headgate",
-        description="Run a gateway, serve decisions, work on rules, look at counters.",
-        epilog="examples:\n  headgate up\n  headgate serve --rules rules.yaml\n"
-        "  headgate keys --store redis://localhost:6379/0 'user:*'",
+def root_parser() -> Parser:
+    """The parser of `headgate` with all its commands."""
+    root = Command(
+        "headgate", "", _DESCRIPTION, _EXAMPLES, add_arguments=_add_version, commands=_COMMANDS
     )
+    return Parser(root, prog="headgate")
+
+
+def _add_version(parser: ArgumentParser) -> None:
     parser.add_argument("--version", action="version", version=f"headgate {__version__}")
-    commands: _SubParsersAction[Any] = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=True
-    )
-    for command in _COMMANDS:
-        one = commands.add_parser(
-            command.name,
-            help=command.summary,
-            description=command.description,
-            epilog=command.examples,
-        )
-        command.add_arguments(one)
-        one.set_defaults(command=command)
-    return parser

@@ -1,11 +1,13 @@
-"""What a subcommand is, and what all of them have in common: arguments, variables, exit status."""
+"""A subcommand, its argument parser, and the options and exit statuses that commands share."""
 
 from __future__ import annotations
 
 import os
 from argparse import (
+    PARSER,
     SUPPRESS,
     Action,
+    ArgumentError,
     ArgumentParser,
     ArgumentTypeError,
     Namespace,
@@ -18,43 +20,117 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from headgate.cli.terminal import without_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from argparse import _ArgumentGroup, _SubParsersAction
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headgate.config import Setting
 
 
 class ExitStatus(IntEnum):
-    """How a command ends."""
+    """The exit status of a command."""
 
     DONE = 0
     NO = 1
-    """The answer is no: there is no such key."""
+    """The answer is no, for example because the key does not exist."""
     WRONG = 2
-    """Wrong usage, or a store that cannot be asked. One line on stderr says what."""
+    """Wrong usage, or a store that does not answer. One line on stderr says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A subcommand: what its help says, which arguments it takes, and what it does."""
+    """A subcommand: its help, its arguments and its function; or a group of *commands*."""
 
     name: str
     summary: str
     description: str
     examples: str
-    add_arguments: Callable[[ArgumentParser], None]
-    run: Callable[[Namespace], ExitStatus]
+    add_arguments: Callable[[ArgumentParser], None] | None = None
+    run: Callable[[Namespace], ExitStatus] | None = None
+    commands: tuple[Command, ...] = ()
 
 
 class Parser(ArgumentParser):
-    """An `ArgumentParser` that says what is wrong in one line, and repeats no password."""
+    """The argument parser of *command*.
 
-    def __init__(self, **options: Any) -> None:
-        options["allow_abbrev"] = False  # or an option added later breaks somebody's script
-        super().__init__(formatter_class=RawDescriptionHelpFormatter, **options)
+    Its arguments are added on first use, because some of them are slow to import. It reports an
+    error in one line, suggests the nearest word for a mistyped one, and repeats no password.
+    """
+
+    def __init__(self, command: Command, **options: Any) -> None:
+        super().__init__(
+            description=command.description,
+            epilog=command.examples,
+            formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,  # an option added later would break scripts
+            **options,
+        )
+        self._command = command
+        self._is_complete = False
+        self.set_defaults(command=command, parser=self)
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Namespace | None = None
+    ) -> tuple[Namespace, list[str]]:
+        """Parse *args*. Reports an unknown argument here, where its neighbours are known."""
+        self._complete()
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = (word.partition("=")[0] for word in unknown if word.startswith("-"))
+            hints = (_suggestion(word, self._option_string_actions) for word in options)
+            self.error(
+                f"unrecognized arguments: {' '.join(unknown)}{next(filter(None, hints), '')}"
+            )
+        return found, unknown
+
+    def format_help(self) -> str:
+        self._complete()
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         line = " ".join(without_secrets(message).split())
         self.exit(ExitStatus.WRONG, f"{self.prog}: {line}; see {self.prog} --help\n")
+
+    def arguments(self) -> Iterator[Action]:
+        """All arguments but the subcommand, for shell completion."""
+        self._complete()
+        return (action for action in self._actions if action.nargs != PARSER)
+
+    def subparsers(self) -> dict[str, Parser]:
+        """The parsers of the subcommands by name, for shell completion."""
+        self._complete()
+        groups = (action.choices for action in self._actions if action.nargs == PARSER)
+        return {
+            name: one for group in groups if isinstance(group, dict) for name, one in group.items()
+        }
+
+    def _complete(self) -> None:
+        """Add the arguments and subcommands."""
+        if self._is_complete:
+            return
+        self._is_complete = True
+        if self._command.add_arguments is not None:
+            self._command.add_arguments(self)
+        if self._command.commands:
+            group: _SubParsersAction[Any] = self.add_subparsers(title="commands", metavar="COMMAND")
+            for one in self._command.commands:
+                group.add_parser(one.name.rpartition(" ")[2], help=one.summary, command=one)
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        hint = _suggestion(str(value), action.choices) or f"; expected {', '.join(action.choices)}"
+        if action.nargs == PARSER:
+            raise ArgumentError(None, f"unknown command {value!r}{hint}")
+        raise ArgumentError(action, f"unknown value {value!r}{hint}")
+
+
+def _suggestion(word: str, known: Iterable[str]) -> str:
+    """The nearest of the *known* words as a hint; empty if none is near."""
+    from difflib import get_close_matches
+
+    names = {name.lstrip("-"): name for name in known}
+    nearest = get_close_matches(word.lstrip("-"), names, n=1)
+    return f" (did you mean {names[nearest[0]]}?)" if nearest else ""
 
 
 def add_setting(

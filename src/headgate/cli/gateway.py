@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.cli.command import Command, ExitStatus, add_json
 from headgate.errors import OptionError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace, _SubParsersAction
+    from argparse import ArgumentParser, Namespace
 
     from headgate.gateway.templates import Gateway
     from headgate.policy.model import Policy
@@ -42,17 +42,6 @@ _GIVEN: Final = ("service", "grpc", "upstream", "listen", "server_name", "rules"
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    commands: _SubParsersAction[Any] = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=True
-    )
-    one = commands.add_parser(
-        "config", help=CONFIG.summary, description=CONFIG.description, epilog=CONFIG.examples
-    )
-    CONFIG.add_arguments(one)
-    one.set_defaults(command=CONFIG)
-
-
-def _add_config_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("name", metavar="NAME", help="nginx, caddy, traefik, envoy or istio")
     add("--service", metavar="URL", help="where headgate serve is (http://127.0.0.1:8090)")
@@ -74,10 +63,6 @@ def _add_config_arguments(parser: ArgumentParser) -> None:
     add("--full", action="store_true", default=None, help="nginx: a whole nginx.conf")
     add("--output", metavar="FILE", help="write to FILE, which must not be there yet")
     add_json(parser)
-
-
-def _run_nothing(arguments: Namespace) -> ExitStatus:
-    raise NotImplementedError  # `config` takes its place
 
 
 def _run(arguments: Namespace) -> ExitStatus:
@@ -135,7 +120,7 @@ CONFIG: Final = Command(
     "print a configuration for your own gateway",
     _CONFIG,
     _CONFIG_EXAMPLES,
-    _add_config_arguments,
+    _add_arguments,
     _run,
 )
 COMMAND: Final = Command(
@@ -143,6 +128,5 @@ COMMAND: Final = Command(
     "configure a gateway of your own",
     _DESCRIPTION,
     _EXAMPLES,
-    _add_arguments,
-    _run_nothing,
+    commands=(CONFIG,),
 )

@@ -26,7 +26,7 @@ def test_every_help_has_an_example(command: list[str], capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    "argv", [[], ["keyz"], ["keys", "--nonsense"], ["keys", "a", "b"], ["--stor", "x", "keys"]]
+    "argv", [["keyz"], ["keys", "--nonsense"], ["keys", "a", "b"], ["--stor", "x", "keys"]]
 )
 def test_wrong_usage_is_one_line_and_status_2(
     argv: list[str], capsys: pytest.CaptureFixture[str]
@@ -36,6 +36,50 @@ def test_wrong_usage_is_one_line_and_status_2(
     assert printed.out == ""
     assert printed.err.count("\n") == 1
     assert "--help" in printed.err
+
+
+@pytest.mark.parametrize("group", [[], ["rules"], ["gateway"]])
+def test_without_a_command_the_help_is_printed(
+    group: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*group, "--help"]) == 0
+    expected = capsys.readouterr().out
+    assert main(group) == 2
+    assert capsys.readouterr() == (expected, "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (["keyz"], "unknown command 'keyz' (did you mean keys?); see headgate --help"),
+        (["rules", "chekc"], "(did you mean check?); see headgate rules --help"),
+        (["keys", "--stoer=x"], "--stoer=x (did you mean --store?); see headgate keys --help"),
+        (["serve", "--envoyconfig", "x"], "(did you mean --envoy-config?)"),
+        (["size", "--way", "htp"], "argument --way: unknown value 'htp' (did you mean http?)"),
+        (["gateway", "xyz"], "unknown command 'xyz'; expected config"),
+    ],
+)
+def test_the_nearest_word_is_suggested(
+    argv: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_an_option_that_resembles_none_gets_no_suggestion(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["keys", "--version"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_help_imports_neither_rich_nor_the_settings() -> None:
+    code = (
+        "import sys; from headgate.cli import main; main(['--help']); "
+        "print({'rich', 'yaml', 'headgate.config'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stderr == "set()\n"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +104,7 @@ def test_no_message_repeats_a_password(argv: list[str], capsys: pytest.CaptureFi
 class TestSettings:
     @staticmethod
     def read(argv: Sequence[str] = ()) -> object:
-        parser = Parser(prog="test")
+        parser = Parser(Command("test", "", "", ""), prog="test")
         add_setting(
             parser,
             "--size",
