@@ -22,10 +22,10 @@ from socketserver import ThreadingUnixStreamServer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+from rich.text import Text
 
-from headgate.cli.top.client import Asker, LookError
+from headgate.cli.top.client import LiveClient, LiveError
 from headgate.cli.top.screen import Screen
-from headgate.cli.top.text import Span, line
 from tests.support.decision_service import serving
 from tests.support.live_answers import answer, rule
 from tests.support.servers import free_port, release_port
@@ -216,12 +216,15 @@ def test_what_a_service_decides_is_seen(tmp_path: Path) -> None:
         assert once.returncode == 0, once.stderr
         assert "revision 1, 1 rule" in once.stdout
         assert re.search(r"\n  per-ip ", once.stdout)
-        with closing(Asker(service.url, TOKEN)) as asker:
-            data = asker.look()
+        with closing(LiveClient(service.url, TOKEN)) as client:
+            data = client.get()
         assert [one["rule_id"] for one in data["rules"]] == ["per-ip"]
         assert data["requests"] == {"allowed": 5, "denied": 2}
-        with closing(Asker(service.url, "x" * 32)) as asker, pytest.raises(LookError) as caught:
-            asker.look()
+        with (
+            closing(LiveClient(service.url, "x" * 32)) as client,
+            pytest.raises(LiveError) as caught,
+        ):
+            client.get()
         assert caught.value.is_final
 
 
@@ -246,12 +249,12 @@ def test_a_service_that_comes_back_is_shown_again_and_ctrl_c_ends_it() -> None:
     port = free_port()
     try:
         with terminal("--url", f"http://127.0.0.1:{port}", "--interval", "100ms") as screen:
-            screen.until("Connection refused; trying again")
+            screen.until(r"Connection refused\. Retrying")
             service = FakeService(("127.0.0.1", port), Handler)
             service.is_closing = True  # from the first answer on: no connection outlives it
             with saying(service):
                 screen.until("per-ip")
-            screen.until("trying again")
+            screen.until("Retrying")
             screen.send(b"\x03")
             assert screen.end() == 130
             assert screen.is_as_before()
@@ -287,14 +290,14 @@ def test_a_token_that_is_wrong_from_the_beginning_ends_it(service: FakeService) 
 
 
 def test_one_connection_is_enough_and_a_closed_one_is_no_trouble(service: FakeService) -> None:
-    with closing(Asker(f"{url_of(service)}/prefix/", TOKEN)) as asker:
+    with closing(LiveClient(f"{url_of(service)}/prefix/", TOKEN)) as client:
         for _ in range(3):
-            assert asker.look()["version"] == "0.1.0"
+            assert client.get()["version"] == "0.1.0"
         assert service.asked == [("/prefix/admin/v1/live", f"Bearer {TOKEN}")] * 3
         assert service.connections == 1
         service.is_closing = True
         for _ in range(3):
-            asker.look()
+            client.get()
         assert service.connections == 3
 
 
@@ -302,31 +305,31 @@ def test_a_socket_in_the_file_system_can_be_asked(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with saying(FakeUnixService(path, Handler)):
         for url in (f"unix:{path}", f"unix://{path}"):
-            with closing(Asker(url, TOKEN)) as asker:
-                assert asker.look()["workers"] == 2
-    with closing(Asker(f"unix:{path}", TOKEN)) as asker, pytest.raises(LookError):
-        asker.look()
+            with closing(LiveClient(url, TOKEN)) as client:
+                assert client.get()["workers"] == 2
+    with closing(LiveClient(f"unix:{path}", TOKEN)) as client, pytest.raises(LiveError):
+        client.get()
 
 
 @pytest.mark.parametrize(
     ("status", "body", "told", "is_final"),
     [
-        (401, b"{}", "the token is not one of the service's", True),
-        (403, b"{}", "the admin API is closed", True),
-        (404, b"", "is this the URL of a headgate service", True),
-        (503, b'{"detail": "no workers"}', "it answers 503 Service Unavailable: no workers", False),
-        (500, b"<html>", "without saying why", False),
-        (200, b"<html>", "no JSON", False),
-        (200, b"[1]", "no object", False),
-        (200, b"[" * 100_000, "no JSON", False),
+        (401, b"{}", "the service does not know this token", True),
+        (403, b"{}", "the admin API is disabled", True),
+        (404, b"", "check that the URL is a headgate service", True),
+        (503, b'{"detail": "no workers"}', "HTTP 503 Service Unavailable: no workers", False),
+        (500, b"<html>", "HTTP 500", False),
+        (200, b"<html>", "not JSON", False),
+        (200, b"[1]", "not a JSON object", False),
+        (200, b"[" * 100_000, "not JSON", False),
     ],
 )
 def test_what_is_wrong_with_an_answer_is_told(
     service: FakeService, status: int, body: bytes, told: str, *, is_final: bool
 ) -> None:
     service.said = (status, body)
-    with closing(Asker(url_of(service), TOKEN)) as asker, pytest.raises(LookError) as caught:
-        asker.look()
+    with closing(LiveClient(url_of(service), TOKEN)) as client, pytest.raises(LiveError) as caught:
+        client.get()
     assert told in str(caught.value)
     assert caught.value.is_final == is_final
 
@@ -334,14 +337,17 @@ def test_what_is_wrong_with_an_answer_is_told(
 def test_no_answer_is_waited_for_so_long_and_no_longer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with closing(Asker(url, TOKEN, patience=0.05)) as asker, pytest.raises(LookError) as caught:
-            asker.look()
-    assert str(caught.value) == "no answer in time"
+        with (
+            closing(LiveClient(url, TOKEN, timeout=0.05)) as client,
+            pytest.raises(LiveError) as caught,
+        ):
+            client.get()
+    assert str(caught.value) == "timed out"
 
 
 def fail_on(screen: Screen) -> None:
     with screen:
-        screen.draw([line(Span("a", "bad"))])
+        screen.draw(Text("a", "red"))
         raise ZeroDivisionError
 
 
@@ -359,7 +365,7 @@ def test_a_signal_that_another_thread_gets_is_not_waited_with() -> None:
 
     is_over = threading.Event()
     with os.fdopen(inner, "w", encoding="utf-8") as output:
-        with Screen(None, output, has_colour=True) as screen:
+        with Screen(None, output) as screen:
             other = threading.Thread(target=interrupt, args=[screen])
             other.start()
             with pytest.raises(KeyboardInterrupt):
@@ -379,10 +385,10 @@ def test_an_error_gives_the_terminal_back() -> None:
         os.fdopen(inner, "w", encoding="utf-8") as output,
     ):
         with pytest.raises(ZeroDivisionError):
-            fail_on(Screen(keyboard, output, has_colour=True))
+            fail_on(Screen(keyboard, output))
         assert termios.tcgetattr(inner) == before
         seen = b""
         while not seen.endswith(LEFT):
             seen += os.read(outer, 65536)
     os.close(outer)
-    assert b"\x1b[K\x1b[31ma\x1b[0m" in seen, "erased after it, its last character may be lost"
+    assert b"\x1b[H\x1b[31ma\x1b[0m" in seen

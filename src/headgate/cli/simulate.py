@@ -173,7 +173,7 @@ def _replayed(policies: Sequence[Policy], place: int, arguments: Namespace) -> O
 
     name = _names(arguments)[place]
     bar = ProgressBar(name)
-    is_shown = bar.is_of_use and not (arguments.quiet or arguments.json)
+    is_shown = bar.is_visible and not (arguments.quiet or arguments.json)
     try:
         return replay(
             policies[place],

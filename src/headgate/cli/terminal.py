@@ -1,31 +1,39 @@
-"""Text for a terminal: tables, durations, and nothing in it that the terminal would obey."""
+"""Text for a terminal: tables, durations, progress. Control characters are escaped."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+from io import StringIO
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TextIO
 
+from headgate.errors import not_installed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from rich.console import RenderableType
+    from rich.live import Live
 
 
 _AFTER_SCHEME: Final = re.compile(r"(\w://)\S+")
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _SECOND: Final = 1_000_000_000
 _MILLISECOND: Final = 1_000_000
-_GAP: Final = "  "
+_UNLIMITED: Final = 100_000
+"""Columns of a table that is never wrapped."""
+_PROGRESS_INTERVAL_S: Final = 0.1
 
 
 def without_secrets(text: str) -> str:
-    """*text* without what follows the `://` of a URL, where a password may be."""
+    """*text* without the part after the `://` of a URL, which may contain a password."""
     return _AFTER_SCHEME.sub(r"\1...", text)
 
 
 def printable(text: str) -> str:
-    """*text* with all that is no visible character escaped, as in a Python string."""
+    """*text* with all characters escaped that are not visible, as in a Python string."""
     shown = text.replace("\\", r"\\")
     if shown.isprintable():
         return shown
@@ -33,29 +41,58 @@ def printable(text: str) -> str:
 
 
 def bold(text: str) -> str:
-    """*text* in bold if stdout is a terminal that likes that."""
-    return f"\033[1m{text}\033[0m" if _has_colour() else text
+    """*text* in bold if stdout is a terminal with styles."""
+    return f"\033[1m{text}\033[0m" if _has_styles() else text
 
 
-def _has_colour() -> bool:
+def _has_styles() -> bool:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return sys.stdout.isatty()
 
 
+def require_rich() -> None:
+    """Raise an error that names the extra if rich is not installed."""
+    try:
+        import rich  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise not_installed("cli", error) from error
+
+
+def rendered(renderable: RenderableType, width: int = _UNLIMITED) -> str:
+    """*renderable* as text for stdout, without blanks at the ends of lines."""
+    from rich.console import Console
+
+    has_styles = _has_styles() and width == _UNLIMITED
+    console = Console(
+        file=StringIO(),
+        width=width,
+        force_terminal=has_styles,
+        color_system="standard" if has_styles else None,
+        highlight=False,
+        legacy_windows=False,
+    )
+    with console.capture() as capture:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """*rows* in columns under *header*."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    require_rich()
+    from rich.table import Table
+    from rich.text import Text
 
-    def line(cells: Sequence[str]) -> str:
-        pairs = zip(cells, widths, strict=True)
-        return _GAP.join(cell.ljust(width) for cell, width in pairs).rstrip()
-
-    return "\n".join([bold(line(header)), *map(line, rows)])
+    found = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for title in header:
+        found.add_column(title, no_wrap=True)
+    for row in rows:
+        found.add_row(*map(Text, row))
+    return rendered(found)
 
 
 def duration(nanoseconds: int) -> str:
-    """A time as a person says it, rounded up: 250ms, 1.8s, 4m10s, 2h5m, 3d4h."""
+    """A short duration, rounded up: 250ms, 1.8s, 4m10s, 2h5m, 3d4h."""
     if nanoseconds <= 0:
         return "0s"
     if nanoseconds <= 999 * _MILLISECOND:
@@ -70,109 +107,93 @@ def duration(nanoseconds: int) -> str:
     return f"{whole}{name}{rest // smaller}{its_name}" if rest >= smaller else f"{whole}{name}"
 
 
-# A line on stderr that says how far something is; nothing where stderr is no terminal.
-
-
-_EVERY_S: Final = 0.1
-_WIDTH: Final = 24
-_ALONE: Final = 80
-_BACK_AND_CLEAR: Final = "\r\033[K"
-
-
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody sits at *stream*; None is one that was closed, as with `2>&-`."""
+    """True if *stream* is a terminal; None is a closed one, as with `2>&-`."""
     return stream is not None and stream.isatty()
 
 
 class StatusLine:
-    """One line on *stream*, stderr if none is given, that is written over again and again.
+    """A line on stderr that is overwritten again and again, and removed at the end.
 
-    Only where that is a terminal that can do it: `is_of_use`. A terminal that goes away meanwhile
-    is no reason to fail.
+    Shows nothing if stderr is not a terminal, or if rich is not installed.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = sys.stderr if stream is None else stream
-        self._is_shown = False
-        self.is_of_use = is_terminal(self._stream) and os.environ.get("TERM") != "dumb"
+    def __init__(self) -> None:
+        self._live = _live_line()
 
-    def show(self, text: str) -> None:
-        """Have the line say *text*, or as much of it as there is room for."""
-        if self.is_of_use:
-            self._is_shown = True
-            self._write(text[: _columns(self._stream) - 1])
+    @property
+    def is_visible(self) -> bool:
+        """True if the line is shown."""
+        return self._live is not None
+
+    def show(self, content: RenderableType) -> None:
+        """Replace the line."""
+        if self._live is None:
+            return
+        try:
+            self._live.start()
+            self._live.update(content, refresh=True)
+        except OSError:  # the terminal was closed
+            self._live = None
 
     def clear(self) -> None:
-        """Leave the line as it was before."""
-        if self._is_shown:
-            self._is_shown = False
-            self._write("")
+        """Remove the line."""
+        if self._live is not None:
+            self._live.stop()
 
-    def _write(self, text: str) -> None:
-        try:
-            self._stream.write(f"{_BACK_AND_CLEAR}{text}")
-            self._stream.flush()
-        except OSError:
-            self.is_of_use = False
+
+def _live_line() -> Live | None:
+    if not is_terminal(sys.stderr) or os.environ.get("TERM") == "dumb":
+        return None
+    try:
+        from rich.console import Console
+        from rich.live import Live
+    except ModuleNotFoundError:
+        return None
+    return Live(console=Console(stderr=True), transient=True, auto_refresh=False)
 
 
 class ProgressBar:
-    """How far *what* is: a share, how many a second, and how long it will take.
+    """The progress of *task* as a `StatusLine`, redrawn at most ten times a second."""
 
-    Shown at most ten times a second on *stream*, as a `StatusLine` is. *clock* is in seconds.
-    """
-
-    def __init__(
-        self,
-        what: str,
-        *,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._what = what
-        self._line = StatusLine(stream)
+    def __init__(self, task: str, *, clock: Callable[[], float] = monotonic) -> None:
+        self._task = task
+        self._line = StatusLine()
         self._clock = clock
         self._began_s = clock()
         self._shown_s = self._began_s
 
     @property
-    def is_of_use(self) -> bool:
-        """Whether anybody sees it."""
-        return self._line.is_of_use
+    def is_visible(self) -> bool:
+        """True if the bar is shown."""
+        return self._line.is_visible
 
     def __call__(self, count: int, share: float | None) -> None:
-        """Show that *count* are done, which is *share* of all, from 0 to 1, if that is known."""
+        """Show that *count* requests, a *share* of all from 0 to 1 if it is known, are done."""
         now_s = self._clock()
-        if not self.is_of_use or now_s - self._shown_s < _EVERY_S:
+        if not self.is_visible or now_s - self._shown_s < _PROGRESS_INTERVAL_S:
             return
         self._shown_s = now_s
-        self._line.show(progress_line(self._what, count, share, now_s - self._began_s))
+        self._line.show(_progress(self._task, count, share, now_s - self._began_s))
 
     def clear(self) -> None:
-        """Leave the line as it was before."""
+        """Remove the bar."""
         self._line.clear()
 
 
-def progress_line(what: str, count: int, share: float | None, took_s: float) -> str:
-    """The bar as text."""
+def _progress(task: str, count: int, share: float | None, took_s: float) -> RenderableType:
+    from rich.progress_bar import ProgressBar as Bar
+    from rich.table import Table
+    from rich.text import Text
+
     rate = count / took_s if took_s > 0 else 0.0
-    told = f"{count:,} requests, {rate:,.0f}/s"
-    if share is None:
-        return f"{what}  {told}"
-    full = round(share * _WIDTH)
-    bar = "#" * full + "." * (_WIDTH - full)
-    left = f", {_time(took_s / share - took_s)} left" if share > 0 else ""
-    return f"{what}  [{bar}] {share:4.0%}  {told}{left}"
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _columns(stream: TextIO) -> int:
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or _ALONE
-    except OSError:
-        return _ALONE
+    row: list[RenderableType] = [Text(printable(task))]
+    figures = f"{count:,} requests, {rate:,.0f}/s"
+    if share is not None:
+        left_s = took_s / share - took_s if share > 0 else None
+        left = "" if left_s is None else f", {duration(round(left_s * _SECOND))} left"
+        row += [Bar(total=1.0, completed=share, width=24), Text(f"{share:4.0%}")]
+        figures += left
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_row(*row, Text(figures, no_wrap=True))
+    return line

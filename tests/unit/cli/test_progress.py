@@ -1,11 +1,12 @@
-"""A bar for people at a terminal, and for nobody else."""
+"""Progress is for people at a terminal only."""
 
 import io
+import os
 import sys
 
 import pytest
 
-from headgate.cli.terminal import ProgressBar, StatusLine, progress_line
+from headgate.cli.terminal import ProgressBar, StatusLine
 from headgate.testing import ManualClock
 
 
@@ -14,66 +15,92 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_line_tells_share_rate_and_what_is_left() -> None:
-    assert progress_line("rules.yaml", 250_000, 0.25, 1.0) == (
-        "rules.yaml  [######..................]  25%  250,000 requests, 250,000/s, 0:03 left"
-    )
-    assert progress_line("a", 10, 0.001, 20.0).endswith(" 5:33:00 left")
-
-
-def test_without_a_known_end_there_is_no_bar() -> None:
-    assert progress_line("a", 10, None, 2.0) == "a  10 requests, 5/s"
-
-
-def test_it_is_shown_a_few_times_a_second_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Put a terminal in the place of stderr. (Not a fixture: pytest replaces stderr after it.)"""
+    found = Terminal()
     monkeypatch.setenv("TERM", "xterm")
-    clock, terminal = ManualClock(), Terminal()
-    bar = ProgressBar("a", stream=terminal, clock=lambda: clock.now)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stderr", found)
+    return found
+
+
+def progress(terminal: Terminal, count: int, share: float | None) -> str:
+    clock = ManualClock()
+    bar = ProgressBar("rules.yaml", clock=lambda: clock.now)
+    clock.advance(1.0)
+    bar(count, share)
+    return terminal.getvalue()
+
+
+def test_the_bar_shows_share_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    shown = progress(terminal, 250_000, 0.25)
+    assert "rules.yaml" in shown
+    assert " 25%" in shown
+    assert "250,000 requests, 250,000/s, 3s left" in shown
+
+
+def test_without_a_known_end_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    shown = progress(terminal, 10, None)
+    assert "10 requests, 10/s" in shown
+    assert "%" not in shown
+    assert "left" not in shown
+
+
+def test_it_is_drawn_a_few_times_a_second_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    clock = ManualClock()
+    bar = ProgressBar("a", clock=lambda: clock.now)
     for count in range(100):
         clock.advance(0.01)
         bar(count, count / 100)
     bar.clear()
-    shown = terminal.getvalue().split("\r\033[K")
-    assert 5 <= len(shown) - 2 <= 10
-    assert shown[-1] == ""
+    assert 5 <= terminal.getvalue().count("requests") <= 10
+    assert terminal.getvalue().endswith("\x1b[1A\x1b[2K"), "the line is erased"
 
 
-def test_where_there_is_no_terminal_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, stream = ManualClock(), io.StringIO()
-    bar = ProgressBar("a", stream=stream, clock=lambda: clock.now)
-    clock.advance(10)
-    bar(1, 0.5)
-    bar.clear()
-    monkeypatch.setenv("TERM", "dumb")
-    assert not ProgressBar("a", stream=Terminal()).is_of_use
-    assert stream.getvalue() == ""
+def test_nothing_is_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    line = StatusLine()
+    line.show("a")
+    line.clear()
+    assert (line.is_visible, stream.getvalue()) == (False, "")
 
 
-def test_a_stderr_that_was_closed_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_shown_on_a_dumb_terminal_or_without_rich(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = open_terminal(monkeypatch)
+    assert StatusLine().is_visible
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "rich.live", None)
+        assert not StatusLine().is_visible
+    monkeypatch.setitem(os.environ, "TERM", "dumb")
+    assert not ProgressBar("a").is_visible
+    assert terminal.getvalue() == ""
+
+
+def test_a_closed_stderr_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     line = StatusLine()
     line.show("a")
     line.clear()
-    assert not line.is_of_use
-    assert not ProgressBar("a").is_of_use
+    assert not line.is_visible
 
 
-def test_a_terminal_that_goes_away_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Gone(Terminal):
-        def write(self, text: str, /) -> int:
-            raise OSError(5, "input/output error")
+def test_a_terminal_that_goes_away_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = open_terminal(monkeypatch)
 
-    monkeypatch.setenv("TERM", "xterm")
-    line = StatusLine(Gone())
-    assert line.is_of_use
+    def fail(_: str) -> int:
+        raise OSError(5, "input/output error")
+
+    line = StatusLine()
+    monkeypatch.setattr(terminal, "write", fail)
     line.show("a")
-    assert not line.is_of_use
-
-
-def test_a_line_is_never_longer_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    terminal = Terminal()
-    StatusLine(terminal).show("x" * 500)
-    assert terminal.getvalue() == "\r\033[K" + "x" * 79
+    assert not line.is_visible
+    line.clear()

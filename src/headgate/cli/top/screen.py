@@ -1,17 +1,15 @@
-"""A terminal as a page that is drawn again and again, and given back as it was.
+"""The live screen of `headgate top`: a terminal in raw key mode, redrawn until the user quits.
 
-While it is entered, keys come at once and are not echoed, and what is drawn is on a screen of its
-own, so that what was there before is there again afterwards. Signals that concern it (a new size,
-the end, a stop, Ctrl-C) come as bytes of `wait`, so that nothing happens in the middle of drawing.
+Signals (a new size, the end, a stop, Ctrl-C) arrive as bytes in `Screen.wait`, so that none of them
+interrupts drawing. The terminal is restored in any case.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
+import re
 import select
 import signal
-import struct
 import sys
 import termios
 import threading
@@ -19,44 +17,59 @@ import tty
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from headgate.cli.top.client import Watch
-from headgate.cli.top.live import Page
-from headgate.cli.top.picture import picture
-from headgate.cli.top.text import inked, plain
-from headgate.cli.top.view import View, keys_in
+from rich.console import Console
+from rich.control import Control
+from rich.screen import Screen as FullScreen
+
+from headgate.cli.top.client import Poller
+from headgate.cli.top.display import Picture, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from types import FrameType, TracebackType
 
-    from headgate.cli.top.client import Asker
-    from headgate.cli.top.live import Scene
-    from headgate.cli.top.text import Line
+    from rich.console import RenderableType
 
+    from headgate.cli.top.client import LiveClient
 
-_ENTER: Final = "\033[?1049h\033[?25l\033[?7l\033[2J"
-"""Another screen, no cursor, no wrapping."""
-_LEAVE: Final = "\033[?7h\033[?25h\033[?1049l"
-_BEGIN, _END = "\033[?2026h\033[H", "\033[?2026l"
-"""Shown at once, by terminals that can do that."""
 _SIGNALS: Final = (
-    signal.SIGINT,  # ignored from the start on in what a shell runs in the background
+    signal.SIGINT,  # a shell ignores it in background jobs
     signal.SIGWINCH,
     signal.SIGTERM,
     signal.SIGHUP,
     signal.SIGTSTP,
 )
-_USUAL: Final = (80, 24)
+_SEQUENCE: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[@-~])|.", re.DOTALL)
+_NAMES: Final = {
+    **dict.fromkeys((b"\x1b[A", b"\x1bOA", b"k"), "up"),
+    **dict.fromkeys((b"\x1b[B", b"\x1bOB", b"j"), "down"),
+    b"\x1b[5~": "page up",
+    b"\x1b[6~": "page down",
+    **dict.fromkeys((b"\x1b[H", b"\x1b[1~", b"g"), "first"),
+    **dict.fromkeys((b"\x1b[F", b"\x1b[4~", b"G"), "last"),
+    **dict.fromkeys((b"\r", b"\n"), "open"),
+    **dict.fromkeys((b"\x1b", b"\x7f"), "back"),
+    b"s": "sort",
+    **dict.fromkeys((b"p", b" "), "pause"),
+    **dict.fromkeys((b"?", b"h"), "help"),
+    **dict.fromkeys((b"q", b"Q", b"\x03", b"\x04"), "quit"),
+}
+
+
+def keys_in(pressed: bytes) -> list[str]:
+    """The names of the keys in *pressed*, the bytes that a terminal sent; unknown ones left out."""
+    found = (_NAMES.get(one) for one in _SEQUENCE.findall(pressed))
+    return [name for name in found if name is not None]
 
 
 class Screen:
-    """The terminal that *output* is, with keys from *keyboard* if that is one too. Use it with
-    `with`, in the main thread."""
+    """The terminal *output* with keys from *keyboard*, if that is a terminal too.
 
-    def __init__(self, keyboard: TextIO | None, output: TextIO, *, has_colour: bool) -> None:
+    Use it with `with`, in the main thread.
+    """
+
+    def __init__(self, keyboard: TextIO | None, output: TextIO) -> None:
         self._keyboard = keyboard.fileno() if keyboard is not None and keyboard.isatty() else None
-        self._output = output
-        self._has_colour = has_colour
+        self._console = Console(file=output, force_terminal=True, highlight=False)
         self._before: list[Any] | None = None
         self._handlers: dict[signal.Signals, Any] = {}
         self._wakeup_fd = -1
@@ -68,9 +81,9 @@ class Screen:
 
     def __enter__(self) -> Screen:
         for one in _SIGNALS:
-            self._handlers[one] = signal.signal(one, _come_as_bytes)
-        # Written by the interpreter when the signal comes, in whichever thread that is. A handler
-        # runs later, and not at all while the main thread is about to sleep in `select`.
+            self._handlers[one] = signal.signal(one, _ignore)
+        # The interpreter writes the signal's number in any thread. A handler runs later, and not
+        # at all while the main thread is about to sleep in `select`.
         self._wakeup_fd = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         self._take()
         return self
@@ -81,39 +94,34 @@ class Screen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._give_back()
+        self._restore()
         signal.set_wakeup_fd(self._wakeup_fd)
         for one, handler in self._handlers.items():
             signal.signal(one, handler)
-        with self._waking:  # or somebody would write to whatever is opened next
+        with self._waking:  # `wake` must not write to a descriptor that is reused
             self._is_open = False
             os.close(self._woken)
             os.close(self._waker)
 
-    def size(self) -> tuple[int, int]:
-        """Columns and rows."""
-        try:
-            answer = fcntl.ioctl(self._output.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
-        except OSError:
-            return _USUAL
-        rows, columns, _, _ = struct.unpack("HHHH", answer)
-        return columns or _USUAL[0], rows or _USUAL[1]
+    @property
+    def height(self) -> int:
+        """The number of rows."""
+        return self._console.height
 
-    def draw(self, lines: Sequence[Line]) -> None:
-        """Show *lines*, one for each row."""
-        shown = map(inked if self._has_colour else plain, lines)
-        # Erased first: after a line that fills its row, the last character would be erased.
-        text = "\r\n".join(f"\033[K{one}" for one in shown)
-        self._write(f"{_BEGIN}{text}{_END}")
+    def draw(self, picture: RenderableType) -> None:
+        """Fill the screen with *picture*."""
+        with self._console:  # one write
+            self._console.control(Control.home())
+            self._console.print(FullScreen(picture), end="")
 
     def wake(self) -> None:
         """Let `wait` return. For any thread."""
-        with self._waking, suppress(BlockingIOError):  # full: it will wake
+        with self._waking, suppress(BlockingIOError):  # a full pipe wakes as well
             if self._is_open:
                 os.write(self._waker, b"\0")
 
     def wait(self) -> bytes | None:
-        """Wait until something happens, and say which keys were pressed; None: it is to end.
+        """Wait for keys, a signal or `wake`, and return the keys; None means to end.
 
         Raises `KeyboardInterrupt` for Ctrl-C.
         """
@@ -126,91 +134,55 @@ class Screen:
             if signal.SIGTERM in happened or signal.SIGHUP in happened:
                 return None
             if signal.SIGTSTP in happened:
-                self._pause()
+                self._restore()
+                os.kill(os.getpid(), signal.SIGSTOP)
+                self._take()
         if self._keyboard is None or self._keyboard not in ready:
             return b""
-        pressed = os.read(self._keyboard, 4096)
-        return pressed or None  # nothing: the terminal is gone
-
-    def _pause(self) -> None:
-        """Let the shell have its terminal, until it says to go on."""
-        self._give_back()
-        os.kill(os.getpid(), signal.SIGSTOP)
-        self._take()
+        return os.read(self._keyboard, 4096) or None  # no bytes: the terminal is closed
 
     def _take(self) -> None:
         if self._keyboard is not None:
             self._before = termios.tcgetattr(self._keyboard)
             tty.setcbreak(self._keyboard)
-        self._write(_ENTER)
+        self._console.set_alt_screen(enable=True)
+        self._console.show_cursor(show=False)
 
-    def _give_back(self) -> None:
-        with suppress(OSError):  # whoever closed the terminal needs nothing back
-            self._write(_LEAVE)
+    def _restore(self) -> None:
+        with suppress(OSError):  # the terminal may be closed
+            self._console.show_cursor(show=True)
+            self._console.set_alt_screen(enable=False)
         if self._keyboard is not None and self._before is not None:
             with suppress(termios.error):
                 termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._before)
 
-    def _write(self, text: str) -> None:
-        self._output.write(text)
-        self._output.flush()
+
+def _ignore(_: int, __: FrameType | None) -> None:
+    """Do nothing: `Screen.wait` reads the number of the signal."""
 
 
-def _come_as_bytes(_: int, __: FrameType | None) -> None:
-    """Do nothing: the interpreter has written the signal's number where `wait` reads it."""
+def show(
+    client: LiveClient, url: str, interval: float, rule: str | None, *, is_ascii: bool
+) -> None:
+    """Show the figures until the user quits.
 
-
-def run_on(screen: Screen, draw: Callable[[], None], press: Callable[[bytes], bool]) -> None:
-    """Draw, wait, press, until *press* says that it is over, or a signal does."""
-    while True:
-        draw()
-        pressed = screen.wait()
-        if pressed is None or press(pressed):
-            return
-
-
-# The picture on a terminal, as long as somebody looks.
-
-
-class Show:
-    """What is on *screen*: what *watch* has heard, as it is looked at."""
-
-    def __init__(self, screen: Screen, watch: Watch, view: View, *, is_ascii: bool) -> None:
-        self._screen = screen
-        self._watch = watch
-        self._is_ascii = is_ascii
-        self._view = view
-        self._scene: Scene = watch.scene
-
-    def draw(self) -> None:
-        if not self._view.is_paused:
-            self._scene = self._watch.scene
-        width, height = self._screen.size()
-        page = Page(width, height, is_ascii=self._is_ascii)
-        self._screen.draw(picture(self._scene, self._view, page))
-
-    def press(self, pressed: bytes) -> bool:
-        """What keys do; whether it is over."""
-        for key in keys_in(pressed):
-            self._view = self._view.after(key, self._scene.live)
-        return self._view.is_over or self._watch.final is not None
-
-
-def show(asker: Asker, url: str, interval: float, rule: str | None) -> None:
-    """Show the service that *asker* asks until somebody quits.
-
-    Raises `LookError` if the first answer is that it will not say.
+    Raises `LiveError` if the first request fails and a repetition is of no use.
     """
-    from headgate.cli.top import has_unicode
-
-    has_colour = not os.environ.get("NO_COLOR")
-    with Screen(sys.stdin, sys.stdout, has_colour=has_colour) as screen:
-        watch = Watch(asker, url, interval, screen.wake)
-        show_ = Show(screen, watch, View(picked=rule, alone=rule), is_ascii=not has_unicode())
-        watch.start()
+    view = View(selected=rule, only=rule)
+    with Screen(sys.stdin, sys.stdout) as screen:
+        poller = Poller(client, url, interval, screen.wake)
+        shown = poller.snapshot
+        poller.start()
         try:
-            run_on(screen, show_.draw, show_.press)
+            while not view.is_over and poller.final is None:
+                shown = shown if view.is_paused else poller.snapshot
+                screen.draw(Picture(shown, view, screen.height, is_ascii=is_ascii))
+                pressed = screen.wait()
+                if pressed is None:
+                    break
+                for key in keys_in(pressed):
+                    view = view.after(key, shown.live)
         finally:
-            watch.stop()
-    if watch.final is not None:
-        raise watch.final
+            poller.stop()
+    if poller.final is not None:
+        raise poller.final
