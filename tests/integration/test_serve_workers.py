@@ -89,6 +89,7 @@ def test_workers_that_cannot_start_are_one_line_and_no_loop(
     status, said = refused(tmp_path, *flags, "--workers", "2", "--store", redis.url)
     assert status == 2
     assert said.splitlines()[-1].startswith("headgate serve: rules.yaml:3:")
+    assert said.count("rules.yaml:3:") == 1, "reported once, not by each worker"
     assert "Traceback" not in said
 
 

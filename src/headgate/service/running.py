@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headgate import __version__
 from headgate.service.logs import configure_logs, tell
 from headgate.service.sockets import listen_as
-from headgate.service.sources import check_sources, counted, shown_store
+from headgate.service.sources import check_sources, counted, is_etcd, kept_policy, shown_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,6 +72,7 @@ def _run(settings: Settings, listeners: Listeners) -> int:
     if settings.workers > 1:
         from headgate.service.supervisor import Supervisor
 
+        _check_policy(settings)
         return Supervisor(settings, listeners, on_ready=on_ready).run()
     from headgate.service.worker import Worker
 
@@ -82,6 +83,14 @@ def _run(settings: Settings, listeners: Listeners) -> int:
         on_ready=on_ready,
         is_alone=True,
     ).run()
+
+
+def _check_policy(settings: Settings) -> None:
+    """Raise `PolicyError` for files that no worker could start with, once instead of in each."""
+    kept = kept_policy(settings)
+    has_fallback = kept is not None and kept.exists()
+    if not has_fallback and not is_etcd(settings.rules or ""):
+        check_sources(settings)
 
 
 def _hold_standard_files() -> None:
