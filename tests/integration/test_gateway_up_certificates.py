@@ -11,7 +11,7 @@ import pytest
 
 from headgate.config.gateway import GatewaySettings
 from headgate.gateway.processes import certificates as running
-from headgate.gateway.processes.certificates import doubts
+from headgate.gateway.processes.certificates import warnings
 from headgate.gateway.processes.logs import GatewayError
 from headgate.gateway.processes.run_directory import RunDirectory
 from tests.support.gateway_process import gateway
@@ -52,11 +52,11 @@ class TestChecking:
         run("openssl", "ec", "-in", str(one.server_key), *encrypt, "-out", str(locked))
         empty.touch()
         for settings, told in [
-            (_settings(one.server, two.server_key), "server.key: this is not the key of"),
-            (_settings(one.server, locked), "locked.key: has a password"),
-            (_settings(one.server, tmp_path / "none"), "none: cannot be read: No such file"),
-            (_settings(empty, one.server_key), "no PEM that can be used"),
-            (_settings(one.server, one.server_key, empty), "empty.crt: no PEM that can be used"),
+            (_settings(one.server, two.server_key), "server.key: it is not the key of"),
+            (_settings(one.server, locked), "locked.key: it is encrypted"),
+            (_settings(one.server, tmp_path / "none"), "none: cannot read: No such file"),
+            (_settings(empty, one.server_key), "not a usable PEM file"),
+            (_settings(one.server, one.server_key, empty), "empty.crt: not a usable PEM file"),
         ]:
             with pytest.raises(GatewayError, match=told):
                 running.check_certificates(settings)
@@ -64,17 +64,17 @@ class TestChecking:
 
 def test_what_can_be_used_and_should_not_be_is_told(pairs: Pairs, tmp_path: Path) -> None:
     one, _ = pairs
-    assert doubts(_settings(one.server, one.server_key)) == ()
-    assert doubts(GatewaySettings()) == ()
+    assert warnings(_settings(one.server, one.server_key)) == ()
+    assert warnings(GatewaySettings()) == ()
     old, asked, key = (tmp_path / name for name in ("old.crt", "asked", "my.key"))
     key.write_bytes(one.server_key.read_bytes())
     key.chmod(0o644)
     run("openssl", "req", "-new", "-key", str(key), "-subj", "/CN=old", "-out", str(asked))
     signed = ("-in", str(asked), "-signkey", str(key), "-days", "-1")
     run("openssl", "x509", "-req", *signed, "-out", str(old))
-    assert doubts(_settings(old, key)) == (
-        f"{old}: clients will not believe it: certificate has expired",
-        f"{key}: every user of this machine can read this key; chmod 600 would be right",
+    assert warnings(_settings(old, key)) == (
+        f"{old}: clients will reject it: certificate has expired",
+        f"{key}: every user of this machine can read this key; run chmod 600",
     )
 
 
@@ -91,7 +91,7 @@ def test_envoy_is_given_copies_that_only_change_together(pairs: Pairs, tmp_path:
     stamp = found.stamp()
     cert.write_bytes(two.server.read_bytes())
     assert found.stamp() != stamp
-    with pytest.raises(GatewayError, match="this is not the key of"):
+    with pytest.raises(GatewayError, match="it is not the key of"):
         found.given()
     key.write_bytes(two.server_key.read_bytes())
     second = found.given()
@@ -115,7 +115,7 @@ def test_a_renewed_certificate_is_taken_up(pairs: Pairs, tmp_path: Path) -> None
         assert _is_trusted(url, old)
         cert.write_bytes(new.server.read_bytes())
         one.signal(signal.SIGHUP)
-        wait_until(lambda: "stays the one before" in one.log, "half a pair is not taken")
+        wait_until(lambda: "the old one stays in use" in one.log, "half a pair is not taken")
         key.write_bytes(new.server_key.read_bytes())
         wait_until(lambda: _is_trusted(url, new), "the new certificate is shown")
         assert not _is_trusted(url, old)

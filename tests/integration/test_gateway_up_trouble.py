@@ -14,13 +14,15 @@ def test_envoy_and_the_service_are_started_again_with_one_line_each(tmp_path: Pa
     with gateway(tmp_path) as one:
         for name, pid in one.children.items():
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: "serves again" in one.log.splitlines()[-1], f"{name} is there again")
+            wait_until(
+                lambda: "is ready again" in one.log.splitlines()[-1], f"{name} is there again"
+            )
         wait_until(one.is_serving, "the gateway serves")
-        assert one.log.count("Envoy has ended (killed by SIGKILL); it is started again in") == 1
-        assert one.log.count("the service has ended (killed by SIGKILL); it is started again") == 1
+        assert one.log.count("Envoy ended (killed by SIGKILL); restarting in") == 1
+        assert one.log.count("the service ended (killed by SIGKILL); restarting") == 1
         wait_until(lambda: one.statuses(6)[-1] == 429, "requests are limited")
         os.kill(one.envoy_pid, signal.SIGKILL)
-        wait_until(lambda: one.log.count("Envoy has ended") == 2, "it is about to be started")
+        wait_until(lambda: one.log.count("Envoy ended") == 2, "it is about to be started")
         one.stop()
         assert one.wait() == 0
         assert "cut off" not in one.log
@@ -31,8 +33,8 @@ def test_a_service_that_hangs_is_started_again_and_nothing_is_left_of_a_gateway_
 ) -> None:
     with gateway(tmp_path) as one:
         os.kill(one.service_pid, signal.SIGSTOP)
-        wait_until(lambda: "the service serves again" in one.log, "it is found", within=30.0)
-        assert "the service has not answered for 5 s, and was killed" in one.log
+        wait_until(lambda: "the service is ready again" in one.log, "it is found", within=30.0)
+        assert "the service did not respond for 5 s and was killed" in one.log
         wait_until(lambda: one.statuses(6)[-1] == 429, "requests are limited")
         children = one.children
         os.kill(one.process.pid, signal.SIGKILL)

@@ -21,8 +21,8 @@ _DESCRIPTION: Final = """\
 Serve decisions over HTTP and gRPC: to Envoy (RLS, RLQS, ext_authz), nginx, Caddy, Traefik, and to
 code in any language.
 
-Every option can also stand in a file (--config) or in a variable; a flag wins over a variable, a
-variable over the file. SIGTERM drains, SIGHUP reads the rules again."""
+Every option can also be set in a file (--config) or in a variable; a flag overrides a variable, a
+variable overrides the file. SIGTERM drains, SIGHUP reads the rules again."""
 _EXAMPLES: Final = """\
 examples:
   headgate serve --rules rules.yaml
@@ -31,8 +31,8 @@ examples:
   headgate serve --envoy-config ratelimit/config --grpc 0.0.0.0:8091
   headgate serve --config headgate.yaml --check
 
-exit status: 0 stopped as told; 1 requests were cut off, or --check finds the rules wrong; 2 wrong
-usage, or it cannot start"""
+exit status: 0 stopped by a signal; 1 requests were cut off, or --check finds invalid rules; 2
+wrong usage, or it cannot start"""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -60,13 +60,13 @@ def _run(arguments: Namespace) -> ExitStatus:
             flags=flags, variables=os.environ, config=arguments.config, others=GATEWAY
         )
     except SettingsError as error:
-        _tell(error.problems, is_json=arguments.json)
+        _print_problems(error.problems, is_json=arguments.json)
         return ExitStatus.WRONG
     return _check(arguments, gathered) if arguments.check else _serve(arguments, gathered)
 
 
 COMMAND: Final = Command(
-    "serve", "the decision service", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
+    "serve", "run the decision service", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
 )
 
 
@@ -75,15 +75,15 @@ def _check(arguments: Namespace, gathered: Gathered) -> ExitStatus:
     from headgate.service.running import check
 
     try:
-        told = check(gathered.settings)
+        notes = check(gathered.settings)
     except PolicyError as error:
-        _tell(error.problems, is_json=arguments.json)
+        _print_problems(error.problems, is_json=arguments.json)
         return ExitStatus.NO
-    lines = [*map(str, gathered.warnings), *told]
+    lines = [*map(str, gathered.warnings), *notes]
     if arguments.json:
         print(json.dumps({"ok": True, "told": lines}))
     else:
-        print("\n".join([*lines, "the configuration is good"]))
+        print("\n".join([*lines, "the configuration is valid"]))
     return ExitStatus.DONE
 
 
@@ -94,12 +94,12 @@ def _serve(arguments: Namespace, gathered: Gathered) -> ExitStatus:
     try:
         return ExitStatus(run(gathered.settings, gathered.warnings))
     except PolicyError as error:
-        _tell(error.problems, is_json=arguments.json)
+        _print_problems(error.problems, is_json=arguments.json)
         return ExitStatus.WRONG
 
 
-def _tell(problems: Iterable[Problem], *, is_json: bool) -> None:
-    """Say what is wrong: a line each on stderr, or JSON on stdout."""
+def _print_problems(problems: Iterable[Problem], *, is_json: bool) -> None:
+    """Print *problems*, a line each on stderr, or JSON on stdout."""
     from headgate.cli.rules.texts import visible
 
     if is_json:

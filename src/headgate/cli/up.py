@@ -1,4 +1,4 @@
-"""`headgate up`: the gateway, the service and what is behind them, on one machine."""
+"""`headgate up`: run Envoy and the decision service on one machine."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
     from headgate.config import Told, Values
     from headgate.config.service import Settings
-    from headgate.gateway.processes.options import Terms
+    from headgate.gateway.processes.options import UpOptions
     from headgate.policy.problems import Problem
 
 _DESCRIPTION: Final = """\
 Run a gateway: the real Envoy in front of your service, with the decision service beside it.
-Without rules and upstream it is a demo that explains itself.
+Without rules and upstream it runs a demo.
 
-Every option can also stand in a file (--config) or in a variable; a flag wins over a variable, a
-variable over the file. All options of headgate serve count here too, in the same file. SIGTERM
-drains, SIGHUP reads the rules and certificates again."""
+Every option can also be set in a file (--config) or in a variable; a flag overrides a variable, a
+variable overrides the file. All options of headgate serve apply here too. SIGTERM drains, SIGHUP
+reads the rules and certificates again."""
 _EXAMPLES: Final = """\
 examples:
   headgate up
@@ -36,8 +36,8 @@ examples:
       --listen-tls-key my.key
   headgate up --config headgate.yaml --check
 
-exit status: 0 stopped as told; 1 requests were cut off, or --check finds the rules wrong; 2 wrong
-usage, or it cannot start"""
+exit status: 0 stopped by a signal; 1 requests were cut off, or --check finds invalid rules; 2
+wrong usage, or it cannot start"""
 _DEMO: Final = "demo"
 _TOKEN_BYTES: Final = 24
 
@@ -50,7 +50,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="check settings, certificates, rules and what Envoy makes of them, and exit",
+        help="check settings, certificates, rules and Envoy's configuration, and exit",
     )
     parser.add_argument(
         "--json", action="store_true", help="print JSON, for programs: as --log-format json"
@@ -65,19 +65,19 @@ def _run(arguments: Namespace) -> ExitStatus:
     is_checked = arguments.check
     try:
         values = _gathered(arguments)
-        terms = _terms(values.values)
-        return _check(arguments, values, terms) if is_checked else _up(values, terms)
+        options = _options(values.values)
+        return _check(arguments, values, options) if is_checked else _up(values, options)
     except SettingsError as error:
-        _tell(error.problems, is_json=arguments.json)
+        _print_problems(error.problems, is_json=arguments.json)
         return ExitStatus.WRONG
     except PolicyError as error:
-        _tell(error.problems, is_json=arguments.json)
+        _print_problems(error.problems, is_json=arguments.json)
         return ExitStatus.NO if is_checked else ExitStatus.WRONG
 
 
 COMMAND: Final = Command(
     "up",
-    "the gateway, with the service and an upstream",
+    "run the gateway with the service",
     _DESCRIPTION,
     _EXAMPLES,
     _add_arguments,
@@ -86,7 +86,7 @@ COMMAND: Final = Command(
 
 
 def _gathered(arguments: Namespace) -> Values:
-    """The settings of both, from wherever they are said. Raises `SettingsError`."""
+    """The settings of gateway and service from all sources. Raises `SettingsError`."""
     from headgate.config import gather_values
     from headgate.config.gateway import SETTINGS as GATEWAY
     from headgate.config.service import SETTINGS as SERVICE
@@ -105,20 +105,20 @@ def _gathered(arguments: Namespace) -> Values:
 
 
 def _contradictions(values: Mapping[str, Any]) -> Iterator[Told]:
-    """Everything that is wrong with all settings as a whole."""
+    """Contradictions between settings."""
     from headgate.config import gateway, service
 
     if not _is_demo(values):
         if values["rules"] is None:
             yield "rules", service.NO_RULES.replace(" or --envoy-config DIR", "")
         if not values["upstream"]:
-            yield "upstream", "where are requests to go? Give --upstream http://localhost:9000"
-    rules = values["rules"] or _DEMO  # the missing ones were told
+            yield "upstream", "missing; pass --upstream http://localhost:9000"
+    rules = values["rules"] or _DEMO  # reported above
     yield from service.contradictions({**values, "rules": rules, "grpc_ports": _grpc_ports(values)})
     yield from gateway.contradictions(values)
     if values["grpc_tls_cert"] is not None:
-        told = "Envoy asks the service over a socket of this machine, without TLS"
-        yield "grpc_tls_cert", f"{told}; run headgate serve for others"
+        message = "Envoy connects to the service over a local socket, without TLS"
+        yield "grpc_tls_cert", f"{message}; run headgate serve for other clients"
 
 
 def _is_demo(values: Mapping[str, Any]) -> bool:
@@ -126,12 +126,12 @@ def _is_demo(values: Mapping[str, Any]) -> bool:
 
 
 def _grpc_ports(values: Mapping[str, Any]) -> str:
-    """Each worker has a socket of its own, so that Envoy uses all of them."""
+    """The port mode: each of several workers has its own socket, so that Envoy uses all."""
     return "each" if values["workers"] > 1 else values["grpc_ports"]
 
 
 def _service(values: Mapping[str, Any]) -> Settings:
-    """The settings of the service; the rules of the demo are not known yet."""
+    """The settings of the service; the rules file of the demo does not exist yet."""
     from headgate.config.service import NAMES, Settings
 
     own = {name: values[name] for name in NAMES}
@@ -139,70 +139,70 @@ def _service(values: Mapping[str, Any]) -> Settings:
     return Settings(**own)
 
 
-def _terms(values: Mapping[str, Any]) -> Terms:
-    from headgate.cli.up_settings import service_terms
+def _options(values: Mapping[str, Any]) -> UpOptions:
+    from headgate.cli.up_settings import service_options
     from headgate.config.gateway import NAMES, GatewaySettings
-    from headgate.gateway.processes.options import Terms
+    from headgate.gateway.processes.options import UpOptions
     from headgate.service.sources import is_etcd, kept_policy, open_source
 
     service = _service(values)
     token = None if service.has_admin else secrets.token_urlsafe(_TOKEN_BYTES)
     if token is not None:
         service = replace(service, admin_token=token.encode())
-    return Terms(
+    return UpOptions(
         gateway=GatewaySettings(**{name: values[name] for name in NAMES}),
-        service=service_terms(service),
+        service=service_options(service),
         rules=values["rules"],
         open_source=lambda place: open_source(place, read_only=True),
-        may_come_later=is_etcd(values["rules"] or ""),
+        may_arrive_later=is_etcd(values["rules"] or ""),
         keep=kept_policy(service),
-        made_token=token,
+        generated_token=token,
         is_json=service.log_format == "json",
         is_terminal=sys.stderr is not None and sys.stderr.isatty(),
         is_demo=_is_demo(values),
     )
 
 
-def _up(values: Values, terms: Terms) -> ExitStatus:
+def _up(values: Values, options: UpOptions) -> ExitStatus:
     import logging
 
-    from headgate.gateway.processes.logs import tell
+    from headgate.gateway.processes.logs import report
     from headgate.gateway.processes.up import run
     from headgate.service.logs import configure_logs
 
-    _open_what_is_closed()
+    _open_closed_streams()
     configure_logs(_service(values.values))
     for warning in values.warnings:
-        tell(str(warning), level=logging.WARNING)
-    return ExitStatus(run(terms))
+        report(str(warning), level=logging.WARNING)
+    return ExitStatus(run(options))
 
 
-def _open_what_is_closed() -> None:
-    """Have stdin, stdout and stderr, if they are closed, lead nowhere: not to sockets of ours."""
+def _open_closed_streams() -> None:
+    """Open closed standard streams on the null device, so that no socket takes their place."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # it takes the lowest that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # uses the lowest free descriptor, this one
 
 
-def _check(arguments: Namespace, values: Values, terms: Terms) -> ExitStatus:
+def _check(arguments: Namespace, values: Values, options: UpOptions) -> ExitStatus:
     from headgate.gateway.processes.up import check
     from headgate.service.running import check as check_service
 
     lines = list(map(str, values.warnings))
-    if not terms.is_demo:
+    if not options.is_demo:
         lines += check_service(_service(values.values))
-    lines += check(terms)
+    lines += check(options)
     if arguments.json:
         print(json.dumps({"ok": True, "told": lines}))
     else:
-        print("\n".join([*lines, "the configuration is good"]))
+        print("\n".join([*lines, "the configuration is valid"]))
     return ExitStatus.DONE
 
 
-def _tell(problems: Iterable[Problem], *, is_json: bool) -> None:
-    """Say what is wrong: a line each on stderr, or JSON on stdout."""
+def _print_problems(problems: Iterable[Problem], *, is_json: bool) -> None:
+    """Print *problems*, a line each on stderr, or JSON on stdout."""
     from headgate.cli.rules.texts import visible
 
     if is_json:

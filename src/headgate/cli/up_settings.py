@@ -1,4 +1,4 @@
-"""The settings of the service, as its own file would have them."""
+"""The settings of the service for its configuration file."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import secrets
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.gateway.processes.options import ServiceTerms
+from headgate.gateway.processes.options import ServiceOptions
 
 if TYPE_CHECKING:
     from headgate.config.service import Settings
 
 _SECRET_BYTES: Final = 32
 _LEAST_MESSAGE: Final = 32 * 1024 * 1024
-"""What Envoy may have to say at once: the heads of requests for every rule that hears of costs, and
-the use of thousands of buckets. It is the only one who is heard on its socket."""
+"""Bytes of the largest message of Envoy: usage reports of thousands of buckets."""
 
 _PLACED: Final = frozenset(("rules", "grpc"))
-"""What is said by the gateway, which knows where its files are."""
+"""Settings that the gateway adds, because they name files in its directory."""
 
 
-def service_terms(settings: Settings) -> ServiceTerms:
-    """What a gateway is to know of a service with *settings*.
+def service_options(settings: Settings) -> ServiceOptions:
+    """The options of a service with *settings*.
 
-    Without a secret one is made, so that reservations outlive a service that is started again.
+    Generates a secret if there is none, so that reservations survive a restart of the service.
     """
     if not settings.secret:
         settings = replace(settings, secret=secrets.token_hex(_SECRET_BYTES).encode())
@@ -33,8 +32,8 @@ def service_terms(settings: Settings) -> ServiceTerms:
         for name in ("salt", "secret", "admin_token")
         if getattr(settings, name)
     }
-    return ServiceTerms(
-        config=config_of(settings),
+    return ServiceOptions(
+        config=service_config(settings),
         secrets=kept,
         http=settings.http,
         grpc=settings.grpc,
@@ -44,8 +43,8 @@ def service_terms(settings: Settings) -> ServiceTerms:
     )
 
 
-def config_of(settings: Settings) -> dict[str, object]:
-    """*settings* as a file has them, without secrets and without what is left at nothing."""
+def service_config(settings: Settings) -> dict[str, object]:
+    """*settings* as the content of a file, without secrets and empty values."""
     config = {}
     for one in fields(settings):
         value = getattr(settings, one.name)
@@ -70,7 +69,7 @@ def _written(name: str, value: Any) -> object:
     if name == "region_peers":
         return [f"{one.name}={one.store}" for one in value] or None
     if isinstance(value, float) and value.is_integer():
-        return int(value)  # no time at all is written 0
+        return int(value)  # the file has 0 for a time of 0.0
     if isinstance(value, tuple):
         return [str(one) for one in value] or "off"
     return value

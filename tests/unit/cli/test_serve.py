@@ -47,7 +47,7 @@ def test_secrets_cannot_be_flags(capsys: pytest.CaptureFixture[str]) -> None:
 class TestCheck:
     def test_all_is_well(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["serve", "--rules", "rules.yaml", "--check"]) == 0
-        assert capsys.readouterr().out.endswith("rules.yaml: 1 rule\nthe configuration is good\n")
+        assert capsys.readouterr().out.endswith("rules.yaml: 1 rule\nthe configuration is valid\n")
 
     def test_programs_are_told_in_json(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["serve", "--rules", "rules.yaml", "--check", "--json"]) == 0

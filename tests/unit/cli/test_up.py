@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.cli import main, up
-from headgate.cli.up_settings import config_of, service_terms
+from headgate.cli.up_settings import service_config, service_options
 from headgate.config.gateway import SETTINGS as GATEWAY
 from headgate.config.service import SETTINGS as SERVICE
 from headgate.config.service import Address, AdminToken, Settings, gather
@@ -63,13 +63,13 @@ def test_one_file_is_for_both_commands(
     (tmp_path / "headgate.yaml").write_text(told)
     monkeypatch.setenv("HEADGATE_LISTEN", "127.0.0.1:2")
     assert main(["serve", "--config", "headgate.yaml", "--check"]) == 0
-    assert capsys.readouterr().out.endswith("1 rule\nthe configuration is good\n")
+    assert capsys.readouterr().out.endswith("1 rule\nthe configuration is valid\n")
 
 
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (("up", "--rules", "rules.yaml"), "where are requests to go?"),
+        (("up", "--rules", "rules.yaml"), "pass --upstream"),
         (("up", "--upstream", "http://127.0.0.1:9000"), "there are no rules; give --rules"),
         ((*GOOD, "--listen", "off"), "the gateway would listen nowhere"),
         ((*GOOD, "--listen", "8080"), "'8080' is not an address"),
@@ -98,11 +98,11 @@ def test_programs_are_told_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (("--envoy", "/nowhere/envoy"), "envoy: /nowhere/envoy is no program that can be run"),
-        (("--run-dir", "."), "there are other files in it"),
-        (("--run-dir", "x" * 100), "too long a path for sockets"),
-        (("--listen-tls-cert", "a.crt", "--listen-tls-key", "a.key"), "a.crt: cannot be read"),
-        (("--upstream-ca", "rules.yaml"), "rules.yaml: no PEM that can be used"),
+        (("--envoy", "/nowhere/envoy"), "envoy: /nowhere/envoy is not an executable program"),
+        (("--run-dir", "."), "it contains other files"),
+        (("--run-dir", "x" * 100), "the path is too long for sockets"),
+        (("--listen-tls-cert", "a.crt", "--listen-tls-key", "a.key"), "a.crt: cannot read"),
+        (("--upstream-ca", "rules.yaml"), "rules.yaml: not a usable PEM file"),
         (("--listen", "192.0.2.1:80"), "cannot listen at 192.0.2.1:80"),
     ],
 )
@@ -128,7 +128,7 @@ def test_wrong_rules_are_told_with_their_place(
     assert main([*GOOD, *free, "--check"]) == 1
 
 
-class TestTerms:
+class TestOptions:
     def _settings(self) -> Settings:
         return Settings(
             rules="rules.yaml",
@@ -160,7 +160,7 @@ class TestTerms:
         self._assert_read_back(Settings(rules="rules.yaml", secret=b"s" * 32), tmp_path)
 
     def _assert_read_back(self, settings: Settings, place: Path) -> None:
-        config = {**config_of(settings), "rules": settings.rules}
+        config = {**service_config(settings), "rules": settings.rules}
         config["grpc"] = list(map(str, settings.grpc))
         for name in ("salt", "secret", "admin_token"):
             if getattr(settings, name):
@@ -174,23 +174,23 @@ class TestTerms:
         assert found.salt == settings.salt
 
     def test_no_secret_is_in_the_file(self) -> None:
-        text = json.dumps(config_of(self._settings()))
+        text = json.dumps(service_config(self._settings()))
         for word in ("salt ", "secret ", "token "):
             assert word not in text
 
     def test_without_a_secret_one_is_made_that_lasts(self) -> None:
-        terms = service_terms(Settings(rules="rules.yaml"))
+        terms = service_options(Settings(rules="rules.yaml"))
         assert len(terms.secrets["secret"]) == 64
         assert "admin_token" not in terms.secrets
 
     def test_without_a_token_one_is_made(self) -> None:
         values = {one.name: one.default for one in (*GATEWAY, *SERVICE)}
-        made = up._terms(values)
+        made = up._options(values)
         assert made.is_demo
-        assert made.made_token is not None
-        assert made.service.secrets["admin_token"] == made.made_token.encode()
-        given = up._terms({**values, "admin_token": b"a token of one's own"})
-        assert given.made_token is None
+        assert made.generated_token is not None
+        assert made.service.secrets["admin_token"] == made.generated_token.encode()
+        given = up._options({**values, "admin_token": b"a token of one's own"})
+        assert given.generated_token is None
 
 
 @pytest.mark.parametrize(

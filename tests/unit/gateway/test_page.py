@@ -55,7 +55,11 @@ def test_what_the_demo_says_is_what_it_says() -> None:
     [token] = re.findall(r"admin token  (\S+)", shown)
     [rules] = re.findall(r"rules        (\S+)", shown)
     said = introduction(
-        gateway="http://127.0.0.1:8080", service="http://127.0.0.1:8090", token=token, rules=rules
+        gateway="http://127.0.0.1:8080",
+        service="http://127.0.0.1:8090",
+        token=token,
+        rules=rules,
+        is_temporary=True,
     )
     assert said.startswith(shown)
 

@@ -1,4 +1,4 @@
-"""What `headgate up` shows if it is given nothing: rules, an upstream, and what to try."""
+"""The demo of `headgate up` without arguments: rules, an upstream, and an introduction."""
 
 from __future__ import annotations
 
@@ -11,38 +11,34 @@ from headgate.gateway.demo.upstream import DemoUpstream
 __all__ = ["DemoUpstream", "dashboard_link", "demo_rules", "introduction"]
 
 
-# What the demo says of itself: where things are, and three lines to try.
-
-
 _TEXT: Final = """\
-headgate is up: Envoy at the door, the decision service behind it, and a small app to protect.
+headgate is up: Envoy, the decision service, and a small app behind them.
 
   gateway      {gateway}
-  dashboard    {dashboard}   (and the API of the decision service)
-  admin token  {token}   ({whence})
-  rules        {rules}
+  dashboard    {dashboard}   (also the API of the decision service)
+  admin token  {token}   ({origin})
+  rules        {rules}   ({lifetime})
 
-Three lines to try, in another terminal:
+Three commands to try in another terminal:
 
-1. A request that is allowed. Its headers say what is left of five a minute:
+1. An allowed request. Its headers show the rest of five requests a minute:
 
      {allowed}
 
-2. Seven attempts to log in. Five reach the app, which answers 401 (a wrong password); the others
-   get 429, and are told when to come back:
+2. Seven login attempts. Five reach the app, which responds 401 (wrong password); the others get
+   429 with the time to retry:
 
      {denied}
 
-3. The rules changed while it runs: a hundred attempts a minute. Try line 2 again:
+3. Change the rule while the gateway runs: a hundred attempts a minute. Then repeat command 2:
 
      {changed}
 
-You can as well edit {rules}
-and save it: the change is in force a moment later.
+You can also edit the rules file; a change applies when you save it.
 
-This was the demo. For your own service: headgate up --rules my.yaml --upstream http://localhost:9000
+For your own service: headgate up --rules my.yaml --upstream http://localhost:9000
 (in a clone: make run UP='--rules my.yaml --upstream http://localhost:9000').
-Ctrl-C ends it. From here on only what happens is told.
+Press Ctrl-C to stop. The log follows.
 """
 
 _JSON: Final = "-H 'content-type: application/json'"
@@ -52,7 +48,7 @@ _RULE: Final = (
 
 
 def lines_to_try(*, gateway: str, service: str, token: str) -> tuple[str, str, str]:
-    """Three commands: one request that is allowed, some that are denied, and a changed rule."""
+    """Three commands: an allowed request, denied requests, and a change of the rule."""
     to_rule = f"{service}/admin/v1/rules/login"
     return (
         f"curl -i -H 'x-api-key: ada' {gateway}/api/hello",
@@ -62,26 +58,29 @@ def lines_to_try(*, gateway: str, service: str, token: str) -> tuple[str, str, s
 
 
 def dashboard_link(service: str, token: str | None) -> str:
-    """Where the dashboard is, open at a click to who has *token*.
+    """The URL of the dashboard, which signs in with *token* if there is one.
 
-    What stands behind the `#` is not sent to anybody, and the page takes it out of the address. A
-    *service* that no browser can ask, at a unix socket, is told as it is.
+    Browsers do not send the part after `#`, and the page removes it from the address bar. The
+    unix socket of a *service* without an HTTP port is returned as it is.
     """
     if not service.startswith("http"):
         return service
     return f"{service}/#token={quote(token, safe='')}" if token else f"{service}/"
 
 
-def introduction(*, gateway: str, service: str, token: str | None, rules: str) -> str:
-    """All of it, for a terminal. *token* is None if it was not made here: then nobody is told."""
+def introduction(
+    *, gateway: str, service: str, token: str | None, rules: str, is_temporary: bool
+) -> str:
+    """The introduction for a terminal. *token* is None if it was not generated for this run."""
     shown = token or "TOKEN"
     allowed, denied, changed = lines_to_try(gateway=gateway, service=service, token=shown)
     return _TEXT.format(
         gateway=gateway,
         dashboard=dashboard_link(service, token),
         token=shown,
-        whence="made for this run" if token else "the one that you have set",
+        origin="generated for this run" if token else "the one that you set",
         rules=rules,
+        lifetime="temporary: removed at the end" if is_temporary else "kept in --run-dir",
         allowed=allowed,
         denied=denied,
         changed=changed,
@@ -89,5 +88,5 @@ def introduction(*, gateway: str, service: str, token: str | None, rules: str) -
 
 
 def demo_rules() -> bytes:
-    """The rules of the demo, with their comments."""
+    """The rules of the demo as YAML."""
     return files(__name__).joinpath("rules.yaml").read_bytes()

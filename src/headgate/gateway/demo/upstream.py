@@ -1,4 +1,4 @@
-"""A small server to stand behind the gateway: a handful of pages that say what they are for."""
+"""The upstream of the demo: a small HTTP server with a page for each kind of rule."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LONGEST_HEAD: Final = 64 * 1024
-_CHAT: Final = "A headgate stands at the head of a canal and decides how much water each may take."
+_CHAT: Final = (
+    "A headgate controls how much water enters a canal: each farm by it gets its fair share."
+)
 _TOKENS_A_WORD: Final = 25
 _SLOW_STEPS: Final = 5
 _SLOW_PAUSE: Final = 0.4
 
 
 class DemoUpstream:
-    """HTTP/1.1 at the unix socket *path*, in the event loop of whoever starts it."""
+    """An HTTP/1.1 server on the unix socket *path*, in the event loop that starts it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -26,13 +28,13 @@ class DemoUpstream:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen."""
+        """Start listening."""
         self._server = await asyncio.start_unix_server(
             self._accept, self._path, limit=_LONGEST_HEAD
         )
 
     async def aclose(self) -> None:
-        """Listen no longer, and cut off what is under way."""
+        """Stop listening, and cancel the requests in flight."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._tasks)
@@ -58,7 +60,7 @@ class DemoUpstream:
 
 
 async def _skip_body(head: bytes, reader: asyncio.StreamReader) -> None:
-    """Read what belongs to a request after its head, and drop it."""
+    """Read the body of a request and drop it."""
     headers = {
         name.strip().lower(): value.strip()
         for name, _, value in (line.partition(b":") for line in head.split(b"\r\n")[1:])
@@ -80,8 +82,8 @@ async def _answer(head: bytes, writer: asyncio.StreamWriter) -> None:
         await _slowly(writer)
         return
     page = _PAGES.get(path) or (_api if path.startswith("/api/") else None)
-    status, told, headers = page(method, path) if page else _missing(path)
-    body = (json.dumps(told) + "\n").encode()
+    status, content, headers = page(method, path) if page else _missing(path)
+    body = (json.dumps(content) + "\n").encode()
     lines = [
         f"HTTP/1.1 {status}",
         "content-type: application/json",
@@ -93,7 +95,7 @@ async def _answer(head: bytes, writer: asyncio.StreamWriter) -> None:
 
 
 async def _slowly(writer: asyncio.StreamWriter) -> None:
-    """A response that takes its time, line by line."""
+    """Send a slow response line by line."""
     lines = ("HTTP/1.1 200 OK", "content-type: text/plain", "transfer-encoding: chunked", "", "")
     writer.write("\r\n".join(lines).encode())
     for step in range(1, _SLOW_STEPS + 1):
@@ -111,16 +113,16 @@ _Page = tuple[str, dict[str, Any], dict[str, object]]
 def _index(_method: str, _path: str) -> _Page:
     pages = {
         "/api/hello": "limited by API key (x-api-key)",
-        "POST /login": "limited by address",
-        "/report": "limited for all together",
-        "/chat": "limited by tokens, which are counted when the answer is over",
+        "POST /login": "limited by client IP",
+        "/report": "limited for all clients together",
+        "/chat": "limited by tokens, counted after the response",
         "/slow": "a stream that takes two seconds",
     }
-    return "200 OK", {"this is": "the demo's upstream", "pages": pages}, {}
+    return "200 OK", {"service": "demo upstream", "pages": pages}, {}
 
 
 def _api(method: str, path: str) -> _Page:
-    return "200 OK", {"hello": "world", "you asked": f"{method} {path}"}, {}
+    return "200 OK", {"hello": "world", "request": f"{method} {path}"}, {}
 
 
 def _login(method: str, _path: str) -> _Page:
@@ -130,7 +132,7 @@ def _login(method: str, _path: str) -> _Page:
 
 
 def _report(_method: str, _path: str) -> _Page:
-    return "200 OK", {"report": "all is well"}, {}
+    return "200 OK", {"report": "no incidents"}, {}
 
 
 def _chat(_method: str, _path: str) -> _Page:
@@ -139,7 +141,7 @@ def _chat(_method: str, _path: str) -> _Page:
 
 
 def _missing(path: str) -> _Page:
-    return "404 Not Found", {"error": f"there is no {path} here; see /"}, {}
+    return "404 Not Found", {"error": f"{path} does not exist; see /"}, {}
 
 
 _PAGES: Final[dict[str, Callable[[str, str], _Page]]] = {

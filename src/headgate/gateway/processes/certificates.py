@@ -22,49 +22,46 @@ if TYPE_CHECKING:
     from headgate.gateway.processes.run_directory import RunDirectory
 
 
-# What is wrong with a certificate that can be used all the same.
-
-
 _NOT_YET, _EXPIRED = 9, 10
-"""OpenSSL's numbers for what it says of a certificate (X509_V_ERR_...)."""
+"""Verification errors of OpenSSL (X509_V_ERR_...)."""
 
-_TURNS: Final = 10
-"""More than a handshake has."""
+_MOST_STEPS: Final = 10
+"""More steps than a handshake has."""
 
 
-def doubts(settings: GatewaySettings) -> tuple[str, ...]:
-    """A sentence for each. The certificate and its key, if there are any, fit each other."""
+def warnings(settings: GatewaySettings) -> tuple[str, ...]:
+    """Warnings about a valid pair of certificate and key: expired, or readable for all users."""
     cert, key = settings.listen_tls_cert, settings.listen_tls_key
     if cert is None or key is None:
         return ()
     found = (_out_of_date(cert, key), _readable(key))
-    return tuple(told for told in found if told is not None)
+    return tuple(message for message in found if message is not None)
 
 
 def _readable(key: str) -> str | None:
     if stat.S_IMODE(Path(key).stat().st_mode) & 0o007:
-        return f"{key}: every user of this machine can read this key; chmod 600 would be right"
+        return f"{key}: every user of this machine can read this key; run chmod 600"
     return None
 
 
 def _out_of_date(cert: str, key: str) -> str | None:
-    error = _said_by_a_client(cert, key)
+    error = _verification_error(cert, key)
     if error is None or error.verify_code not in (_NOT_YET, _EXPIRED):
         return None
-    return f"{cert}: clients will not believe it: {error.verify_message}"
+    return f"{cert}: clients will reject it: {error.verify_message}"
 
 
-def _said_by_a_client(cert: str, key: str) -> ssl.SSLCertVerificationError | None:
-    """What a client says that believes *cert* itself, whoever has made it: a handshake with it."""
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(cert, key)
-    believing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    believing.check_hostname = False
-    believing.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    believing.load_verify_locations(cert)
+def _verification_error(cert: str, key: str) -> ssl.SSLCertVerificationError | None:
+    """The error of a client that trusts *cert* itself, from a handshake in memory."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(cert, key)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(cert)
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = (believing.wrap_bio(back, there), served.wrap_bio(there, back, server_side=True))
-    for _ in range(_TURNS):
+    sides = (client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True))
+    for _ in range(_MOST_STEPS):
         for side in sides:
             try:
                 side.do_handshake()
@@ -81,7 +78,7 @@ _FOLDER: Final = "tls"
 
 
 def check_certificates(settings: GatewaySettings) -> None:
-    """Raises `GatewayError` if a certificate, a key or an authority cannot be used."""
+    """Raise `GatewayError` if a certificate, a key or a CA file is invalid."""
     cert, key = settings.listen_tls_cert, settings.listen_tls_key
     for path in (cert, key, settings.listen_tls_client_ca, settings.upstream_ca):
         if path is not None:
@@ -94,27 +91,27 @@ def check_certificates(settings: GatewaySettings) -> None:
 
 
 class Certificates:
-    """The files that *settings* name, and the copies in *directory* that Envoy is given.
+    """The certificate files of *settings*, and their copies in *directory* for Envoy.
 
-    *doubts* says what is wrong with those that were given last, although they can be used.
+    *warnings* are those of the last copies.
     """
 
     def __init__(self, settings: GatewaySettings, directory: RunDirectory) -> None:
         self._settings = settings
         self._directory = directory
-        self.doubts: tuple[str, ...] = ()
+        self.warnings: tuple[str, ...] = ()
 
     def stamp(self) -> tuple[object, ...]:
-        """What tells, without reading them, whether the files are the same. Never raises."""
+        """A value that changes when a file does, without reading it. Never raises."""
         return tuple(_stamp(path) for path in self._names().values())
 
     def given(self) -> GatewaySettings:
-        """The settings, with copies in the place of files. Raises `GatewayError`."""
+        """The settings with the paths of fresh copies. Raises `GatewayError`."""
         names = self._names()
         if not names:
             return self._settings
         check_certificates(self._settings)
-        self.doubts = doubts(self._settings)
+        self.warnings = warnings(self._settings)
         contents = {name: _content(path) for name, path in names.items()}
         digest = sha256(b"\0".join(contents.values())).hexdigest()[:16]
         copies = {
@@ -129,7 +126,7 @@ class Certificates:
         )
 
     def forget(self, used: GatewaySettings) -> None:
-        """Remove the copies that *used* does not name."""
+        """Remove copies that *used* does not name."""
         names = [used.listen_tls_cert, used.listen_tls_key, used.listen_tls_client_ca]
         folder = self._directory.place(_FOLDER)
         for path in _listed(folder):
@@ -158,23 +155,23 @@ def _content(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise GatewayError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise GatewayError(f"{path}: cannot read: {error.strerror or error}") from error
 
 
 def _check_pair(cert: str, key: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(cert, key, password=lambda: _refused(key))
+        context.load_cert_chain(cert, key, password=lambda: _reject_password(key))
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise GatewayError(f"{key}: this is not the key of {cert}") from error
+            raise GatewayError(f"{key}: it is not the key of {cert}") from error
         raise GatewayError(f"{cert} and {key}: {_reason(error)}") from error
     except OSError as error:
         raise GatewayError(f"{cert} and {key}: {error.strerror or error}") from error
 
 
-def _refused(key: str) -> str:
-    raise GatewayError(f"{key}: has a password; expected a key without one")
+def _reject_password(key: str) -> str:
+    raise GatewayError(f"{key}: it is encrypted; expected a key without a password")
 
 
 def _check_authority(path: str) -> None:
@@ -186,4 +183,4 @@ def _check_authority(path: str) -> None:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    return f"no PEM that can be used ({(error.reason or 'unknown').lower().replace('_', ' ')})"
+    return f"not a usable PEM file ({(error.reason or 'unknown').lower().replace('_', ' ')})"

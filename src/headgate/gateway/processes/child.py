@@ -1,4 +1,4 @@
-"""A program that is to run: started, watched, and started again when it ends or hangs."""
+"""A supervised child process: started, checked, and restarted when it ends or hangs."""
 
 from __future__ import annotations
 
@@ -12,24 +12,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headgate.gateway.processes.logs import LOG, GatewayError, tell
+from headgate.gateway.processes.logs import LOG, GatewayError, report
 from headgate.runtime.supervised_task import SupervisedTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
-# How long to wait before a program that has ended is started again.
-
-
 FIRST: Final = 0.1
 LONGEST: Final = 10.0
 STEADY: Final = 10.0
-"""Who has run for so many seconds is started again as if it were the first time."""
+"""After a run of so many seconds the delay starts from the beginning."""
 
 
-class Pauses:
-    """Twice as long from one end to the next, up to *longest* seconds, and never all at once."""
+class Backoff:
+    """Exponential backoff with jitter between restarts, at most *longest* seconds."""
 
     def __init__(
         self,
@@ -44,85 +41,85 @@ class Pauses:
         self._next = first
 
     def after(self, lasted: float) -> float:
-        """Seconds to wait after a run that *lasted* so many: from half of its turn to all of it."""
+        """Seconds to wait after a run of *lasted* seconds: from half of the delay to all of it."""
         if lasted >= self._steady:
             self._next = self._first
-        turn, self._next = self._next, min(self._longest, 2 * self._next)
-        return turn * (0.5 + self._jitter() / 2)
+        delay, self._next = self._next, min(self._longest, 2 * self._next)
+        return delay * (0.5 + self._jitter() / 2)
 
 
-_LEASH: Final = str(Path(__file__).with_name("parent_death.py"))
-_START: Final = 60.0
-"""How many seconds a program may take until it serves."""
+_PARENT_DEATH: Final = str(Path(__file__).with_name("parent_death.py"))
+_START_TIMEOUT_S: Final = 60.0
+"""Seconds that a program may take until it is ready."""
 
-_PULSE: Final = 1.0
-"""Seconds between two looks at whether it still answers."""
+_HEALTH_INTERVAL_S: Final = 1.0
+"""Seconds between two health checks."""
 
 _MOST: Final = 64 * 1024
-"""The longest line of a program's that is heard."""
+"""Bytes of the longest line of a program."""
 
 
 class Program(Protocol):
-    """What is run."""
+    """A program that can run as a child process."""
 
     @property
     def name(self) -> str:
-        """Its name, for messages."""
+        """The name in messages."""
 
     @property
-    def hung(self) -> float:
-        """The seconds without an answer after which it is taken for hung."""
+    def hang_timeout(self) -> float:
+        """Seconds without a passed health check after which the program is killed."""
 
     def begin(self) -> None:
-        """It is about to be started: clear away what the last one has left."""
+        """Prepare a start: remove the remains of the run before."""
 
     def call(self) -> Sequence[str]:
-        """The program, by its path, and its arguments."""
+        """The path of the program and its arguments."""
 
     def environment(self) -> Mapping[str, str]:
-        """All variables that it gets."""
+        """All environment variables of the program."""
 
-    def hear(self, line: str) -> None:
-        """It has said *line* on stderr."""
+    def read_line(self, line: str) -> None:
+        """Process a *line* of stderr."""
 
-    def last_words(self) -> str:
-        """Why it has ended, as far as it said so; "" if it did not."""
+    def last_error(self) -> str:
+        """The reason of the end as logged by the program; empty if it logged none."""
 
-    async def serves(self) -> bool:
-        """Whether it does what it is there for. Asked from its start until it does."""
+    async def is_ready(self) -> bool:
+        """True when the program is ready. Polled from the start on."""
 
-    async def answers(self) -> bool:
-        """Whether it still answers. Asked from then on."""
+    async def is_healthy(self) -> bool:
+        """True if the program responds. Polled once it is ready."""
 
 
 class Child:
-    """Runs *program* until it is told to stop.
+    """Runs *program* until `stop`, and restarts it when it ends or hangs.
 
-    It ends when this process ends, however that does. It is a session of its own: a Ctrl-C at the
-    terminal is for this process alone, which ends its children in their order.
+    The kernel kills it when this process ends. It has its own session, so that Ctrl-C at the
+    terminal reaches this process only, which stops its children in order.
     """
 
-    def __init__(self, program: Program, *, pauses: Pauses | None = None) -> None:
+    def __init__(self, program: Program, *, backoff: Backoff | None = None) -> None:
         self._program = program
-        self._pauses = pauses or Pauses()
+        self._backoff = backoff or Backoff()
         self._process: asyncio.subprocess.Process | None = None
-        self._hearing: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
         self._watching = SupervisedTask(
-            self._watch, name=f"the watch over {program.name}", pause=_PULSE, log=LOG
+            self._watch, name=f"the watch over {program.name}", pause=_HEALTH_INTERVAL_S, log=LOG
         )
         self._is_wanted = True
         self.starts = 0
 
     @property
     def pid(self) -> int | None:
-        """Its process's id, if it runs."""
+        """The process id, if it runs."""
         process = self._process
         return None if process is None or process.returncode is not None else process.pid
 
     async def start(self) -> None:
-        """Start it, and wait until it serves. Raises `GatewayError`, and it does not run then."""
+        """Start it and wait until it is ready. Raises `GatewayError` if that fails."""
         try:
-            await self._run_until_it_serves()
+            await self._run_until_ready()
         except BaseException:
             await self.kill()
             raise
@@ -131,15 +128,14 @@ class Child:
     def signal(self, which: signal.Signals) -> None:
         """Send it a signal, if it runs."""
         if self.pid is not None:
-            # Not by the process's own method: that takes the exit status of one that has ended,
-            # and the loop, which waits for it, never learns it.
+            # `Process.send_signal` would reap a process that has ended, and the event loop would
+            # miss its exit status.
             with suppress(ProcessLookupError):
                 os.kill(self.pid, which)
 
     async def stop(self, *, within: float) -> bool:
-        """End it: asked to, and after *within* seconds killed. Whether it has ended by itself,
-        with the exit status 0."""
-        await self.let_go()
+        """Terminate it, and kill it after *within* seconds. True if its exit status is 0."""
+        await self.disable_restart()
         process = self._process
         if process is None:
             return True
@@ -152,12 +148,12 @@ class Child:
         return is_done
 
     async def kill(self) -> None:
-        """End it, and all that it has started, at once."""
-        await self.let_go()
-        await self._killed()
+        """Kill it and its children."""
+        await self.disable_restart()
+        await self._kill_and_wait()
 
     def kill_now(self) -> None:
-        """As `kill`, without waiting for the end."""
+        """Kill it without waiting for the end."""
         self._is_wanted = False
         self._send_kill()
 
@@ -166,21 +162,21 @@ class Child:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    async def _killed(self) -> None:
-        """End it, and what it may have left running, and wait for that."""
+    async def _kill_and_wait(self) -> None:
+        """Kill it and its children, and wait for the end."""
         self._send_kill()
         if self._process is not None:
             await self._process.wait()
-        await self._heard_all()
+        await self._read_all()
 
-    async def let_go(self) -> None:
-        """Start it no more if it ends from now on."""
+    async def disable_restart(self) -> None:
+        """Do not restart it when it ends."""
         self._is_wanted = False
         await self._watching.aclose()
 
-    async def _run_until_it_serves(self) -> None:
+    async def _run_until_ready(self) -> None:
         self._program.begin()
-        call = [sys.executable, "-I", "-S", _LEASH, str(os.getpid()), *self._program.call()]
+        call = [sys.executable, "-I", "-S", _PARENT_DEATH, str(os.getpid()), *self._program.call()]
         try:
             self._process = process = await asyncio.create_subprocess_exec(
                 *call,
@@ -190,34 +186,34 @@ class Child:
                 start_new_session=True,
             )
         except OSError as error:
-            told = f"{self._program.name} cannot be started: {error.strerror or error}"
-            raise GatewayError(told) from error
+            message = f"{self._program.name} cannot start: {error.strerror or error}"
+            raise GatewayError(message) from error
         self.starts += 1
         if process.stderr is not None:
-            self._hearing = asyncio.create_task(self._hear(process.stderr))
-        await self._wait_for_service(process)
+            self._reader = asyncio.create_task(self._read_lines(process.stderr))
+        await self._wait_until_ready(process)
 
-    async def _wait_for_service(self, process: asyncio.subprocess.Process) -> None:
-        serving = asyncio.create_task(self._until_it_serves())
+    async def _wait_until_ready(self, process: asyncio.subprocess.Process) -> None:
+        serving = asyncio.create_task(self._until_ready())
         ending = asyncio.create_task(process.wait())
         try:
             await asyncio.wait(
-                [serving, ending], timeout=_START, return_when=asyncio.FIRST_COMPLETED
+                [serving, ending], timeout=_START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
             )
             if serving.done():
                 serving.result()
                 return
             if ending.done():
-                await self._heard_all()
-                raise GatewayError(self._why(process.returncode))
-            raise GatewayError(f"{self._program.name} does not serve after {_START:g} s")
+                await self._read_all()
+                raise GatewayError(self._reason_of(process.returncode))
+            raise GatewayError(f"{self._program.name} is not ready after {_START_TIMEOUT_S:g} s")
         finally:
             for task in (serving, ending):
                 task.cancel()
             await asyncio.wait([serving, ending])
 
-    async def _until_it_serves(self) -> None:
-        while not await self._program.serves():  # noqa: ASYNC110 - another process tells nobody
+    async def _until_ready(self) -> None:
+        while not await self._program.is_ready():  # noqa: ASYNC110 - another process sends no event
             await asyncio.sleep(0.02)
 
     async def _watch(self) -> None:
@@ -225,78 +221,78 @@ class Child:
         name = self._program.name
         while True:
             began = loop.time()
-            why = await self._until_it_ends()
+            why = await self._until_end()
             if not self._is_wanted:
                 return
-            await self._killed()  # its workers may still hold the ports
-            pause = self._pauses.after(loop.time() - began)
+            await self._kill_and_wait()  # its workers may still hold the ports
+            pause = self._backoff.after(loop.time() - began)
             while True:
-                told = f"{why}; it is started again in {pause:.2g} s"
-                tell(told, level=logging.ERROR, event="ended", program=name)
+                message = f"{why}; restarting in {pause:.2g} s"
+                report(message, level=logging.ERROR, event="ended", program=name)
                 await asyncio.sleep(pause)
                 try:
-                    await self._run_until_it_serves()
+                    await self._run_until_ready()
                 except GatewayError as error:
-                    await self._killed()
+                    await self._kill_and_wait()
                     why = str(error)
-                    pause = self._pauses.after(0.0)
+                    pause = self._backoff.after(0.0)
                 else:
                     break
-            tell(f"{name} serves again", event="again", program=name, pid=self.pid)
+            report(f"{name} is ready again", event="again", program=name, pid=self.pid)
 
-    async def _until_it_ends(self) -> str:
-        """Wait for the end, or bring it about if it hangs; why it has ended."""
+    async def _until_end(self) -> str:
+        """Wait for the end, or kill it if it hangs, and return the reason."""
         process = self._process
         if process is None:
-            return f"{self._program.name} does not run"
+            return f"{self._program.name} is not running"
         loop = asyncio.get_running_loop()
-        answered = loop.time()
+        healthy_at = loop.time()
         ending = asyncio.create_task(process.wait())
         try:
             while not ending.done():
-                await asyncio.wait([ending], timeout=_PULSE)
-                if ending.done() or await self._answers():
-                    answered = loop.time()
-                elif loop.time() - answered >= self._program.hung:
+                await asyncio.wait([ending], timeout=_HEALTH_INTERVAL_S)
+                if ending.done() or await self._is_healthy():
+                    healthy_at = loop.time()
+                elif loop.time() - healthy_at >= self._program.hang_timeout:
                     self._send_kill()
                     await ending
-                    silent = f"has not answered for {self._program.hung:g} s, and was killed"
+                    silent = f"did not respond for {self._program.hang_timeout:g} s and was killed"
                     return f"{self._program.name} {silent}"
         finally:
             ending.cancel()
-        await self._heard_all()
-        return self._why(process.returncode)
+        await self._read_all()
+        return self._reason_of(process.returncode)
 
-    async def _answers(self) -> bool:
+    async def _is_healthy(self) -> bool:
         try:
-            async with asyncio.timeout(self._program.hung):
-                return await self._program.answers()
+            async with asyncio.timeout(self._program.hang_timeout):
+                return await self._program.is_healthy()
         except TimeoutError:
             return False
 
-    def _why(self, status: int | None) -> str:
-        told = f"{self._program.name} has ended ({ending_of(status)})"
-        words = self._program.last_words()
-        return f"{told}: {words}" if words else told
+    def _reason_of(self, status: int | None) -> str:
+        message = f"{self._program.name} ended ({exit_reason(status)})"
+        words = self._program.last_error()
+        return f"{message}: {words}" if words else message
 
-    async def _heard_all(self) -> None:
-        """Until all is heard that it has said; what it has started may hold its voice open."""
-        if self._hearing is not None:
-            await asyncio.wait([self._hearing], timeout=1.0)
+    async def _read_all(self) -> None:
+        """Wait until all its lines are read; its children may keep the pipe open."""
+        if self._reader is not None:
+            await asyncio.wait([self._reader], timeout=1.0)
 
-    async def _hear(self, stream: asyncio.StreamReader) -> None:
+    async def _read_lines(self, stream: asyncio.StreamReader) -> None:
         rest = b""
         while chunk := await stream.read(_MOST):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                self._program.hear(line.decode("utf-8", "backslashreplace"))
+                self._program.read_line(line.decode("utf-8", "backslashreplace"))
             rest = rest[:_MOST]
         if rest:
-            self._program.hear(rest.decode("utf-8", "backslashreplace"))
+            self._program.read_line(rest.decode("utf-8", "backslashreplace"))
 
 
-def ending_of(status: int | None) -> str:
-    """How a process has ended, in words."""
+def exit_reason(status: int | None) -> str:
+    """The exit status of a process in words."""
     if status is None or status >= 0:
         return f"exit status {status}"
     try:

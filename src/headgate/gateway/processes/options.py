@@ -1,4 +1,4 @@
-"""All that `headgate up` is asked to run: one value."""
+"""The options of `headgate up`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceTerms:
-    """What is known here of the service, whose settings are its own.
+class ServiceOptions:
+    """The options of the service.
 
-    *config* has them as a file has them, without *secrets*, which go into files of their own: the
-    setting is then `NAME_file`. Where the rules are is added to it.
+    *config* is the content of its configuration file, without the rules and without *secrets*. Each
+    secret is written to its own file, which the setting `NAME_file` names.
     """
 
     config: Mapping[str, object]
@@ -32,21 +32,21 @@ class ServiceTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What to run. The demo brings its own *rules*, which are None until then, and an upstream.
+class UpOptions:
+    """The options of the gateway. The demo has its own rules and upstream: *rules* is None.
 
-    *open_source* opens the rules at a place, for reading; those that *may_come_later* (etcd) are
-    waited for. *keep* is where the last good policy is kept. *made_token* is the token of the
-    admin API if it was made here, and must be told.
+    *open_source* opens the rules for reading; those that *may_arrive_later* (etcd) are awaited.
+    *keep* is the file of the last known good policy. *generated_token* is the admin token if it was
+    generated for this run.
     """
 
     gateway: GatewaySettings
-    service: ServiceTerms
+    service: ServiceOptions
     rules: str | None
     open_source: Callable[[str], PolicySource]
-    may_come_later: bool = False
+    may_arrive_later: bool = False
     keep: Path | None = None
-    made_token: str | None = None
+    generated_token: str | None = None
     is_json: bool = False
     is_terminal: bool = False
     is_demo: bool = False

@@ -1,10 +1,10 @@
-"""Becomes a program that the kernel ends when the process that started it ends, however that does.
+"""Run a program that the kernel kills when its parent process ends.
 
     python parent_death.py PARENT PROGRAM ARGUMENT ...
 
-PARENT is the process's id. On Linux a process may ask for a signal when its parent is gone, and the
-program that it becomes has it too. This is a script of its own because nothing of Python may run
-between the fork and the exec of a process that has threads. It imports nothing of Headgate's.
+PARENT is the process id. On Linux a process can request a signal for the death of its parent, and
+the request survives exec. This is a separate script because no Python code may run between fork and
+exec in a process with threads. It imports nothing of Headgate.
 """
 
 import ctypes
@@ -19,12 +19,12 @@ def main(arguments: list[str]) -> None:
     parent, program = int(arguments[0]), arguments[1]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:  # it was gone before we had asked
+        if os.getppid() != parent:  # the parent ended before the request
             os._exit(1)
     try:
-        os.execv(program, arguments[1:])  # noqa: S606 - no shell is wanted
+        os.execv(program, arguments[1:])  # noqa: S606 - without a shell
     except OSError as error:
-        sys.stderr.write(f"{program}: cannot be run: {error.strerror or error}\n")
+        sys.stderr.write(f"{program}: cannot run: {error.strerror or error}\n")
         os._exit(127)
 
 

@@ -1,4 +1,4 @@
-"""What is looked at before anything is started, so that what is wrong is one clear line."""
+"""Checks before the start: programs, certificates, ports and upstreams."""
 
 from __future__ import annotations
 
@@ -20,33 +20,35 @@ if TYPE_CHECKING:
 
     from headgate.config import Address
     from headgate.config.gateway import Upstream
-    from headgate.gateway.processes.options import ServiceTerms, Terms
+    from headgate.gateway.processes.options import ServiceOptions, UpOptions
 
 
-# Whether an address is free, before anything is started; and if not, who has it.
-#
-# Envoy would not tell: two of them may listen at one port, and share its connections. So the ports
-# of a gateway are held, by a socket that is bound and does not listen, for as long as it runs.
+# Envoy does not report a port in use: two of them may listen on one port and share its connections.
+# So a gateway reserves its ports with a socket that is bound and does not listen.
 
 
 _LISTENING: Final = "0A"
-"""How Linux writes that a socket listens."""
+"""The state of a listening socket in `/proc/net/tcp`."""
 
 _TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
 def check_free(addresses: Iterable[Address], *, what: str) -> tuple[Address, ...]:
-    """*addresses*, each with a port that is free; port 0 with the one that it was given.
+    """Check that *addresses* are free, and return them with a free port in the place of port 0.
 
-    Raises `GatewayError` if somebody listens there, or nobody may.
+    Raises `GatewayError` if an address is in use or not allowed.
     """
-    with ExitStack() as for_a_moment:
-        return hold_free(addresses, what=what, held=for_a_moment)
+    with ExitStack() as briefly:
+        return reserve_ports(addresses, what=what, held=briefly)
 
 
-def hold_free(addresses: Iterable[Address], *, what: str, held: ExitStack) -> tuple[Address, ...]:
-    """As `check_free`; until *held* is closed nobody else gets the ports, of those that look
-    whether they are free. An Envoy of ours may share them."""
+def reserve_ports(
+    addresses: Iterable[Address], *, what: str, held: ExitStack
+) -> tuple[Address, ...]:
+    """Check *addresses* like `check_free`, and reserve the ports until *held* is closed.
+
+    An Envoy of this user may share them.
+    """
     return tuple(
         _checked_unix(one, what) if one.is_unix else _held(one, what, held) for one in addresses
     )
@@ -61,28 +63,30 @@ def _held(address: Address, what: str, held: ExitStack) -> Address:
         probe = held.enter_context(socket.socket(family, kind, protocol))
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(where)
-        if hasattr(socket, "SO_REUSEPORT"):  # from now on: it was to be free until now
+        if hasattr(socket, "SO_REUSEPORT"):  # set after bind, which checks that the port is free
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         return replace(address, port=probe.getsockname()[1])
     except OSError as error:
-        told = f"cannot listen at {address} ({what}): {_reason(error, address)}"
-        raise GatewayError(told) from error
+        message = f"cannot listen at {address} ({what}): {_reason(error, address)}"
+        raise GatewayError(message) from error
 
 
 def _checked_unix(address: Address, what: str) -> Address:
-    """A socket that nobody listens at any more, as a killed process leaves it, is no hindrance."""
+    """Check a unix socket; a stale file, as a killed process leaves it, is fine."""
     path = Path(address.path)
-    told = f"cannot listen at {address} ({what})"
+    message = f"cannot listen at {address} ({what})"
     if path.exists() and not path.is_socket():
-        raise GatewayError(f"{told}: there is a file that is not a socket")
+        raise GatewayError(f"{message}: a file that is not a socket is there")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise GatewayError(f"{told}: {path.parent} is no directory that this user may write to")
+        raise GatewayError(
+            f"{message}: {path.parent} is not a directory that this user can write to"
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         with suppress(ConnectionRefusedError, FileNotFoundError):
             probe.connect(address.path)
-            raise GatewayError(f"{told}: the address is in use; stop what listens there")
+            raise GatewayError(f"{message}: the address is in use; stop what listens there")
     return address
 
 
@@ -97,7 +101,7 @@ def _reason(error: OSError, address: Address) -> str:
 
 
 def holder_of(port: int) -> str | None:
-    """The process that listens at *port*, if this user can see it: its name and id."""
+    """Name and id of the process that listens on *port*, if this user can see it."""
     inodes = {f"socket:[{inode}]" for inode in _listening(port)}
     for process in Path("/proc").glob("[0-9]*") if inodes else ():
         with suppress(OSError):
@@ -108,7 +112,7 @@ def holder_of(port: int) -> str | None:
 
 
 def _listening(port: int) -> Iterator[str]:
-    """The inodes of the sockets that listen at *port*."""
+    """The inodes of the sockets that listen on *port*."""
     for table in _TABLES:
         with suppress(OSError):
             for line in Path(table).read_text("ascii", "replace").splitlines()[1:]:
@@ -118,62 +122,59 @@ def _listening(port: int) -> Iterator[str]:
                     yield fields[9]
 
 
-def preflight(terms: Terms, held: ExitStack) -> tuple[Terms, str]:
-    """*terms* with ports in the place of 0, and Envoy's program. Raises `HeadgateError`.
+def preflight(options: UpOptions, held: ExitStack) -> tuple[UpOptions, str]:
+    """Return *options* with real ports in the place of 0, and Envoy's path. Raises `HeadgateError`.
 
-    The gateway's ports are its own until *held* is closed.
+    The ports are reserved until *held* is closed.
     """
-    program = envoy_program(terms.gateway)
-    check_certificates(terms.gateway)
-    settings = terms.gateway
-    listen = hold_free(settings.listen, what="the gateway", held=held)
+    program = envoy_program(options.gateway)
+    check_certificates(options.gateway)
+    settings = options.gateway
+    listen = reserve_ports(settings.listen, what="the gateway", held=held)
     admin = settings.envoy_admin
     if admin is not None:
         (admin,) = check_free((admin,), what="envoy_admin")
     gateway = replace(settings, listen=listen, envoy_admin=admin)
-    return replace(terms, gateway=gateway, service=_service(terms.service)), program
+    return replace(options, gateway=gateway, service=_service(options.service)), program
 
 
-def _service(terms: ServiceTerms) -> ServiceTerms:
-    http = check_free(terms.http, what="http, the service")
-    grpc = check_free(terms.grpc, what="grpc, the service")
-    config = {**terms.config, "http": [*map(str, http)] or "off"}
-    return replace(terms, http=http, grpc=grpc, config=config)
+def _service(options: ServiceOptions) -> ServiceOptions:
+    http = check_free(options.http, what="http, the service")
+    grpc = check_free(options.grpc, what="grpc, the service")
+    config = {**options.config, "http": [*map(str, http)] or "off"}
+    return replace(options, http=http, grpc=grpc, config=config)
 
 
-# Whether the upstreams can be reached: told once, at the start. They may come later.
+_TIMEOUT_S: Final = 2.0
 
 
-_PATIENCE: Final = 2.0
-
-
-async def unreachable(upstreams: Iterable[Upstream]) -> list[str]:
-    """A sentence for each of *upstreams* that takes no connection now."""
+async def unreachable_warnings(upstreams: Iterable[Upstream]) -> list[str]:
+    """A warning for each of *upstreams* that accepts no connection now."""
     servers = {one.url: one for one in upstreams}
-    found = await asyncio.gather(*map(_trouble, servers.values()))
-    return [told for told in found if told is not None]
+    found = await asyncio.gather(*map(_warning, servers.values()))
+    return [message for message in found if message is not None]
 
 
-async def _trouble(upstream: Upstream) -> str | None:
+async def _warning(upstream: Upstream) -> str | None:
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT_S):
             if upstream.path:
                 _, writer = await asyncio.open_unix_connection(upstream.path)
             else:
                 _, writer = await asyncio.open_connection(upstream.host, upstream.port)
     except TimeoutError:
-        reason = f"no answer within {_PATIENCE:g} s"
+        reason = f"no connection within {_TIMEOUT_S:g} s"
     except OSError as error:
         reason = _reach_reason(error)
     else:
         writer.close()
         return None
-    told = f"the upstream {upstream.url} cannot be reached: {reason}"
-    return f"{told}; until it can, requests to it get 503"
+    message = f"the upstream {upstream.url} is unreachable: {reason}"
+    return f"{message}; requests to it get 503 until it is up"
 
 
 def _reach_reason(error: OSError) -> str:
-    """In few words, also when several addresses were tried."""
+    """A short reason, also if several addresses were tried."""
     if isinstance(error, ConnectionRefusedError) or "refused" in str(error).lower():
         return "connection refused"
     return error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""Where the files and sockets of a gateway are while it runs: one directory, for its owner only."""
+"""The private directory with the files and sockets of a running gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.control.files import replace_file
-from headgate.gateway.processes.logs import GatewayError, NotNowError
+from headgate.gateway.processes.logs import GatewayError, TemporaryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,40 +22,39 @@ if TYPE_CHECKING:
 
 
 LONGEST_SOCKET: Final = 107
-"""How many bytes the kernel takes for the path of a socket."""
+"""Bytes of the longest path of a socket."""
 
 PREFIX: Final = "headgate-up-"
-KEPT: Final = "rules.yaml"
-"""The file that people may have edited, and what is kept beside it."""
+RULES_FILE: Final = "rules.yaml"
+"""The rules file of the demo, which users may edit. It is kept."""
 
 _LOCK: Final = "lock"
 _PRIVATE: Final = 0o700
 _YOUNG: Final = 60.0
-"""How many seconds old a directory must be to be taken for abandoned: another gateway may be about
-to lock the one that it has just made."""
+"""Age in seconds of an abandoned directory: another gateway may be about to lock a new one."""
 
 _LONGEST_NAME: Final = len("/grpc.sock.511")
 
 
 class RunDirectory:
-    """A directory that is ours alone: *path* is absolute. Files in it are for their owner only."""
+    """A private directory at the absolute *path*; only its owner can read the files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if len(os.fsencode(path)) + _LONGEST_NAME > LONGEST_SOCKET:
             raise GatewayError(
-                f"{path}: too long a path for sockets, which have at most {LONGEST_SOCKET} bytes; "
-                "give a shorter one with --run-dir"
+                f"{path}: the path is too long for sockets, which allow {LONGEST_SOCKET} bytes; "
+                "pass a shorter one with --run-dir"
             )
 
     def place(self, name: str) -> Path:
-        """The path of the file *name* in it."""
+        """The path of the file *name*."""
         return self.path / name
 
     def write(self, name: str, content: bytes) -> Path:
-        """Make *content* that of the file *name*, as a whole, if it is not. Raises `NotNowError`.
+        """Write *content* to the file *name* atomically, if it differs. Raises `TemporaryError`.
 
-        What is started again on a full disk finds its files as they were.
+        On a full disk the file before stays.
         """
         path = self.place(name)
         if not _has(path, content):
@@ -63,12 +62,11 @@ class RunDirectory:
         return path
 
     def write_all(self, contents: Mapping[str, bytes]) -> None:
-        """As `write` for several, in their order, once there is room for all of them: whatever is
-        wrong then is wrong with all of them."""
+        """Write several files in order, all or none of them. Raises `TemporaryError`."""
         self._replace([*contents.items()])
 
     def _replace(self, files: list[tuple[str, bytes]]) -> None:
-        """Each takes its place when all after it are on the disk, beside theirs."""
+        """Replace each file after those behind it are on the disk under temporary names."""
         if not files:
             return
         *before, (name, content) = files
@@ -77,8 +75,8 @@ class RunDirectory:
             path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
             replace_file(path, content, check=lambda: self._replace(before))
         except OSError as error:
-            told = f"{path}: cannot be written: {error.strerror or error}"
-            raise NotNowError(told) from error
+            message = f"{path}: cannot write: {error.strerror or error}"
+            raise TemporaryError(message) from error
 
 
 def _has(path: Path, content: bytes) -> bool:
@@ -90,15 +88,15 @@ def _has(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def run_directory(wanted: str | None) -> Iterator[RunDirectory]:
-    """The directory *wanted*, or one of its own, empty but for what is `KEPT`; so it is afterwards.
+    """Open the directory *wanted*, or a temporary one, and clear all but the rules file at the end.
 
-    Raises `GatewayError` if it cannot be used, has other files in it, or is another gateway's.
+    Raises `GatewayError` if it is unusable, has other files, or belongs to another gateway.
     """
     if wanted is None:
         clear_abandoned(Path(tempfile.gettempdir()))
         path = Path(tempfile.mkdtemp(prefix=PREFIX))
     else:
-        path = _opened(Path(wanted))
+        path = _prepared(Path(wanted))
     try:
         directory = RunDirectory(path)
         with _locked(path):
@@ -113,7 +111,7 @@ def run_directory(wanted: str | None) -> Iterator[RunDirectory]:
 
 
 def clear_abandoned(parent: Path) -> None:
-    """Remove the directories in *parent* of gateways that were killed, and could not do it."""
+    """Remove the directories in *parent* that killed gateways left."""
     for path in parent.glob(f"{PREFIX}*"):
         with suppress(OSError, GatewayError):
             lock = path.joinpath(_LOCK).lstat()
@@ -123,51 +121,51 @@ def clear_abandoned(parent: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _opened(path: Path) -> Path:
-    """*path* as it is used: there, ours, and with nothing in it that is not."""
+def _prepared(path: Path) -> Path:
+    """Create *path*, or check that it is private and has no other files."""
     path = path.absolute()
     try:
         path.mkdir(mode=_PRIVATE, exist_ok=True)
-        found = os.listdir(path)  # noqa: PTH208 - names are all that is asked for
+        found = os.listdir(path)  # noqa: PTH208 - only names are needed
     except OSError as error:
-        raise GatewayError(f"run_dir {path}: cannot be used: {error.strerror or error}") from error
+        raise GatewayError(f"run_dir {path}: cannot use it: {error.strerror or error}") from error
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        raise GatewayError(f"run_dir {path}: cannot be used: this user may not write there")
+        raise GatewayError(f"run_dir {path}: this user cannot write there")
     if found and _LOCK not in found:
-        told = "there are other files in it; expected a directory that is empty, or none"
-        raise GatewayError(f"run_dir {path}: {told}")
+        message = "it contains other files; expected an empty or a new directory"
+        raise GatewayError(f"run_dir {path}: {message}")
     _make_private(path)
     return path
 
 
 def _make_private(path: Path) -> None:
-    """Let nobody else at the sockets in it, whoever was let into it before."""
+    """Remove the access of other users to the sockets."""
     try:
         path.chmod(_PRIVATE)
     except OSError as error:
-        told = "cannot be made private: it is another user's"
-        raise GatewayError(f"run_dir {path}: {told}") from error
+        message = "it belongs to another user"
+        raise GatewayError(f"run_dir {path}: {message}") from error
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Have it alone, among all that know of this lock; the kernel gives it back for the dead."""
+    """Hold an exclusive lock on it; the kernel releases it when the process ends."""
     descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            told = "another gateway runs there; each needs a run_dir of its own"
-            raise GatewayError(f"run_dir {path}: {told}") from error
+            message = "another gateway uses it; each needs its own run_dir"
+            raise GatewayError(f"run_dir {path}: {message}") from error
         yield
     finally:
         os.close(descriptor)
 
 
 def _clear(path: Path) -> None:
-    """Remove what is in it, but for the lock and what people may have edited."""
+    """Remove its content, except the lock and the rules file."""
     for found in path.iterdir():
-        if found.name == _LOCK or found.name.startswith(KEPT):
+        if found.name == _LOCK or found.name.startswith(RULES_FILE):
             continue
         if found.is_dir() and not found.is_symlink():
             shutil.rmtree(found, ignore_errors=True)
@@ -176,14 +174,14 @@ def _clear(path: Path) -> None:
                 found.unlink()
 
 
-# The files that Envoy reads, replaced as they change, and put back if they do not please.
+# The files of Envoy.
 
 
 BOOTSTRAP: Final = "bootstrap.json"
 
 
 class DiscoveryFiles:
-    """The documents of Envoy in *directory*. All that change are replaced, or none is."""
+    """The documents of Envoy in *directory*, replaced all or none."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
@@ -191,23 +189,22 @@ class DiscoveryFiles:
         self._settled: dict[str, bytes] = {}
 
     def added(self, documents: Documents) -> int:
-        """How many files of *documents* are not watched by Envoy yet."""
+        """The number of files of *documents* that Envoy does not watch yet."""
         return len(documents.discovered.keys() - self._settled.keys())
 
     def is_written(self, documents: Documents) -> bool:
-        """Whether nothing is new in *documents*."""
+        """True if *documents* contain nothing new."""
         return not self._changed(_texts(documents))
 
     def write(self, documents: Documents) -> tuple[str, ...]:
-        """Write what is new in *documents*; the names, in the order they were replaced.
+        """Write the changed files and return their names, in the order of *documents*.
 
-        That is the order of *documents*: what a file names must be there. Raises `GatewayError`.
+        A file must exist before another names it. Raises `GatewayError`.
         """
         return self._replace(_texts(documents))
 
     def settle(self, documents: Documents) -> None:
-        """*documents*, which are written, are good: remember them, and remove what there is
-        besides, which Envoy does not need any more."""
+        """Mark *documents* as accepted, and remove the other files."""
         wanted = {BOOTSTRAP, *documents.discovered}
         self._remove([name for name in self._written if name not in wanted])
         self._settled = dict(self._written)

@@ -1,4 +1,4 @@
-"""The decision service, as a program that is run."""
+"""The decision service as a child process."""
 
 from __future__ import annotations
 
@@ -8,48 +8,47 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.processes.logs import ServiceVoice
+from headgate.gateway.processes.logs import ServiceLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headgate.gateway.processes.options import ServiceTerms
+    from headgate.gateway.processes.options import ServiceOptions
     from headgate.gateway.processes.run_directory import RunDirectory
 
 CONFIG: Final = "service.json"
 SOCKET: Final = "grpc.sock"
-_HUNG: Final = 5.0
-_PATIENCE: Final = 2.0
-"""How long a worker may take for one answer."""
+_HANG_TIMEOUT: Final = 5.0
+_TIMEOUT_S: Final = 2.0
+"""Seconds that a worker may take to respond."""
 
-_LATE: Final = 20.0
-"""How long one of several workers may be silent: its supervisor may be about to replace it."""
+_SILENCE_S: Final = 20.0
+"""Seconds that one of several workers may be silent: its supervisor may be replacing it."""
 
-_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How a connection of HTTP/2 begins: the server answers with its settings."""
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""The start of an HTTP/2 connection: the server responds with its settings."""
 
 
 class Service:
-    """A `Program`: the service with the rules at *rules*, which Envoy asks over sockets in
-    *directory*."""
+    """A `Program`: the service with the policy at *rules*, for Envoy on sockets in *directory*."""
 
     name: Final = "the service"
-    hung: Final = _HUNG
+    hang_timeout: Final = _HANG_TIMEOUT
 
-    def __init__(self, terms: ServiceTerms, rules: str, directory: RunDirectory) -> None:
-        self._terms = terms
+    def __init__(self, options: ServiceOptions, rules: str, directory: RunDirectory) -> None:
+        self._options = options
         self._directory = directory
-        self._config = config_of(terms, rules, directory)
-        self.sockets = sockets_of(terms, directory)
-        self.voice = ServiceVoice()
-        self._answered: dict[str, float] = {}
+        self._config = service_config(options, rules, directory)
+        self.sockets = service_sockets(options, directory)
+        self.log = ServiceLog()
+        self._seen_at: dict[str, float] = {}
 
     def begin(self) -> None:
-        """Write its settings. They are for their owner only, and so are the secrets beside them."""
-        self.voice.begin()
-        self._answered.clear()
-        for name, secret in self._terms.secrets.items():
-            # One end of a line is not of the secret, whichever of the two it is written with.
+        """Write its configuration and secrets, readable for their owner only."""
+        self.log.begin()
+        self._seen_at.clear()
+        for name, secret in self._options.secrets.items():
+            # The service removes one line end from a secret.
             self._directory.write(f"{name}.secret", secret + b"\r\n")
         self._directory.write(CONFIG, json.dumps(self._config, indent=1).encode())
 
@@ -58,8 +57,7 @@ class Service:
         return [sys.executable, "-P", *serve, "--config", str(self._directory.place(CONFIG))]
 
     def environment(self) -> Mapping[str, str]:
-        """Ours, without settings: all that count are in its file. etcd's password has no other
-        place."""
+        """The variables of this process without settings; etcd's password has no file."""
         kept = "HEADGATE_ETCD_PASSWORD"
         return {
             key: value
@@ -67,59 +65,61 @@ class Service:
             if key == kept or not key.startswith("HEADGATE_")
         }
 
-    def hear(self, line: str) -> None:
-        self.voice.hear(line)
+    def read_line(self, line: str) -> None:
+        self.log.read_line(line)
 
-    def last_words(self) -> str:
-        return self.voice.last
+    def last_error(self) -> str:
+        return self.log.last_error
 
-    async def serves(self) -> bool:
-        return self.voice.started is not None
+    async def is_ready(self) -> bool:
+        return self.log.started is not None
 
-    async def answers(self) -> bool:
-        """Whether it answers where Envoy asks: a worker now, and each of them lately."""
-        answered = await asyncio.gather(*map(_answers_at, self.sockets))
+    async def is_healthy(self) -> bool:
+        """True if a worker responds now, and each of them responded recently."""
+        responses = await asyncio.gather(*map(_is_up, self.sockets))
         now = asyncio.get_running_loop().time()
-        for path, is_there in zip(self.sockets, answered, strict=True):
-            if is_there or path not in self._answered:
-                self._answered[path] = now
-        is_late = any(now - last > _LATE for last in self._answered.values())
-        return any(answered) and not is_late
+        for path, is_there in zip(self.sockets, responses, strict=True):
+            if is_there or path not in self._seen_at:
+                self._seen_at[path] = now
+        is_late = any(now - last_error > _SILENCE_S for last_error in self._seen_at.values())
+        return any(responses) and not is_late
 
 
-def sockets_of(terms: ServiceTerms, directory: RunDirectory) -> tuple[str, ...]:
-    """Where Envoy asks: a socket for each worker."""
+def service_sockets(options: ServiceOptions, directory: RunDirectory) -> tuple[str, ...]:
+    """The sockets for Envoy, one for each worker."""
     first = str(directory.place(SOCKET))
-    return (first, *(f"{first}.{number}" for number in range(1, terms.workers)))
+    return (first, *(f"{first}.{number}" for number in range(1, options.workers)))
 
 
-def config_of(terms: ServiceTerms, rules: str, directory: RunDirectory) -> dict[str, object]:
-    """The settings of the service as its file has them."""
-    config = dict(terms.config)
+def service_config(
+    options: ServiceOptions, rules: str, directory: RunDirectory
+) -> dict[str, object]:
+    """The content of the service's configuration file."""
+    config = dict(options.config)
     config["rules"] = rules
-    config["grpc"] = [*map(str, terms.grpc), f"unix:{directory.place(SOCKET)}"]
+    config["grpc"] = [*map(str, options.grpc), f"unix:{directory.place(SOCKET)}"]
     config["log_format"] = "json"
-    if config.get("log_level") != "debug":  # it tells of its start; we tell what is asked for
+    if config.get("log_level") != "debug":  # the record of its start is needed
         config["log_level"] = "info"
-    if terms.workers > 1:
+    if options.workers > 1:
         config["grpc_ports"] = "each"
-    for name in terms.secrets:
+    for name in options.secrets:
         config[f"{name}_file"] = str(directory.place(f"{name}.secret"))
     return config
 
 
-async def _answers_at(path: str) -> bool:
+async def _is_up(path: str) -> bool:
     try:
-        async with asyncio.timeout(_PATIENCE):
-            return await _greeted(path)
-    except OSError:  # a timeout is one of them
+        async with asyncio.timeout(_TIMEOUT_S):
+            return await _handshake(path)
+    except OSError:  # includes TimeoutError
         return False
 
 
-async def _greeted(path: str) -> bool:
+async def _handshake(path: str) -> bool:
     reader, writer = await asyncio.open_unix_connection(path)
     try:
-        writer.write(_HELLO)
+        writer.write(_PREFACE)
         return bool(await reader.read(1))
     finally:
         writer.close()

@@ -25,7 +25,9 @@ def test_the_introduction_has_all_addresses_and_three_lines() -> None:
         service="http://127.0.0.1:8090",
         token="t0ken",  # noqa: S106 - not one
         rules="/tmp/run/rules.yaml",  # noqa: S108 - not used
+        is_temporary=True,
     )
+    assert "(temporary: removed at the end)" in told
     link = "http://127.0.0.1:8090/#token=t0ken"
     for part in ("http://127.0.0.1:8080", link, "t0ken ", "/tmp/run/rules.yaml"):  # noqa: S108
         assert part in told
@@ -34,7 +36,10 @@ def test_the_introduction_has_all_addresses_and_three_lines() -> None:
 
 
 def test_a_token_that_was_not_made_here_is_in_no_link() -> None:
-    told = introduction(gateway="http://g", service="http://s", token=None, rules="r")
+    told = introduction(
+        gateway="http://g", service="http://s", token=None, rules="r", is_temporary=False
+    )
+    assert "kept in --run-dir" in told
     assert "dashboard    http://s/   (" in told
     assert "Bearer TOKEN'" in told
     assert dashboard_link("http://s", "a/b#c") == "http://s/#token=a%2Fb%23c"

@@ -11,10 +11,10 @@ LDS = "listener_manager.lds"
 FILTER = "extension_config_discovery.http_filter.exact"
 
 
-def _refused(admin: FakeAdmin, replaced: int, patience: float = 60.0) -> tuple[str, ...]:
+def _refused(admin: FakeAdmin, replaced: int, timeout: float = 60.0) -> tuple[str, ...]:
     async def ask() -> tuple[str, ...]:
-        acceptance = Acceptance(admin, patience=patience)
-        return await acceptance.refused(await acceptance.counts(), replaced)
+        acceptance = Acceptance(admin, timeout=timeout)
+        return await acceptance.rejected(await acceptance.counts(), replaced)
 
     return asyncio.run(ask())
 
@@ -34,8 +34,8 @@ def test_what_it_refuses_is_named() -> None:
 
 
 def test_a_change_that_is_none_to_envoy_is_not_waited_for_for_ever() -> None:
-    assert _refused(FakeAdmin({f"{LDS}.update_success": 1}), 1, patience=0.0) == ()
+    assert _refused(FakeAdmin({f"{LDS}.update_success": 1}), 1, timeout=0.0) == ()
 
 
 def test_an_envoy_that_is_about_to_start_again_refuses_nothing() -> None:
-    assert _refused(FakeAdmin(None), 1, patience=0.0) == ()
+    assert _refused(FakeAdmin(None), 1, timeout=0.0) == ()

@@ -60,7 +60,7 @@ def test_figures_are_read_and_other_lines_left_out(tmp_path: Path) -> None:
 def test_one_that_is_about_to_end_answers_but_is_not_live(tmp_path: Path) -> None:
     answer = b"HTTP/1.1 503 Service Unavailable\r\n\r\nDRAINING\n"
     assert _ask(tmp_path, answer, lambda admin: admin.is_live())[0] is False
-    assert _ask(tmp_path, answer, lambda admin: admin.answers())[0] is True
+    assert _ask(tmp_path, answer, lambda admin: admin.is_healthy())[0] is True
 
 
 def test_an_error_says_what_the_page_said(tmp_path: Path) -> None:
@@ -73,12 +73,12 @@ def test_an_error_says_what_the_page_said(tmp_path: Path) -> None:
     "answer", [b"", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nx"]
 )
 def test_what_breaks_off_is_no_answer(tmp_path: Path, answer: bytes) -> None:
-    assert _ask(tmp_path, answer, lambda admin: admin.answers())[0] is False
+    assert _ask(tmp_path, answer, lambda admin: admin.is_healthy())[0] is False
 
 
 def test_nobody_there_is_no_answer(tmp_path: Path) -> None:
     assert not asyncio.run(EnvoyAdmin(str(tmp_path / "none")).is_live())
-    assert not asyncio.run(EnvoyAdmin("127.0.0.1:1").answers())
+    assert not asyncio.run(EnvoyAdmin("127.0.0.1:1").is_healthy())
 
 
 def test_one_that_is_silent_is_given_up(tmp_path: Path) -> None:
@@ -86,5 +86,5 @@ def test_one_that_is_silent_is_given_up(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(path)
         silent.listen()
-        with pytest.raises(AdminError, match="/ready does not answer"):
-            asyncio.run(EnvoyAdmin(path, patience=0.01).get("/ready"))
+        with pytest.raises(AdminError, match="/ready timed out"):
+            asyncio.run(EnvoyAdmin(path, timeout=0.01).get("/ready"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.gateway.processes.child import Child, Pauses, ending_of
+from headgate.gateway.processes.child import Backoff, Child, exit_reason
 from headgate.gateway.processes.logs import GatewayError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Script:
     """A `Program` that is a text of Python. It serves as soon as it has said so."""
 
     name = "the script"
-    hung = 600.0
+    hang_timeout = 600.0
 
     def __init__(self, *texts: str, is_answering: bool = True) -> None:
         self._texts = list(texts)
@@ -51,22 +51,22 @@ class Script:
     def environment(self) -> Mapping[str, str]:
         return {}
 
-    def hear(self, line: str) -> None:
+    def read_line(self, line: str) -> None:
         self.heard.append(line)
 
-    def last_words(self) -> str:
+    def last_error(self) -> str:
         return self.heard[-1] if self.heard else ""
 
-    async def serves(self) -> bool:
+    async def is_ready(self) -> bool:
         return "serves" in self.heard
 
-    async def answers(self) -> bool:
+    async def is_healthy(self) -> bool:
         return self.is_answering
 
 
 @asynccontextmanager
 async def _running(program: Script) -> AsyncIterator[Child]:
-    child = Child(program, pauses=Pauses(first=0.0))
+    child = Child(program, backoff=Backoff(first=0.0))
     await child.start()
     try:
         yield child
@@ -85,14 +85,14 @@ def test_one_that_cannot_start_is_told_with_its_last_words() -> None:
     child = Child(program)
     with pytest.raises(GatewayError) as caught:
         asyncio.run(child.start())
-    assert str(caught.value) == "the script has ended (exit status 1): the port is taken"
+    assert str(caught.value) == "the script ended (exit status 1): the port is taken"
     assert child.pid is None
 
 
 def test_a_program_that_cannot_be_run_is_told() -> None:
     program = Script("")
     program.call = lambda: ["/nowhere/envoy"]  # type: ignore[method-assign]
-    with pytest.raises(GatewayError, match="/nowhere/envoy: cannot be run: No such file"):
+    with pytest.raises(GatewayError, match="/nowhere/envoy: cannot run: No such file"):
         asyncio.run(Child(program).start())
 
 
@@ -105,34 +105,34 @@ def test_one_that_ends_is_started_again_with_a_line_for_each(
             first = child.pid
             assert first is not None
             os.kill(first, signal.SIGKILL)
-            await _until(lambda: "serves again" in caplog.text)
+            await _until(lambda: "is ready again" in caplog.text)
             assert child.starts == 3
             assert child.pid not in (None, first)
 
     asyncio.run(main())
     assert [record.getMessage() for record in caplog.records] == [
-        "the script has ended (killed by SIGKILL): serves; it is started again in 0 s",
-        "the script has ended (exit status 1): not yet; it is started again in 0 s",
-        "the script serves again",
+        "the script ended (killed by SIGKILL): serves; restarting in 0 s",
+        "the script ended (exit status 1): not yet; restarting in 0 s",
+        "the script is ready again",
     ]
 
 
 def test_one_that_hangs_is_killed_and_started_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.gateway.processes.child._PULSE", 0.01)
+    monkeypatch.setattr("headgate.gateway.processes.child._HEALTH_INTERVAL_S", 0.01)
 
     async def main() -> None:
         program = Script(SERVES)
-        program.hung = 0.05
+        program.hang_timeout = 0.05
         async with _running(program):
             program.is_answering = False
             await _until(lambda: "and was killed" in caplog.text)
             program.is_answering = True
-            await _until(lambda: "serves again" in caplog.text)
+            await _until(lambda: "is ready again" in caplog.text)
 
     asyncio.run(main())
-    assert "the script has not answered for 0.05 s, and was killed" in caplog.text
+    assert "the script did not respond for 0.05 s and was killed" in caplog.text
 
 
 def test_one_that_is_asked_to_end_is_not_started_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -171,4 +171,4 @@ def test_long_lines_and_the_last_one_without_an_end_are_heard() -> None:
     [(0, "exit status 0"), (-11, "killed by SIGSEGV"), (-999, "killed by signal 999")],
 )
 def test_the_ending_is_told_in_words(status: int, told: str) -> None:
-    assert ending_of(status) == told
+    assert exit_reason(status) == told

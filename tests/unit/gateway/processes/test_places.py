@@ -19,7 +19,7 @@ HTTPS = (parse_upstream("https://example.com"),)
 
 def test_they_are_those_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(up, "system_authorities", lambda: "/my/authorities")
-    made = up.places_of(GatewaySettings(), RunDirectory(tmp_path), ["/a.sock", "/b.sock"])
+    made = up.places_for(GatewaySettings(), RunDirectory(tmp_path), ["/a.sock", "/b.sock"])
     assert (made.directory, made.admin) == (str(tmp_path), f"{tmp_path}/admin.sock")
     assert (made.grpc, made.system_ca) == (("/a.sock", "/b.sock"), "/my/authorities")
 
@@ -29,7 +29,7 @@ def test_nobody_to_believe_matters_only_for_https_upstreams_without_an_authority
 ) -> None:
     monkeypatch.setattr(up, "system_authorities", lambda: None)
     directory = RunDirectory(tmp_path)
-    up.places_of(GatewaySettings(), directory, ["/a.sock"])
-    up.places_of(GatewaySettings(upstream=HTTPS, upstream_ca="ca.pem"), directory, ["/a.sock"])
-    with pytest.raises(GatewayError, match="name one with --upstream-ca FILE"):
-        up.places_of(GatewaySettings(upstream=HTTPS), directory, ["/a.sock"])
+    up.places_for(GatewaySettings(), directory, ["/a.sock"])
+    up.places_for(GatewaySettings(upstream=HTTPS, upstream_ca="ca.pem"), directory, ["/a.sock"])
+    with pytest.raises(GatewayError, match="pass one with --upstream-ca FILE"):
+        up.places_for(GatewaySettings(upstream=HTTPS), directory, ["/a.sock"])

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.config import Address
 from headgate.gateway.processes.logs import GatewayError
-from headgate.gateway.processes.preflight import check_free, hold_free, holder_of
+from headgate.gateway.processes.preflight import check_free, holder_of, reserve_ports
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def test_port_0_is_one_that_is_free() -> None:
 def test_one_that_is_held_is_shared_by_nobody_who_looks() -> None:
     """Two gateways that are started at the same time must not share a port."""
     with ExitStack() as held:
-        (found,) = hold_free((Address("127.0.0.1", 0),), what="the gateway", held=held)
+        (found,) = reserve_ports((Address("127.0.0.1", 0),), what="the gateway", held=held)
         with pytest.raises(GatewayError, match="the address is in use"):
             _check(found)
         # Envoy is somebody else: it asks to share
@@ -82,5 +82,5 @@ class TestSockets:
             _check(Address(path=str(tmp_path / "a")))
 
     def test_a_directory_that_is_missing_is_told(self, tmp_path: Path) -> None:
-        with pytest.raises(GatewayError, match="is no directory that this user may write to"):
+        with pytest.raises(GatewayError, match="is not a directory that this user can write to"):
             _check(Address(path=str(tmp_path / "none" / "a.sock")))

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.control import FileSource
 from headgate.gateway.envoy.values import Decided
-from headgate.gateway.processes.configuration import RulesInForce, Ways
+from headgate.gateway.processes.configuration import ActivePolicy, DecideModes
 from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_rules_are_followed_and_wrong_ones_change_nothing(
     path.write_text(RULES)
 
     async def main() -> list[str]:
-        rules = RulesInForce(_storage(path))
+        rules = ActivePolicy(_storage(path))
         await rules.start()
         assert not rules.changed.is_set()
         path.write_text(RULES.replace("per-ip", "wrong").replace("5/hour", "nonsense"))
@@ -60,7 +60,7 @@ def test_wrong_rules_at_the_start_are_an_error(tmp_path: Path) -> None:
     path.write_text(RULES.replace("limit", "limt"))
 
     async def main() -> None:
-        rules = RulesInForce(_storage(path))
+        rules = ActivePolicy(_storage(path))
         try:
             await rules.start()
         finally:
@@ -76,9 +76,9 @@ def test_rules_that_may_come_later_are_waited_for(
     path = tmp_path / "rules.yaml"
 
     async def main() -> None:
-        rules = RulesInForce(_storage(path), may_come_later=True)
+        rules = ActivePolicy(_storage(path), may_arrive_later=True)
         starting = asyncio.create_task(rules.start())
-        while "waiting for the rules" not in caplog.text:  # noqa: ASYNC110 - a log tells nobody
+        while "waiting for a policy" not in caplog.text:  # noqa: ASYNC110 - a log tells nobody
             await asyncio.sleep(0.001)
         path.write_text(RULES.replace("limit", "limt"))
         while "did you mean 'limit'" not in caplog.text:  # noqa: ASYNC110 - a log tells nobody
@@ -95,13 +95,13 @@ def test_rules_that_may_come_later_are_waited_for(
 def test_each_way_that_was_not_asked_for_is_told_until_it_changes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    ways = Ways()
+    ways = DecideModes()
     asked, other = Decided("a", "local", "local"), Decided("b", "exact", "quota", "it has cookies")
-    ways.tell((asked, other))
-    ways.tell((asked, other))
+    ways.report((asked, other))
+    ways.report((asked, other))
     assert [record.getMessage() for record in caplog.records] == [
-        "rule b: decided exact, not quota: it has cookies"
+        "rule b: decided exact instead of quota: it has cookies"
     ]
-    ways.tell((asked,))
-    ways.tell((asked, other))
+    ways.report((asked,))
+    ways.report((asked, other))
     assert len(caplog.records) == 2

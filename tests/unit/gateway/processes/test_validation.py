@@ -1,7 +1,7 @@
 """The documents as one, for Envoy to validate."""
 
 from headgate.gateway.envoy.values import Documents
-from headgate.gateway.processes.envoy import whole
+from headgate.gateway.processes.envoy import static_config
 
 
 def test_what_would_be_discovered_stands_in_its_place() -> None:
@@ -20,7 +20,7 @@ def test_what_would_be_discovered_stands_in_its_place() -> None:
         },
     )
     filters = [{"name": "exact", "typed_config": config}, {"name": "router"}]
-    assert whole(made) == {
+    assert static_config(made) == {
         "admin": {},
         "static_resources": {
             "clusters": [{"name": "upstream"}],

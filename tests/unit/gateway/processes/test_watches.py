@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.gateway.processes.configuration import check_watches
-from headgate.gateway.processes.logs import NotNowError
+from headgate.gateway.processes.logs import TemporaryError
 
 
 def _open() -> int:
@@ -26,6 +26,6 @@ def test_more_than_there_are_is_told_with_what_to_raise() -> None:
     if most > 10_000:  # so many descriptors nobody has
         return
     before = _open()
-    with pytest.raises(NotNowError, match=r"raise fs\.inotify\.max_user_instances"):
+    with pytest.raises(TemporaryError, match=r"raise fs\.inotify\.max_user_instances"):
         check_watches(most + 1)
     assert _open() == before
