@@ -155,13 +155,13 @@ def _check(arguments: Namespace) -> None:
 
 
 def _policy_at(path: str) -> Policy:
-    from headgate.cli.rules.texts import tell, texts_at
+    from headgate.cli.rules.texts import print_problems, texts_at
     from headgate.policy.loader import examine_policies
 
     examined = examine_policies(texts_at(path))
     if examined.policy is None:
-        tell(examined.problems)
-        raise OptionError(f"{path!r} has errors, so there is nothing to simulate")
+        print_problems(examined.problems)
+        raise OptionError(f"{path!r} is invalid, so there is nothing to simulate")
     return examined.policy
 
 

@@ -109,9 +109,9 @@ class TestOutcome:
         status, out, _ = ask("POST /login", "--repeat", "6")
         assert status == 1
         for told in (
-            "the 6th time",
-            "login refuses it for 1m\n",
-            "Refused by login; it would pass in 1m.\n",
+            "the 6th at",
+            "login denies it for 1m\n",
+            "Denied by login; retry in 1m.\n",
             "HTTP/1.1 429 Too Many Requests\n",
             "Retry-After: 60\n",
             '"limit": "login"',
@@ -121,7 +121,7 @@ class TestOutcome:
     def test_a_blocked_caller_is_told_so(self, ask: Any, data: Any) -> None:
         status, out, _ = ask("POST /login", "--ip", "198.51.100.9")
         assert status == 1
-        assert ", as its counter is blocked\n" in out
+        assert ": the key is blocked\n" in out
         assert '"error": "blocked"' in out
         assert rule(data("POST /login", "--ip", "198.51.100.9"), "login")["source"] == "override"
         assert ask("POST /login", "--ip", "198.51.100.7")[0] == 0
@@ -137,21 +137,21 @@ class TestOutcome:
     def test_a_cost_that_never_fits_is_told_so(self, ask: Any) -> None:
         status, out, _ = ask("POST /login", "--cost", "6")
         assert status == 1
-        assert "Refused by login; waiting does not help." in out
+        assert "Denied by login; a retry cannot succeed." in out
         assert "Retry-After" not in out
         assert ask("POST /login", "--cost", "0", "--repeat", "9")[0] == 0
 
     def test_nothing_matching_is_allowed_and_nothing_is_added(self, ask: Any) -> None:
         status, out, _ = ask("/")
         assert status == 0
-        assert "no rule that decides applies" in out
-        assert "Nothing is added" in out
+        assert "no enforced rule applies" in out
+        assert "No headers are added" in out
 
     def test_a_rule_in_shadow_is_told_and_decides_nothing(self, ask: Any) -> None:
         status, out, _ = ask("/api/x", "--repeat", "2")
         assert status == 0
-        assert "trial (shadow) would refuse it for 1m\n" in out
-        assert "Allowed. Out of shadow, it would be refused by trial." in out
+        assert "trial (shadow) would deny it for 1m\n" in out
+        assert "Allowed. If enforced, these shadow rules would deny it: trial." in out
 
     def test_a_candidate_is_told_as_such(self, ask: Any, data: Any, tmp_path: Path) -> None:
         trial = "{id: tighter, key_by: ip, limit: 1/m, mode: shadow, candidate_of: login}"
@@ -159,13 +159,13 @@ class TestOutcome:
         path.write_text(path.read_text().replace("rules:\n", f"rules:\n  - {trial}\n", 1))
         status, out, _ = ask("POST /login", "--repeat", "2")
         assert status == 0
-        assert "tighter (shadow, candidate of login) would refuse it for 1m\n" in out
+        assert "tighter (shadow, candidate of login) would deny it for 1m\n" in out
         assert rule(data("POST /login"), "tighter")["candidate_of"] == "login"
         assert rule(data("POST /login"), "login")["candidate_of"] is None
 
     def test_a_redacted_rule_is_told_to_the_operator_alone(self, ask: Any, data: Any) -> None:
         asked = ["/", "--attribute", "plan=big", "--cookie", "sid=1", "--repeat", "2"]
-        assert "Refused by plan;" in ask(*asked)[1]
+        assert "Denied by plan;" in ask(*asked)[1]
         assert "plan" not in str(data(*asked)["response"])
 
     def test_problem_details_are_for_those_who_ask(self, data: Any) -> None:
@@ -243,7 +243,7 @@ class TestRules:
         assert main(["rules", "explain", str(path), "/x"]) == 0
         out = capsys.readouterr().out
         assert "near  method is GET, expected PUT\n" in out
-        assert "and 11 more: --all lists them\n" in out
+        assert "and 11 more; --all lists them\n" in out
         assert main(["rules", "explain", str(path), "/x", "--all"]) == 0
         assert "  r29   path is" in capsys.readouterr().out
 

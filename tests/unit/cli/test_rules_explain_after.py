@@ -31,13 +31,11 @@ def rules(tmp_path: Path) -> str:
 def test_explain_tells_both(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "explain", rules, "/"]) == 0
     llm, traffic, plain = capsys.readouterr().out.split("\n\n")[1:4]
-    made = "afterwards  what the response makes it:"
-    assert (
-        f"{made} what x-tokens says, one for every 10 begun, at most 50; the cost is taken off"
-        in llm
-    )
-    assert f"{made} the bytes of its body; the cost is taken off" in traffic
-    assert "gateway     it enforces the share that the service assigns (quota)" in plain
+    made = "afterwards  charged by the response:"
+    header = "its header x-tokens, one for every 10 begun, at most 50, minus the cost"
+    assert f"{made} {header}" in llm
+    assert f"{made} the bytes of its body, minus the cost" in traffic
+    assert "gateway     enforces the quota that the service assigns (quota)" in plain
     assert "afterwards" not in plain
     assert "gateway" not in llm
 

@@ -53,14 +53,14 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
 def test_it_tells_the_delay(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
     first = explained(capsys, rules, "/")["queue"]
     assert first[0] == "queue allows it"
-    assert "delay       none, 200ms at most" in first
+    assert "delay       none, at most 200ms" in first
     third = explained(capsys, rules, "/", "--repeat", "3")
     assert third["queue"][0] == "queue allows it after 200ms"
-    assert "delay       it waits 200ms for its turn, 200ms at most" in third["queue"]
-    told = "Allowed after a wait of 200ms and then, in apps, in its turn."
+    assert "delay       it waits 200ms in the queue, at most 200ms" in third["queue"]
+    told = "Allowed after a wait of 200ms and, in apps, in its queue."
     assert third["Allowed"][0] == told
     fourth = explained(capsys, rules, "/", "--repeat", "4")
-    assert fourth["queue"][0] == "queue refuses it for 100ms"
+    assert fourth["queue"][0] == "queue denies it for 100ms"
     assert not any(line.startswith("delay") for line in fourth["queue"])
 
 
@@ -77,37 +77,37 @@ def test_it_tells_the_class_and_what_it_may_use(
 ) -> None:
     found = explained(capsys, rules, *asked)
     assert f"class       {kind}" in found["GET"]
-    kept = "kept are 20% for critical requests and 30% for default requests"
-    assert f"ceiling     {most} of 20 slots, as it is {kind}, and {kept}" in found["slots"]
+    reserved = "20% for critical requests and 30% for default requests are reserved"
+    assert f"ceiling     {most} of 20 slots for class {kind}; {reserved}" in found["slots"]
 
 
 def test_it_tells_the_share(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
-    own = "share       5 of 20 slots are guaranteed to gold; idle ones are lent"
+    own = "share       5 of 20 slots are guaranteed to gold; idle ones may be borrowed"
     assert own in explained(capsys, rules, "/", "--tier", "gold")["slots"]
-    none = "share       none by tier: 15 slots are guaranteed to nobody; idle ones are lent"
+    none = "share       none by tier: 15 slots are shared by all; idle ones may be borrowed"
     assert none in explained(capsys, rules, "/", "--tier", "free")["slots"]
 
 
 def test_it_tells_how_it_takes_turns(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = explained(capsys, rules, "/", "--tier", "gold")
     assert found["turns"] == [
-        "turns lets it take its turn",
+        "turns queues it",
         "counted by  ip: 127.0.0.1, the peer",
         "key         ip=127.0.0.1",
-        "turns       10 at the same time, in each process by itself",
-        "weight      4, against those of all others who wait",
-        "waits       behind at most 100 of its own, for 2s at most",
-        "ceiling     8 of 10 slots, as it is default, and kept are 20% for critical requests",
+        "turns       10 at the same time, in each process",
+        "weight      4, relative to the other waiting requests",
+        "waits       behind at most 100 of the same key, at most 2s",
+        "ceiling     8 of 10 slots for class default; 20% for critical requests are reserved",
         "cost        1",
     ]
-    assert "turns       2 to 9 at the same time, moved by aimd" in found["moving"][3]
-    assert "waits       never: who has no turn is refused" in found["moving"]
-    assert "turns       5 per 3 seconds, in each process by itself" in found["paced"]
+    assert "turns       2 to 9 at the same time, adjusted by aimd" in found["moving"][3]
+    assert "waits       never: denied without a free slot" in found["moving"]
+    assert "turns       5 per 3 seconds, in each process" in found["paced"]
 
 
 def test_who_is_sheddable_never_waits(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = explained(capsys, rules, "/", "--tier", "free")
-    told = "waits       never, as it is sheddable: who has no turn is refused"
+    told = "waits       never, because it is sheddable: denied without a free slot"
     assert told in found["turns"]
 
 
@@ -117,13 +117,15 @@ def test_turns_alone_are_something_that_applies(
     path = tmp_path / "rules.yaml"
     path.write_text("version: 1\nrules: [{id: a, key_by: ip, fair: {slots: 1}}]")
     found = explained(capsys, str(path), "/")
-    assert found["Allowed,"][0] == "Allowed, in apps in its turn."
+    assert found["Allowed,"][0] == "Allowed, in apps through a queue."
     assert found["Allowed,"][1].startswith("Apps add Headgate-Queue")
 
 
 def test_it_tells_the_floor(rules: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = "floor       under pressure its limits are lowered, to no less than 12.5%; these are"
-    assert f"{told} without" in explained(capsys, rules, "/")["yielding"]
+    assert (
+        "floor       pressure may lower these limits to 12.5%"
+        in explained(capsys, rules, "/")["yielding"]
+    )
 
 
 def test_turns_in_shadow_are_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.rules.explanation import Enquirer, response_to
+from headgate.cli.rules.explanation import Explainer, response_to
 from headgate.engine.request import Request
 from headgate.limits import Concurrency, LeakyQueue, Limit, parse_limits
 from headgate.policy.compiled import CompiledPolicy
@@ -97,10 +97,10 @@ def test_what_is_foreseen_is_what_happens(limits: tuple[Limit, ...]) -> None:
     outcomes = set()
     for cost in (1, 2, 0, 3, 1, 4, 1, 21, 2, 1, 1):
         now_ns = clock()
-        enquirer = Enquirer(engine, store, now_ns)
-        foreseen = enquirer.foresee(request, cost=cost)
-        assert foreseen.rules == enquirer.foresee(request, cost=cost).rules
-        happened = enquirer.spend(request, cost=cost)
+        explainer = Explainer(engine, store, now_ns)
+        foreseen = explainer.peek(request, cost=cost)
+        assert foreseen.rules == explainer.peek(request, cost=cost).rules
+        happened = explainer.hit(request, cost=cost)
         assert foreseen.rules == happened.rules
         assert response_to(request, foreseen, now_ns) == response_to(request, happened, now_ns)
         outcomes.add(happened.allowed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.rules.explain_output import keeping_in_words, outage_in_words
+from headgate.cli.rules.explain_text import accuracy_in_words, outage_in_words
 from headgate.policy.loader import read_policy_data
 
 
@@ -17,7 +17,7 @@ def rule(**more: Any) -> Any:
 
 def kept(**more: Any) -> str | None:
     one = rule(**more)
-    return keeping_in_words(one, one.limits[None])
+    return accuracy_in_words(one, one.limits[None])
 
 
 def test_of_a_rule_that_is_kept_exactly_nothing_is_said() -> None:
@@ -27,12 +27,15 @@ def test_of_a_rule_that_is_kept_exactly_nothing_is_said() -> None:
 @pytest.mark.parametrize(
     ("accuracy", "words"),
     [
-        ({"max_overshoot": "1%", "denials": "off"}, "in advance, at most 10 over it in all"),
-        ({"batch": 7, "denials": "off"}, "in advance, at most 7 for each process"),
+        ({"max_overshoot": "1%", "denials": "off"}, "leases, at most 10 over the limit in all"),
+        ({"batch": 7, "denials": "off"}, "leases, at most 7 for each process"),
         ({"split": 4}, "each counter is split into 4 on different shards"),
-        ({"sync": "100ms", "max_overshoot": "5%"}, "every 100ms, at most 50 over it in all; a ref"),
-        ({"max_overshoot": "0.1%"}, "exactly: 0.1% of it is too little"),
-        ({"denials": "2s"}, "a refusal is remembered for up to 2s"),
+        (
+            {"sync": "100ms", "max_overshoot": "5%"},
+            "every 100ms, at most 50 over the limit in all; a den",
+        ),
+        ({"max_overshoot": "0.1%"}, "exact: 0.1% of it is too little"),
+        ({"denials": "2s"}, "a denial is cached for up to 2s"),
     ],
 )
 def test_the_bound_is_told(accuracy: dict[str, Any], words: str) -> None:
@@ -40,17 +43,17 @@ def test_the_bound_is_told(accuracy: dict[str, Any], words: str) -> None:
 
 
 def test_other_regions_are_told_of() -> None:
-    assert kept(across_regions=True) == "other regions are told what is used"
+    assert kept(across_regions=True) == "usage is replicated to other regions"
 
 
 @pytest.mark.parametrize(
     ("failing", "words"),
     [
-        ("fail_open", "it is let pass, up to the limit in each process"),
+        ("fail_open", "it is allowed, up to the limit in each process"),
         ({"share": "25%", "max_fail_open": "5m", "then": "local"}, "up to 25% of the limit in"),
         ({"share": "25%", "max_fail_open": "5m", "then": "local"}, "; after 5m: local"),
-        ({"mode": "local", "share": "50%"}, "each process keeps 50% of the limit by itself"),
-        ("fail_closed", "it is refused (fail_closed)"),
+        ({"mode": "local", "share": "50%"}, "each process enforces 50% of the limit by itself"),
+        ("fail_closed", "it is denied (fail_closed)"),
     ],
 )
 def test_what_happens_in_an_outage_is_told(failing: object, words: str) -> None:

@@ -1,4 +1,4 @@
-"""`headgate rules explain`: what a policy does with a request, and why."""
+"""`headgate rules explain`: the decision of a policy on a request, and the reasons."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from headgate.cli.rules.explanation import Explanation
     from headgate.policy.compiled import CompiledPolicy
 
-_USUAL_PEER: Final = "127.0.0.1"
+_DEFAULT_PEER: Final = "127.0.0.1"
 _MEMORY: Final = "memory://"
 _MOST_REPEATED: Final = 100_000
 _DESCRIPTION: Final = """\
-Say what a policy does with a request: which rules are for it and why the others are not, whose
-counters, what is left of which limits, and what would be sent.
+Explain the decision of a policy on a request: the rules that match and why others do not, the keys
+of the counters, the rest of each limit, and the response.
 
-It only looks. Counters are those of a store that nobody has asked yet, unless you name one with
---store. Secrets are shown hashed, as they stand in keys; if your service hashes them with a salt,
-set HEADGATE_SALT to it, or you will look at other counters."""
+It changes no counters. They are empty, unless you name a store with --store. Secrets are shown
+hashed, the same as in keys; if your service hashes them with a salt, set HEADGATE_SALT to it, or
+you will see other counters."""
 _EXAMPLES: Final = """\
 examples:
   headgate rules explain rules.yaml 'POST /login' --ip 1.2.3.4
-  headgate rules explain rules.yaml 'POST /login' --ip 1.2.3.4 --repeat 6      what the sixth gets
+  headgate rules explain rules.yaml 'POST /login' --ip 1.2.3.4 --repeat 6
   headgate rules explain rules.yaml /api/v1/users -H 'x-api-key: k' --tier paid
   headgate rules explain rules.yaml 'GET https://example.com/api' --store redis://localhost:6379/0
 
-exit status: 0 it would be allowed, 1 it would be refused, 2 wrong usage or no such policy"""
+exit status: 0 allowed, 1 denied, 2 wrong usage or an unreadable policy"""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -42,24 +42,24 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("request", metavar="REQUEST", help="'POST /login', '/login' (GET) or a URL")
     _add_many(parser, "-H", "--header", metavar="'NAME: VALUE'", meaning="a header")
     _add_many(parser, "--cookie", metavar="NAME=VALUE", meaning="a cookie")
-    _add_many(parser, "--attribute", metavar="NAME=VALUE", meaning="what an app may add of its own")
+    _add_many(parser, "--attribute", metavar="NAME=VALUE", meaning="an attribute set by the app")
     parser.add_argument(
         "--ip",
         metavar="ADDRESS",
-        default=_USUAL_PEER,
-        help=f"where the connection comes from, {_USUAL_PEER} if not said",
+        default=_DEFAULT_PEER,
+        help=f"the address of the peer (default {_DEFAULT_PEER})",
     )
-    parser.add_argument("--host", metavar="NAME", help="the host that is asked")
-    parser.add_argument("--tier", metavar="NAME", help="the caller's tier, wherever it is said")
+    parser.add_argument("--host", metavar="NAME", help="the host of the request")
+    parser.add_argument("--tier", metavar="NAME", help="the tier of the caller")
     parser.add_argument(
-        "--cost", metavar="N", type=_cost, help="what it costs, whatever the rules say"
+        "--cost", metavar="N", type=_cost, help="the cost, instead of the one by the rules"
     )
     parser.add_argument(
         "--repeat",
         metavar="N",
         type=_times,
         default=1,
-        help="what the last of N such requests gets, all sent at the same moment",
+        help="explain the last of N such requests at the same time",
     )
     parser.add_argument("--all", action="store_true", help="list all rules that do not match")
     add_json(parser)
@@ -67,14 +67,14 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.cli.rules.texts import tell, texts_at
+    from headgate.cli.rules.texts import print_problems, texts_at
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.loader import examine_policies
 
     examined = examine_policies(texts_at(arguments.path))
     if examined.policy is None:
-        tell(examined.problems)
-        raise OptionError(f"{arguments.path!r} has errors, so there is nothing to explain")
+        print_problems(examined.problems)
+        raise OptionError(f"{arguments.path!r} is invalid, so there is nothing to explain")
     salt = os.environ.get("HEADGATE_SALT", "").encode("utf-8", "surrogateescape")
     engine = CompiledPolicy(
         examined.policy, salt=salt, namespace=arguments.namespace, clock=time.time_ns
@@ -86,7 +86,7 @@ def _run(arguments: Namespace) -> ExitStatus:
 
 COMMAND: Final = Command(
     "rules explain",
-    "say what a policy does with a request",
+    "explain the decision on a request",
     _DESCRIPTION,
     _EXAMPLES,
     _add_arguments,
@@ -110,7 +110,7 @@ def _add_settings(parser: ArgumentParser) -> None:
         "--store",
         variable="HEADGATE_STORE",
         metavar="URL",
-        meaning="look at the counters in there, without touching them",
+        meaning="read the counters in this store, without changing them",
         default=_MEMORY,
     )
     add_setting(
@@ -124,7 +124,7 @@ def _add_settings(parser: ArgumentParser) -> None:
 
 
 def _explanation(engine: CompiledPolicy, arguments: Namespace) -> Explanation:
-    from headgate.cli.rules.explanation import Enquirer
+    from headgate.cli.rules.explanation import Explainer
     from headgate.cli.rules.request_arguments import request_of, with_tier
     from headgate.stores.factory import open_store
 
@@ -132,23 +132,24 @@ def _explanation(engine: CompiledPolicy, arguments: Namespace) -> Explanation:
     if arguments.tier is not None:
         request = with_tier(request, arguments.tier, engine.policy.identity.sources["tier"])
     if _is_live(arguments) and arguments.repeat > 1:
-        raise OptionError("--repeat would use up the counters in --store; add --store memory://")
+        raise OptionError("--repeat would charge the counters in --store; add --store memory://")
     now_ns = time.time_ns()
     clock = None if _is_live(arguments) else lambda: now_ns
     with closing(open_store(arguments.store, clock)) as store:
-        enquirer = Enquirer(engine, store, now_ns)
+        explainer = Explainer(engine, store, now_ns)
         for _ in range(arguments.repeat - 1):
-            enquirer.spend(request, cost=arguments.cost)
-        ask = enquirer.foresee if _is_live(arguments) else enquirer.spend
-        return enquirer.explain(request, ask(request, cost=arguments.cost))
+            explainer.hit(request, cost=arguments.cost)
+        ask = explainer.peek if _is_live(arguments) else explainer.hit
+        return explainer.explain(request, ask(request, cost=arguments.cost))
 
 
 def _printed(explanation: Explanation, arguments: Namespace) -> str:
-    from headgate.cli.rules.explain_output import portrait, record
+    from headgate.cli.rules.explain_json import explain_json
+    from headgate.cli.rules.explain_text import explain_text
 
     if arguments.json:
-        return record(explanation)
-    return portrait(
+        return explain_json(explanation)
+    return explain_text(
         explanation,
         nth=arguments.repeat,
         is_live=_is_live(arguments),
@@ -167,5 +168,5 @@ def _cost(text: str) -> int:
 def _times(text: str) -> int:
     number = whole_number(text)
     if number > _MOST_REPEATED:
-        raise ArgumentTypeError(f"{number} are too many; at most {_MOST_REPEATED}")
+        raise ArgumentTypeError(f"{number} is too many; at most {_MOST_REPEATED}")
     return number

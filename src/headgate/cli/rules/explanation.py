@@ -1,4 +1,4 @@
-"""What becomes of a request: which rules are for it, whose counters, and what would be sent."""
+"""The explanation of a request: matching rules, counters and response."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headgate.algorithms import algorithm_for
-from headgate.cli.rules.softness import softly, turns
+from headgate.cli.terminal import duration
 from headgate.decision import Decision, combine
 from headgate.engine.hold_times import HoldTimes
 from headgate.engine.use_cases import Calls, asking
@@ -14,27 +14,34 @@ from headgate.engine.verdict import answer_of, verdict_of, verdict_unasked
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit
 from headgate.policy.explain import Membership
 from headgate.policy.matcher import normalised_path, readings
+from headgate.policy.model import BY_PRIORITY, ceiling
 from headgate.responses import headers_for, refusal
 from headgate.runtime.drivers import drive
 from headgate.runtime.holds import new_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from fractions import Fraction
 
+    from headgate.engine.plan import Queueing
     from headgate.engine.request import Request
     from headgate.engine.rule import Priority
     from headgate.engine.verdict import Verdict
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.explain import Member
+    from headgate.policy.identity import Found
+    from headgate.policy.model import Fair, Rule
     from headgate.stores.base import Store
 
+    Notes = Iterator[tuple[str, str]]
+
 Lines = tuple[tuple[str, str], ...]
+"""Labels and texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is sent: all of it if the request is refused, else only what is added. Status None: that
-    of whoever answers the request."""
+    """The response to a denied request, or the headers added to another (*status* is None)."""
 
     status: int | None
     headers: Lines
@@ -43,9 +50,11 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All there is to say about *request*. *path* is the one that counts, *others* how else servers
-    may read it; *tier* is the caller's. *priority* is the class of the request, None if the policy
-    has none."""
+    """The explanation of *request*.
+
+    *path* is the normalised one, *others* are readings of other servers, *tier* is the caller's.
+    *priority* is the class of the request, None if the policy has none.
+    """
 
     request: Request
     path: str
@@ -56,28 +65,28 @@ class Explanation:
     response: Response
     priority: Priority | None = None
     soft: Mapping[str, Lines] = field(default_factory=dict)
-    """What rules say of delays, slots, turns and pressure, by their ids: a name and a line each."""
+    """Notes about delays, slots, queues and pressure by the id of the rule."""
 
 
 @dataclass(frozen=True, slots=True)
-class Enquirer:
-    """Asks *engine* about requests, with the counters in *store*, at the time *now_ns*."""
+class Explainer:
+    """Explains requests by *engine* with the counters in *store* at the time *now_ns*."""
 
     engine: CompiledPolicy
     store: Store
     now_ns: int
 
-    def spend(self, request: Request, *, cost: int | None) -> Verdict:
-        """Let *request* pass, if it may, and count it."""
+    def hit(self, request: Request, *, cost: int | None) -> Verdict:
+        """Decide *request* and charge it if it is allowed."""
         return self._ask(request, cost, consume=True)
 
-    def foresee(self, request: Request, *, cost: int | None) -> Verdict:
-        """What `spend` would say; nothing is counted."""
+    def peek(self, request: Request, *, cost: int | None) -> Verdict:
+        """Predict the result of `hit` without charging."""
         verdict = self._ask(request, cost, consume=False)
         return _as_if_charged(verdict, self.now_ns)
 
     def explain(self, request: Request, verdict: Verdict) -> Explanation:
-        """How *verdict* came about."""
+        """Explain *verdict*."""
         ways = ["/" + "/".join(way) for way in readings(request.path)]
         path, *others = dict.fromkeys([normalised_path(request.path), *ways])
         membership = Membership(self.engine, request, verdict)
@@ -91,7 +100,7 @@ class Enquirer:
             verdict,
             response_to(request, verdict, self.now_ns),
             self.engine.priority_of(request) if self.engine.policy.priorities else None,
-            dict(self._softness(request, members)),
+            dict(self._notes(request, members)),
         )
 
     def _ask(self, request: Request, cost: int | None, *, consume: bool) -> Verdict:
@@ -103,18 +112,18 @@ class Enquirer:
         verdict = verdict_of(plan, replies, consumed=consume, without=without)
         return HoldTimes().estimated(verdict)
 
-    def _softness(self, request: Request, members: Iterable[Member]) -> Iterator[tuple[str, Lines]]:
+    def _notes(self, request: Request, members: Iterable[Member]) -> Iterator[tuple[str, Lines]]:
         found, priority = self.engine.identifier.find(request), self.engine.priority_of(request)
         for member in members:
             rule, said = member.rule, member.said
             if member.turn is not None:
-                yield rule.id, tuple(turns(member.turn))
+                yield rule.id, tuple(queue_notes(member.turn))
             elif said is not None:
-                yield rule.id, tuple(softly(rule, said.decision, found, priority))
+                yield rule.id, tuple(rule_notes(rule, said.decision, found, priority))
 
 
 def response_to(request: Request, verdict: Verdict, now_ns: int) -> Response:
-    """What is sent to whoever made *request*."""
+    """The response to *request*."""
     answer = answer_of(verdict)
     if verdict.allowed:
         return Response(None, tuple(headers_for(answer, now_ns=now_ns)))
@@ -123,7 +132,7 @@ def response_to(request: Request, verdict: Verdict, now_ns: int) -> Response:
 
 
 def _as_if_charged(verdict: Verdict, now_ns: int) -> Verdict:
-    """*verdict*, of a look, with the figures it would have had if it had counted the request."""
+    """*verdict* of a peek with the figures after a charge."""
     is_charged = verdict.allowed and not verdict.is_replay
     rules = tuple(
         replace(one, decision=_charged(one.decision, one.cost, now_ns))
@@ -148,7 +157,7 @@ def _charged_part(part: Decision, cost: int, now_ns: int) -> Decision:
         part.key,
         limit,
         allowed=part.allowed,
-        remaining=max(part.remaining - amount, 0),  # a queue takes more than it has places
+        remaining=max(part.remaining - amount, 0),  # a queue accepts more than it has places
         retry_after_ns=part.retry_after_ns,
         reset_after_ns=_reset_after(part, amount, now_ns),
         source=part.source,
@@ -158,14 +167,17 @@ def _charged_part(part: Decision, cost: int, now_ns: int) -> Decision:
 
 
 def _delay(part: Decision) -> int:
-    """How long it would wait: until all that is queued now has had its turn."""
+    """The wait in the queue: until all that is queued now is served."""
     is_queue = isinstance(part.limit, LeakyQueue) and part.allowed
     return part.delay_ns or part.reset_after_ns if is_queue else 0
 
 
 def _reset_after(part: Decision, amount: int, now_ns: int) -> int:
-    """When the counter of *part* is as new once *amount* has been charged: a pace takes that much
-    longer, a window lasts as long as its latest charge, and slots as long as their latest lease."""
+    """The reset time of the counter of *part* after a charge of *amount*.
+
+    A token bucket or queue takes that much longer; a window lasts as long as its latest charge, and
+    slots as long as their latest lease.
+    """
     limit, before_ns = part.limit, part.reset_after_ns
     if isinstance(limit, Concurrency):
         return max(before_ns, limit.ttl_ns)
@@ -173,3 +185,86 @@ def _reset_after(part: Decision, amount: int, now_ns: int) -> int:
     own_ns = algorithm.fresh_in(algorithm.charge(None, amount, now_ns), now_ns)
     adds_up = isinstance(limit, PacedLimit | LeakyQueue)
     return before_ns + own_ns if adds_up else max(before_ns, own_ns)
+
+
+# Notes about a rule in words.
+
+
+def rule_notes(rule: Rule, decision: Decision, found: Found, priority: Priority) -> Notes:
+    """Notes about *rule* besides its limits: a label and a text each."""
+    yield from _delays(decision)
+    written = rule.limits_for(found["tier"])
+    for limit in written:
+        if isinstance(limit, Concurrency):
+            yield from _slots(rule, limit, found, priority)
+    if rule.floor is not None:
+        yield "floor", f"pressure may lower these limits to {percent(rule.floor)}"
+
+
+def queue_notes(queueing: Queueing) -> Notes:
+    """Notes about the queue of a rule with `fair`."""
+    fair, priority = queueing.rule.declared.fair, queueing.priority
+    if fair is None:
+        return
+    yield "turns", f"{_budget(fair)}, in each process"
+    yield "weight", f"{queueing.weight}, relative to the other waiting requests"
+    waits = f"behind at most {fair.queue} of the same key, at most {duration(fair.max_wait_ns)}"
+    if priority == "sheddable":
+        waits = "never, because it is sheddable: denied without a free slot"
+    elif not fair.queue or not fair.max_wait_ns:
+        waits = "never: denied without a free slot"
+    yield "waits", waits
+    if fair.reserve:
+        slots = fair.slots if fair.adaptive is None else None
+        yield "ceiling", _ceiling(slots, fair.reserve, priority)
+
+
+def percent(share: Fraction) -> str:
+    """*share* as a percentage."""
+    return f"{float(share) * 100:g}%"
+
+
+def _delays(decision: Decision) -> Notes:
+    for part in decision.limits:
+        if isinstance(part.limit, LeakyQueue) and part.allowed:
+            wait = f"it waits {duration(part.delay_ns)} in the queue" if part.delay_ns else "none"
+            most = duration(part.limit.patience_ns)
+            yield "delay", f"{wait}, at most {most}" if part.limit.patience_ns else wait
+
+
+def _slots(rule: Rule, limit: Concurrency, found: Found, priority: Priority) -> Notes:
+    if limit.shares:
+        part = priority if rule.share_by == BY_PRIORITY else found.get(rule.share_by or "")
+        own = dict(limit.shares).get(part or "")
+        idle = "; idle ones may be borrowed" if limit.lends else ""
+        if own is None:
+            free = limit.limit - sum(slots for _, slots in limit.shares)
+            yield "share", f"none by {rule.share_by}: {free} slots are shared by all{idle}"
+        else:
+            yield "share", f"{own} of {limit.limit} slots are guaranteed to {part}{idle}"
+    if rule.reserve:
+        guaranteed = sum(slots for _, slots in limit.shares)
+        yield "ceiling", _ceiling(limit.limit, rule.reserve, priority, guaranteed)
+
+
+def _ceiling(
+    slots: int | None,
+    reserve: Mapping[Priority, Fraction],
+    priority: Priority,
+    guaranteed: int = 0,
+) -> str:
+    kept = " and ".join(f"{percent(share)} for {name} requests" for name, share in reserve.items())
+    if slots is None:
+        return f"its class is {priority}; {kept} are reserved"
+    most = max(ceiling(slots, reserve, priority), guaranteed)
+    return f"{most} of {slots} slots for class {priority}; {kept} are reserved"
+
+
+def _budget(fair: Fair) -> str:
+    moving = fair.adaptive
+    if moving is not None:
+        return f"{moving.least} to {moving.most} at the same time, adjusted by {moving.algorithm}"
+    if fair.rate is not None:
+        each = "second" if fair.rate.denominator == 1 else f"{fair.rate.denominator} seconds"
+        return f"{fair.rate.numerator} per {each}"
+    return f"{fair.slots} at the same time"

@@ -39,7 +39,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.cli.rules.texts import tell, texts_at
+    from headgate.cli.rules.texts import print_problems, texts_at
     from headgate.policy.problems import PolicyError
 
     target = None if arguments.output is None else Path(arguments.output)
@@ -49,9 +49,9 @@ def _run(arguments: Namespace) -> ExitStatus:
     try:
         text, warnings = _converted(files, is_merging=arguments.merge_domains)
     except PolicyError as error:
-        tell(error.problems)
+        print_problems(error.problems)
         return ExitStatus.NO
-    tell(warnings)
+    print_problems(warnings)
     if target is None:
         print(text, end="")
     else:

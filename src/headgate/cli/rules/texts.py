@@ -1,4 +1,4 @@
-"""The texts that a policy is made of, and a line for each thing that is wrong with them."""
+"""The files of a policy, and its problems as lines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 STDIN: Final = "-"
 
 Text = tuple[str, bytes]
-"""How a text is called in messages, and what is in it."""
+"""The name of a text in messages, and its content."""
 
 
 def texts_at(path: str) -> Sequence[Text]:
-    """What is at *path*: in a file, in the files of a directory, or for `-` what is piped in.
+    """Read *path*: a file, the files of a directory, or stdin for `-`.
 
-    Raises `OptionError` for what cannot be read.
+    Raises `OptionError` if it cannot be read.
     """
     if path == STDIN:
         return [("<stdin>", _piped())]
@@ -35,11 +35,11 @@ def texts_at(path: str) -> Sequence[Text]:
 
 
 def lines(problems: Iterable[Problem]) -> list[str]:
-    """A line for each problem, with nothing in it that a terminal would obey."""
+    """A line for each problem, with control characters escaped."""
     return [visible(str(problem)) for problem in problems]
 
 
-def tell(problems: Iterable[Problem]) -> None:
+def print_problems(problems: Iterable[Problem]) -> None:
     """Print *problems* on stderr."""
     for line in lines(problems):
         print(line, file=sys.stderr)
@@ -55,7 +55,7 @@ def _piped() -> bytes:
 
 
 def visible(line: str) -> str:
-    """*line* with what cannot be seen escaped; all else stays, backslashes too."""
+    """*line* with invisible characters escaped; backslashes stay."""
     if line.isprintable():
         return line
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)

@@ -1,10 +1,9 @@
-"""An explanation for people."""
+"""An explanation as text for a terminal."""
 
 from __future__ import annotations
 
-import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.cli.rules.texts import visible
 from headgate.cli.terminal import bold, duration, printable
@@ -18,33 +17,29 @@ if TYPE_CHECKING:
 
     from headgate.cli.rules.explanation import Explanation, Lines, Response
     from headgate.decision import Decision
-    from headgate.engine.plan import Queueing
     from headgate.engine.verdict import RuleVerdict, Verdict
     from headgate.limits import Accuracy, Limit
     from headgate.policy.explain import Member
     from headgate.policy.model import After, Rule
 
 
-# How a rule is kept, in words: how exactly, and what happens while the store is gone.
-
-
-def keeping_in_words(rule: Rule, limits: Sequence[Limit]) -> str | None:
-    """How exactly *rule* keeps *limits*, and where else; None if exactly, and nowhere else."""
+def accuracy_in_words(rule: Rule, limits: Sequence[Limit]) -> str | None:
+    """The accuracy of *rule* with *limits*, and its replication; None if it is exact and local."""
     parts = list(_accuracy(rule.accuracy, limits))
     if rule.across_regions:
-        parts.append("other regions are told what is used")
+        parts.append("usage is replicated to other regions")
     return "; ".join(parts) or None
 
 
 def outage_in_words(rule: Rule) -> str:
-    """What *rule* does while the store is gone."""
+    """The decisions of *rule* while the store is unavailable."""
     share = rule.fallback_share
     part = "the limit" if share == 1 else f"{_percent(share)} of the limit"
     if rule.on_store_failure == "fail_closed":
-        return "without the store it is refused (fail_closed)"
+        return "without the store it is denied (fail_closed)"
     if rule.on_store_failure == "local":
-        return f"without the store each process keeps {part} by itself (local)"
-    text = f"without the store it is let pass, up to {part} in each process (fail_open)"
+        return f"without the store each process enforces {part} by itself (local)"
+    text = f"without the store it is allowed, up to {part} in each process (fail_open)"
     if rule.max_fail_open_ns is None:
         return text
     return f"{text}; after {duration(rule.max_fail_open_ns)}: {rule.after_fail_open}"
@@ -56,21 +51,21 @@ def _accuracy(accuracy: Accuracy, limits: Sequence[Limit]) -> Iterator[str]:
     if accuracy.split > 1:
         yield f"each counter is split into {accuracy.split} on different shards"
     if accuracy.remembers_ns:
-        yield f"a refusal is remembered for up to {duration(accuracy.remembers_ns)}"
+        yield f"a denial is cached for up to {duration(accuracy.remembers_ns)}"
 
 
 def _saving(accuracy: Accuracy, limits: Sequence[Limit]) -> str:
     caps = [cap for limit in limits if (cap := accuracy.cap(limit.quota)) is not None]
     if caps and max(caps) < LEAST_CAP:
-        return f"exactly: {_percent(accuracy.max_overshoot)} of it is too little to take in advance"
-    most = [f"{cap} over it in all" for cap in caps[:1]]
+        return f"exact: {_percent(accuracy.max_overshoot)} of it is too little for a lease"
+    most = [f"{cap} over the limit in all" for cap in caps[:1]]
     if accuracy.batch is not None:
         most.append(f"{accuracy.batch} for each process")
     bound = f", at most {' and '.join(most)}" if most else ""
     if accuracy.sync_ns is not None:
         often = duration(accuracy.sync_ns)
-        return f"each process decides by itself and tells the store every {often}{bound}"
-    return f"hot keys are served from units taken in advance{bound}"
+        return f"each process decides by itself and reports to the store every {often}{bound}"
+    return f"hot keys are served from leases{bound}"
 
 
 def _percent(share: Fraction | None) -> str:
@@ -79,16 +74,16 @@ def _percent(share: Fraction | None) -> str:
 
 _MOST_LISTED: Final = 20
 _WIDTH: Final = 12
-_EMPTY: Final = "empty to begin with (--store URL looks at yours)"
+_EMPTY: Final = "empty at the start (--store URL reads yours)"
 _GATEWAY: Final = {
-    "exact": "it asks the service about every request (exact)",
-    "quota": "it enforces the share that the service assigns (quota)",
-    "local": "it limits by itself (local)",
+    "exact": "asks the service about every request (exact)",
+    "quota": "enforces the quota that the service assigns (quota)",
+    "local": "limits by itself (local)",
 }
 
 
-def portrait(explanation: Explanation, *, nth: int, is_live: bool, shows_all: bool) -> str:
-    """All of *explanation*, of the *nth* such request."""
+def explain_text(explanation: Explanation, *, nth: int, is_live: bool, shows_all: bool) -> str:
+    """The whole *explanation* of the *nth* such request."""
     parts = ["\n".join(_request(explanation, nth=nth, is_live=is_live))]
     matching = [member for member in explanation.members if member.matches]
     parts += ["\n".join(_matching(member, explanation)) for member in matching]
@@ -100,18 +95,20 @@ def portrait(explanation: Explanation, *, nth: int, is_live: bool, shows_all: bo
 
 
 def _request(explanation: Explanation, *, nth: int, is_live: bool) -> Iterator[str]:
-    asked = explanation.request
-    to = f" on {printable(asked.host)}" if asked.host else ""
-    title = f"{printable(asked.method)} {printable(asked.path)}{to} from {printable(asked.peer)}"
-    yield bold(title if nth == 1 else f"{title}, the {_ordinal(nth)} time at the same moment")
-    if explanation.path != asked.path:
+    request = explanation.request
+    to = f" on {printable(request.host)}" if request.host else ""
+    title = (
+        f"{printable(request.method)} {printable(request.path)}{to} from {printable(request.peer)}"
+    )
+    yield bold(title if nth == 1 else f"{title}, the {_ordinal(nth)} at the same time")
+    if explanation.path != request.path:
         yield _field("read as", printable(explanation.path))
     if explanation.others:
         ways = ", ".join(map(printable, explanation.others))
-        yield _field("or as", f"{ways}: servers differ, so rules for any of them match")
+        yield _field("or as", f"{ways}: servers differ, so rules for any of these paths match")
     if explanation.priority is not None:
         yield _field("class", explanation.priority)
-    yield _field("counters", "those in the store, as they are now" if is_live else _EMPTY)
+    yield _field("counters", "those of the store now" if is_live else _EMPTY)
 
 
 def _matching(member: Member, explanation: Explanation) -> Iterator[str]:
@@ -120,7 +117,7 @@ def _matching(member: Member, explanation: Explanation) -> Iterator[str]:
     mark = _mark(rule)
     opinion = f"does not apply: {member.reason}" if said is None else _opinion(said)
     if member.turn is not None:
-        opinion = "lets it take its turn"
+        opinion = "queues it"
     yield f"{bold(rule.id)}{mark} {opinion}"
     if rule.description:
         yield _field("about", printable(" ".join(rule.description.split())))
@@ -155,21 +152,21 @@ def _figures(said: RuleVerdict, tier: str | None, soft: Lines) -> Iterator[str]:
         yield _field("afterwards", _after(rule.cost.after))
     if rule.headers != "on":
         what = "its name and when to retry" if rule.headers == "brief" else None
-        told = "callers are not told of it" if what is None else f"callers are told {what}"
-        yield _field("headers", f"{rule.headers}: {told}")
-    kept = keeping_in_words(rule, [part.limit for part in said.decision.limits])
+        sent = "callers do not see it" if what is None else f"callers see {what}"
+        yield _field("headers", f"{rule.headers}: {sent}")
+    kept = accuracy_in_words(rule, [part.limit for part in said.decision.limits])
     if kept is not None:
-        yield _field("kept", kept)
+        yield _field("accuracy", kept)
     yield _field("outage", outage_in_words(rule))
     if rule.decide is not None:
         yield _field("gateway", _GATEWAY[rule.decide])
 
 
 def _after(after: After) -> str:
-    source = "the bytes of its body" if after.header is None else f"what {after.header} says"
+    source = "the bytes of its body" if after.header is None else f"its header {after.header}"
     units = "" if after.per == 1 else f", one for every {after.per} begun"
     most = "" if after.most is None else f", at most {after.most}"
-    return f"what the response makes it: {source}{units}{most}; the cost is taken off"
+    return f"charged by the response: {source}{units}{most}, minus the cost"
 
 
 def _opinion(said: RuleVerdict) -> str:
@@ -178,9 +175,9 @@ def _opinion(said: RuleVerdict) -> str:
         later = f" after {duration(decision.delay_ns)}" if decision.delay_ns else ""
         return "would allow it" if said.is_shadow else f"allows it{later}"
     wait = decision.retry_after_ns
-    when = "for good: it costs more than fits" if wait is None else f"for {duration(wait)}"
-    why = ", as its counter is blocked" if decision.source == OVERRIDE else ""
-    return f"would refuse it {when}{why}" if said.is_shadow else f"refuses it {when}{why}"
+    when = "always: the cost exceeds the limit" if wait is None else f"for {duration(wait)}"
+    why = ": the key is blocked" if decision.source == OVERRIDE else ""
+    return f"would deny it {when}{why}" if said.is_shadow else f"denies it {when}{why}"
 
 
 def _limit(part: Decision, cost: int) -> str:
@@ -193,14 +190,14 @@ def _limit(part: Decision, cost: int) -> str:
 
 
 def _unmatched(members: list[Member], *, shows_all: bool) -> Iterator[str]:
-    yield bold("these do not match:")
+    yield bold("Rules that do not match:")
     near = sorted(members, key=lambda member: not member.is_near)
     shown = members if shows_all or len(members) <= _MOST_LISTED else near[:_MOST_LISTED]
     width = max(len(member.rule.id) for member in shown)
     for member in shown:
         yield f"  {member.rule.id.ljust(width)}  {visible(member.reason)}"
     if len(shown) < len(members):
-        yield f"  and {len(members) - len(shown)} more: --all lists them"
+        yield f"  and {len(members) - len(shown)} more; --all lists them"
 
 
 def _outcome(explanation: Explanation) -> Iterator[str]:
@@ -209,31 +206,31 @@ def _outcome(explanation: Explanation) -> Iterator[str]:
     response = explanation.response
     if response.status is None and not response.headers:
         yield (
-            "Apps add Headgate-Queue to the response: how their gates stand then."
+            "Apps add Headgate-Queue with the state of the queue to the response."
             if has_turns
-            else "Nothing is added to the response."
+            else "No headers are added to the response."
         )
         return
-    yield "These are added to the response:" if response.status is None else "This is sent:"
+    yield "Headers added to the response:" if response.status is None else "The response:"
     yield ""
     yield from (f"  {line}".rstrip() for line in _lines(response))
 
 
 def _sentence(verdict: Verdict, *, has_turns: bool) -> str:
-    refusing = verdict.denied_by
-    if refusing is not None:
+    denying = verdict.denied_by
+    if denying is not None:
         wait = verdict.retry_after_ns
-        when = "waiting does not help" if wait is None else f"it would pass in {duration(wait)}"
-        return f"Refused by {refusing.rule.id}; {when}."
+        when = "a retry cannot succeed" if wait is None else f"retry in {duration(wait)}"
+        return f"Denied by {denying.rule.id}; {when}."
     if verdict.is_replay:
         return "Allowed: a request with this idempotency key was counted before."
     later = f" after a wait of {duration(verdict.delay_ns)}" if verdict.delay_ns else ""
     if has_turns:
-        later += " and then, in apps, in its turn" if later else ", in apps in its turn"
-    why = f"{later}." if verdict.enforced or has_turns else ": no rule that decides applies to it."
+        later += " and, in apps, in its queue" if later else ", in apps through a queue"
+    why = f"{later}." if verdict.enforced or has_turns else ": no enforced rule applies."
     shadows = ", ".join(one.rule.id for one in verdict.would_deny)
     return f"Allowed{why}" + (
-        f" Out of shadow, it would be refused by {shadows}." if shadows else ""
+        f" If enforced, these shadow rules would deny it: {shadows}." if shadows else ""
     )
 
 
@@ -254,109 +251,3 @@ def _ordinal(number: int) -> str:
     if number % 100 in (11, 12, 13):
         return f"{number}th"
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
-
-
-# An explanation as JSON. Times are in seconds.
-
-
-def record(explanation: Explanation) -> str:
-    """All of *explanation*; no header of the request is in it, as there may be secrets in them."""
-    verdict, asked = explanation.verdict, explanation.request
-    refusing = verdict.denied_by
-    shown = {
-        "allowed": verdict.allowed,
-        "denied_by": None if refusing is None else refusing.rule.id,
-        "retry_after": verdict.retry_after,
-        "is_replay": verdict.is_replay,
-        "request": {
-            "method": asked.method,
-            "path": asked.path,
-            "host": asked.host,
-            "peer": asked.peer,
-            "read_as": [explanation.path, *explanation.others],
-            "tier": explanation.tier,
-            "class": explanation.priority,
-        },
-        "delay": verdict.delay,
-        "rules": [
-            _member(member, explanation.soft.get(member.rule.id, ()))
-            for member in explanation.members
-        ],
-        "response": _response(explanation.response),
-    }
-    return json.dumps(shown, indent=2)
-
-
-def _member(member: Member, soft: Lines) -> dict[str, Any]:
-    rule, said = member.rule, member.said
-    known = {
-        "id": rule.id,
-        "mode": rule.mode,
-        "candidate_of": rule.candidate_of,
-        "matches": member.matches,
-        "applies": member.applies,
-        "reason": member.reason or None,
-    }
-    if member.turn is not None:
-        return known | {"account": list(member.account), **_turn(member.turn), **_soft(soft)}
-    if said is None:
-        return known
-    return known | {
-        "account": list(member.account),
-        "on_store_failure": rule.on_store_failure,
-        "kept": keeping_in_words(rule, [part.limit for part in said.decision.limits]),
-        "outage": outage_in_words(rule),
-        "headers": rule.headers,
-        "decide": rule.decide,
-        "cost_after": _record_after(rule.cost.after),
-        **_said(said),
-        **_soft(soft),
-    }
-
-
-def _soft(lines: Lines) -> dict[str, Any]:
-    """What the rule says of delays, slots, turns and pressure, in words."""
-    return {"soft": dict(lines)} if lines else {}
-
-
-def _turn(turn: Queueing) -> dict[str, Any]:
-    return {"key": turn.key, "cost": turn.cost, "weight": turn.weight}
-
-
-def _record_after(after: After | None) -> dict[str, Any] | None:
-    if after is None:
-        return None
-    is_by_bytes = after.header is None
-    return {"header": after.header, "bytes": is_by_bytes, "per": after.per, "max": after.most}
-
-
-def _said(said: RuleVerdict) -> dict[str, Any]:
-    return {
-        "key": said.key,
-        "cost": said.cost,
-        "allowed": said.decision.allowed,
-        "retry_after": said.decision.retry_after,
-        "source": said.decision.source,
-        "limits": [_record_limit(part) for part in said.decision.limits],
-    }
-
-
-def _record_limit(part: Decision) -> dict[str, Any]:
-    return {
-        "limit": str(part.limit),
-        "algorithm": part.limit.algorithm,
-        "quota": part.limit.quota,
-        "allowed": part.allowed,
-        "remaining": part.remaining,
-        "retry_after": part.retry_after,
-        "reset_after": part.reset_after,
-        "delay": part.delay,
-    }
-
-
-def _response(response: Response) -> dict[str, Any]:
-    return {
-        "status": response.status,
-        "headers": [list(line) for line in response.headers],
-        "body": json.loads(response.body) if response.body else None,
-    }
