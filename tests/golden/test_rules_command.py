@@ -112,7 +112,8 @@ def without_prose(value: Any) -> Any:
         return {
             name: "<prose>" if _is_prose(name, item) else without_prose(item)
             for name, item in value.items()
-        }
+            if name != "soft"
+        } | {name: dict.fromkeys(value[name], "<prose>") for name in value if name == "soft"}
     if isinstance(value, str) and value.startswith("{"):
         return without_prose(json.loads(value))
     return value
