@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from headgate.cli.terminal import without_secrets
 
 if TYPE_CHECKING:
-    from argparse import _ArgumentGroup, _SubParsersAction
+    from argparse import _SubParsersAction
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headgate.config import Setting
