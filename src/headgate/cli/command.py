@@ -136,9 +136,9 @@ def _suggestion(word: str, known: Iterable[str]) -> str:
 def add_setting(
     parser: ArgumentParser, flag: str, *, variable: str, metavar: str, meaning: str, **options: Any
 ) -> None:
-    """Add an option whose value comes from *flag*, else from *variable*, else the default.
+    """Add an option with a value from *flag*, else from *variable*, else the default.
 
-    A variable that is empty is one that is not set. Its value is read as the flag's would be.
+    An empty variable counts as not set. Its value is parsed like that of the flag.
     """
     value = os.environ.get(variable)
     if value:
@@ -147,13 +147,13 @@ def add_setting(
 
 
 def add_store(parser: ArgumentParser) -> None:
-    """Add `--store`, for which there is no default."""
+    """Add `--store`, without a default."""
     add_setting(
         parser,
         "--store",
         variable="HEADGATE_STORE",
         metavar="URL",
-        meaning="where the counters are, as the limiter is given it: redis://host:6379/0",
+        meaning="the store with the counters: redis://host:6379/0",
     )
 
 
@@ -208,7 +208,7 @@ def add_setting_flags(parser: ArgumentParser, settings: Iterable[Setting]) -> No
 def given_flags(
     arguments: Namespace, settings: Iterable[Setting]
 ) -> dict[str, str | Sequence[str] | None]:
-    """What was given for each of *settings*, by its name; None for what was not."""
+    """The flag of each of *settings* by its name; None if it was not given."""
     return {one.name: getattr(arguments, _dest(one), None) for one in settings}
 
 
@@ -235,5 +235,5 @@ def _help(one: Setting) -> str:
 
     expected = f": {one.option.expected}" if _metavar(one) == "WORD" else ""
     default = default_of(one)
-    told = f"{one.meaning}{expected} (default {default})" if default else f"{one.meaning}{expected}"
-    return f"{told} [{one.variable}]"
+    text = f"{one.meaning}{expected} (default {default})" if default else f"{one.meaning}{expected}"
+    return f"{text} [{one.variable}]"

@@ -1,4 +1,4 @@
-"""`headgate gateway config`: a configuration for somebody's own gateway."""
+"""`headgate gateway config`: a configuration for an existing gateway."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from headgate.policy.model import Policy
 
 _DESCRIPTION: Final = """\
-For those who have a gateway already. (`headgate up` runs one by itself.)"""
+Configure a gateway that you run already. (`headgate up` runs one for you.)"""
 _EXAMPLES: Final = """\
 examples:
   headgate gateway config nginx
   headgate gateway config envoy --rules rules.yaml --output envoy.yaml
 
-It has --help."""
+See also headgate gateway config --help."""
 _CONFIG: Final = """\
-Print a working configuration for a gateway of your own, which asks `headgate serve` about every
-request: nginx, caddy, traefik, envoy or istio. Its comments say what each part is for.
+Print a working configuration for your own gateway, which asks `headgate serve` about every request:
+nginx, caddy, traefik, envoy or istio. Comments explain each part.
 
-What each of them can do, and what happens when the service is gone: docs/your-gateway.md."""
+Features of each gateway, and its behaviour without the service: docs/your-gateway.md."""
 _CONFIG_EXAMPLES: Final = """\
 examples:
   headgate gateway config nginx --upstream http://127.0.0.1:9000 > /etc/nginx/conf.d/headgate.conf
@@ -44,24 +44,24 @@ _GIVEN: Final = ("service", "grpc", "upstream", "listen", "server_name", "rules"
 def _add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("name", metavar="NAME", help="nginx, caddy, traefik, envoy or istio")
-    add("--service", metavar="URL", help="where headgate serve is (http://127.0.0.1:8090)")
+    add("--service", metavar="URL", help="the URL of headgate serve (http://127.0.0.1:8090)")
     add("--grpc", metavar="HOST:PORT", help="its gRPC, for envoy and istio (127.0.0.1:8091)")
     add("--upstream", metavar="URL", help="your application (http://127.0.0.1:9000)")
-    add("--listen", metavar="HOST:PORT", help="where the gateway listens (127.0.0.1:8080)")
-    add("--server-name", metavar="NAME", help="the host it is for; any if not given")
+    add("--listen", metavar="HOST:PORT", help="the address of the gateway (127.0.0.1:8080)")
+    add("--server-name", metavar="NAME", help="the host name (default: any)")
     add(
         "--rules",
         metavar="PATH",
-        help="name the headers that these rules look at, and wait for as long as they delay",
+        help="pass the headers that these rules read, and wait for their delays",
     )
     add(
         "--on-failure",
         choices=("open", "closed"),
-        help="what happens to requests while the service does not answer (open)",
+        help="allow (open) or deny (closed) requests while the service does not respond (open)",
     )
-    add("--timeout", type=float, metavar="SECONDS", help="for a decision (0.25)")
+    add("--timeout", type=float, metavar="SECONDS", help="the timeout of a decision (0.25)")
     add("--full", action="store_true", default=None, help="nginx: a whole nginx.conf")
-    add("--output", metavar="FILE", help="write to FILE, which must not be there yet")
+    add("--output", metavar="FILE", help="write to a new FILE")
     add_json(parser)
 
 
@@ -105,12 +105,12 @@ def _policy(path: str) -> Policy:
 
 
 def _write(target: Path, text: str) -> None:
-    """Put *text* into a new file."""
+    """Write *text* to a new file."""
     try:
         with target.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
-        raise OptionError(f"{str(target)!r} is there already; name another file") from None
+        raise OptionError(f"{str(target)!r} exists; choose another file") from None
     except OSError as error:
         raise OptionError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
 

@@ -1,4 +1,4 @@
-"""`headgate keys`: the counters of a store, listed, or all those of one key."""
+"""`headgate keys`: list the counters of a store, or show those of one key."""
 
 from __future__ import annotations
 
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from headgate.stores.redis.inspect import Counter, Held, State
 
 
-# How counters are shown: as rows of a table, one after the other in full, and as JSON.
-
-
 _HEADER: Final = ("KEY", "NAMESPACE", "COUNTER", "KIND", "LIMIT", "IN USE", "AS NEW IN", "TTL")
 
 
 def rows(counters: Sequence[Counter]) -> str:
-    """A table with a line for each counter."""
+    """A table with a row for each counter."""
     return table(_HEADER, [_row(one) for one in counters])
 
 
@@ -48,7 +45,7 @@ def _row(one: Counter) -> tuple[str, ...]:
 
 
 def _key(one: Counter) -> str:
-    """The key, or what is known of a long one."""
+    """The key, or the digest of a long one."""
     return f"{one.name.key} (digest)" if one.name.is_hashed else printable(one.name.key)
 
 
@@ -57,18 +54,18 @@ def _in_use(state: State) -> str:
     return f"{used}, {state.held} held" if state.held else used
 
 
-def portraits(counters: Sequence[Counter]) -> str:
-    """All there is to know of each counter; those of one key and namespace under one heading."""
+def details(counters: Sequence[Counter]) -> str:
+    """All figures of each counter, grouped by key and namespace."""
     parts = []
     heading = ""
     for one in counters:
         here = f"{_key(one)} in namespace {printable(one.name.namespace or '-')}"
-        parts.append(_portrait(one) if here == heading else f"{bold(here)}\n\n{_portrait(one)}")
+        parts.append(_detail(one) if here == heading else f"{bold(here)}\n\n{_detail(one)}")
         heading = here
     return "\n\n".join(parts)
 
 
-def _portrait(one: Counter) -> str:
+def _detail(one: Counter) -> str:
     state = one.state
     lines = [
         f"  {printable(one.name.counter)}: {' '.join(filter(None, (state.kind, state.limit)))}",
@@ -127,20 +124,20 @@ def _text(redis_name: bytes) -> str:
     return redis_name.decode("utf-8", "surrogatepass")
 
 
-_USUAL_LIMIT: Final = 100
+_DEFAULT_LIMIT: Final = 100
 _STORE_URL: Final = re.compile(f"(?:{'|'.join(map(re.escape, SCHEMES))})://", re.IGNORECASE)
 _DESCRIPTION: Final = """\
 List the counters in a store, or show all those of one key.
 
-It only reads. It goes through the whole keyspace a step at a time, on every primary, and holds
-nobody up; in a large store that takes a while."""
+It only reads. It scans the keyspace of every primary in small steps, which does not block other
+clients but takes a while in a large store."""
 _EXAMPLES: Final = """\
 examples:
   headgate keys --store redis://localhost:6379/0
   headgate keys --store redis+cluster://host1:6379,host2:6379 --namespace shop 'user:*'
-  headgate keys --show user:42 --json          with the store's URL in HEADGATE_STORE
+  headgate keys --show user:42 --json          with the URL in HEADGATE_STORE
 
-exit status: 0 found, 1 there is none, 2 wrong usage or no answer from the store"""
+exit status: 0 found, 1 none found, 2 wrong usage or no response from the store"""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -157,9 +154,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--limit",
         variable="HEADGATE_KEYS_LIMIT",
         metavar="N",
-        meaning=f"how many counters to list at most, {_USUAL_LIMIT} if not said",
+        meaning=f"the most counters to list (default {_DEFAULT_LIMIT})",
         type=whole_number,
-        default=_USUAL_LIMIT,
+        default=_DEFAULT_LIMIT,
     )
     add_json(parser)
     parser.add_argument(
@@ -179,19 +176,19 @@ def _run(arguments: Namespace) -> ExitStatus:
     elif arguments.show is None:
         print(rows(counters))
     else:
-        print(portraits(counters))
+        print(details(counters))
     if has_more and not arguments.json:
-        more = f"there are more than {arguments.limit}: narrow the pattern, or raise --limit"
+        more = f"there are more than {arguments.limit}; narrow the pattern or raise --limit"
         sys.stdout.flush()
         print(more, file=sys.stderr)
     return ExitStatus.DONE if counters else ExitStatus.NO
 
 
-COMMAND: Final = Command("keys", "look at counters", _DESCRIPTION, _EXAMPLES, _add_arguments, _run)
+COMMAND: Final = Command("keys", "inspect counters", _DESCRIPTION, _EXAMPLES, _add_arguments, _run)
 
 
 def _find(arguments: Namespace) -> tuple[list[Counter], bool]:
-    """The counters asked for, in the order to show them, and whether there are more."""
+    """The counters in the order of the output, and True if there are more."""
     url = _checked_url(arguments)
     try:
         from headgate.stores.redis.inspect import Search, find_counters, open_primaries
@@ -210,21 +207,21 @@ def _find(arguments: Namespace) -> tuple[list[Counter], bool]:
 
 
 def _checked_url(arguments: Namespace) -> str:
-    """The store's URL; raises if it, or what is looked for, makes no sense."""
+    """The URL of the store. Raises `HeadgateError` for contradictory arguments."""
     if arguments.pattern is not None:
         if arguments.show is not None:
-            raise OptionError("--show KEY is one key, PATTERN is many: give one of them")
+            raise OptionError("--show KEY and PATTERN exclude each other; pass one of them")
         if _STORE_URL.match(arguments.pattern):
-            raise OptionError("PATTERN looks like a store's URL; write --store before it")
+            raise OptionError("PATTERN looks like the URL of a store; write --store before it")
     if arguments.show is not None:
         checked_key(arguments.show)
     url: str | None = arguments.store
     if not url:
-        raise StoreURLError("which store? Give --store redis://host:6379/0, or set HEADGATE_STORE")
+        raise StoreURLError("no store; pass --store redis://host:6379/0, or set HEADGATE_STORE")
     if url.lower().startswith("memory:"):
         raise StoreURLError(
-            "the counters of memory:// live inside the process that made them, where nobody else "
-            "can look; expected redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
+            "the counters of memory:// are inside the process that uses them and cannot be listed; "
+            "expected redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
         )
     return url
 

@@ -1,4 +1,4 @@
-"""`headgate loadtest`: real traffic, bounded, and whether the limit holds."""
+"""`headgate loadtest`: send bounded traffic and check that a limit holds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from headgate.loadtest.report import Trial
 
 _DESCRIPTION: Final = """\
-Send requests to something that limits them, for some seconds, and say in one line whether the limit
-holds: whether more were admitted than the limit can admit, whatever the network did to the times.
+Send requests to a limited service for some seconds and check that the limit holds: that it did not
+allow more than it can allow, taking delays of the network into account.
 
-Answers from 200 to 299 are taken to be admitted requests, 429 to be refused ones. It asks before it
-sends anything to another machine. Concurrency limits and queues cannot be tested.
+Responses from 200 to 299 count as allowed, 429 as denied. It asks before it sends requests to
+another machine. Concurrency limits and queues cannot be tested.
 
 Bounds: 5,000/s, 60 s and 100,000 requests; with --yes 20,000/s, 600 s and 2,000,000, never more."""
 _EXAMPLES: Final = """\
@@ -31,7 +31,7 @@ examples:
   headgate loadtest http://127.0.0.1:8080/api --rule per-key --admin http://127.0.0.1:8090 \\
       --key-header 'x-api-key=loadtest-{run}-{n}' --callers 5
 
-exit status: 0 it holds, 1 it does not, 2 there is no telling, or wrong usage"""
+exit status: 0 the limit holds, 1 it does not, 2 no verdict, or wrong usage"""
 
 
 def _time(text: str) -> int:
@@ -53,26 +53,29 @@ def _status(text: str) -> int:
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("url", metavar="URL", help="what to ask; {n} and {run} as in --key-header")
+    parser.add_argument("url", metavar="URL", help="the target; {n} and {run} as in --key-header")
     parser.add_argument(
         "--rule", required=True, metavar="RULE", help="a limit, '100/s burst 20', or a rule's id"
     )
-    parser.add_argument("--rules", metavar="PATH", help="the policy that has the rule of that id")
+    parser.add_argument("--rules", metavar="PATH", help="the policy with the rule")
     parser.add_argument(
-        "--admin", metavar="URL", help="a service that has it; its token is HEADGATE_ADMIN_TOKEN"
+        "--admin", metavar="URL", help="a service with the rule; its token is HEADGATE_ADMIN_TOKEN"
     )
-    parser.add_argument("--token-file", metavar="FILE", help="or the token is in this file")
-    parser.add_argument("--tier", metavar="NAME", help="the tier whose limits count")
-    parser.add_argument("--cost", metavar="N", type=whole_number, help="what a request costs")
+    parser.add_argument("--token-file", metavar="FILE", help="a file with the token")
+    parser.add_argument("--tier", metavar="NAME", help="the tier of the limits")
+    parser.add_argument("--cost", metavar="N", type=whole_number, help="the cost of a request")
     parser.add_argument(
-        "--overshoot", metavar="N", type=whole_number, help="units the rule may go beyond its limit"
+        "--overshoot",
+        metavar="N",
+        type=whole_number,
+        help="units that the rule may exceed its limit by",
     )
     _add_request(parser)
     _add_load(parser)
     parser.add_argument(
-        "--yes-really", metavar="HOST", help="do not ask about this host, it may be asked"
+        "--yes-really", metavar="HOST", help="send requests to this host without asking"
     )
-    parser.add_argument("--yes", action="store_true", help="allow more than the usual bounds")
+    parser.add_argument("--yes", action="store_true", help="allow the higher bounds")
     add_json(parser)
 
 
@@ -85,10 +88,14 @@ def _add_request(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--key-header",
         metavar="NAME=VALUE",
-        help="a header with {n}, the number of the caller, and {run}, which is new each time",
+        help="a header; {n} is the number of the caller, {run} an id of the run",
     )
     parser.add_argument(
-        "--callers", metavar="N", type=whole_number, default=1, help="each with its own limit"
+        "--callers",
+        metavar="N",
+        type=whole_number,
+        default=1,
+        help="the number of callers, each with its own limit",
     )
     parser.add_argument(
         "--ok",
@@ -96,39 +103,42 @@ def _add_request(parser: ArgumentParser) -> None:
         type=_status,
         action="append",
         default=[],
-        help="a status that means admitted, too: 404",
+        help="another status that counts as allowed: 404",
     )
-    parser.add_argument("--insecure", action="store_true", help="take any certificate")
+    parser.add_argument("--insecure", action="store_true", help="accept any certificate")
 
 
 def _add_load(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--duration", metavar="TIME", type=_time, help="twice the refill time, from 10s to 60s"
+        "--duration",
+        metavar="TIME",
+        type=_time,
+        help="default: twice the refill time, from 10s to 60s",
     )
     parser.add_argument(
-        "--rate", metavar="N/s", type=_rate, help="in all; twice what the limit admits if not said"
+        "--rate", metavar="N/s", type=_rate, help="in all; default: twice the limit"
     )
     parser.add_argument(
-        "--connections", metavar="N", type=whole_number, help="the most requests under way at once"
+        "--connections", metavar="N", type=whole_number, help="the most requests in flight"
     )
-    parser.add_argument("--baseline", metavar="PATH", help="a path without limits, to compare")
+    parser.add_argument("--baseline", metavar="PATH", help="a path without limits, for comparison")
     parser.add_argument(
         "--clock-error",
         metavar="TIME",
         type=_time,
-        help="how far the server's clock may be off; 50ms on this machine, else 1s",
+        help="the error of the server's clock (default 50ms on this machine, else 1s)",
     )
 
 
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.cli.loadtest_run import driven
+    from headgate.cli.loadtest_run import run_trial
     from headgate.loadtest.report import text_report
 
-    report = driven(_trial(arguments), is_watched=not arguments.json)
+    report = run_trial(_trial(arguments), is_watched=not arguments.json)
     text = json.dumps(report.as_json(), indent=2) if arguments.json else text_report(report)
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # nobody reads it: the status still has to be right
+    except BrokenPipeError:  # the exit status is still right
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     holds = report.judgement.holds
     if holds is None:
@@ -138,7 +148,7 @@ def _run(arguments: Namespace) -> ExitStatus:
 
 COMMAND: Final = Command(
     "loadtest",
-    "whether a limit holds under load",
+    "check that a limit holds under load",
     _DESCRIPTION,
     _EXAMPLES,
     _add_arguments,
@@ -147,13 +157,13 @@ COMMAND: Final = Command(
 
 
 def _trial(arguments: Namespace) -> Trial:
-    """What is to be done. Raises `OptionError`, also if somebody says no."""
-    from headgate.cli import loadtest_run as terms
+    """The test to run. Raises `OptionError`, also if the user declines."""
+    from headgate.cli import loadtest_run as inputs
     from headgate.loadtest.judgement import CLOCK_ERROR_NS
     from headgate.loadtest.options import addresses_of, are_of_this_machine, load_for
     from headgate.loadtest.report import FAR_CLOCK_ERROR_NS, Trial
 
-    aim, target = terms.aim(arguments), terms.target(arguments)
+    aim, target = inputs.aim(arguments), inputs.target(arguments)
     load = load_for(
         aim,
         duration_ns=arguments.duration,
@@ -165,7 +175,7 @@ def _trial(arguments: Namespace) -> Trial:
     addresses = addresses_of(target)
     is_here = are_of_this_machine(addresses)
     if not is_here:
-        terms.ask(target, load, arguments.yes_really)
+        inputs.ask(target, load, arguments.yes_really)
     return Trial(
         target,
         addresses,

@@ -1,4 +1,4 @@
-"""What `headgate loadtest` is told: the limit, the requests, and whether the host may be asked."""
+"""The inputs of `headgate loadtest`, the consent of the user, and the run with its progress."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LARGEST_DATA: Final = 1_048_576
 _FILE: Final = "@"
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OWN: Final = frozenset({"content-length", "transfer-encoding"})
-"""Headers that the client writes by itself."""
+"""Headers that the client sets."""
 
 
 def time_ns(text: str) -> int:
@@ -58,11 +58,11 @@ def status(text: str) -> int:
     """*text* as a status of HTTP, for argparse."""
     if text.isascii() and text.isdecimal() and 100 <= int(text) <= 599 and text != "429":
         return int(text)
-    raise ArgumentTypeError(f"{text!r} cannot mean admitted; expected a status such as 404")
+    raise ArgumentTypeError(f"{text!r} cannot count as allowed; expected a status such as 404")
 
 
 def aim(arguments: Namespace) -> Aim:
-    """What is to be tested. Raises `OptionError`, or `NotationError` for what is no limit."""
+    """The limit to test. Raises `OptionError`, or `NotationError` for an invalid limit."""
     policy = _policy(arguments)
     cost, overshoot = arguments.cost, arguments.overshoot
     if policy is not None:
@@ -102,7 +102,7 @@ def _token(path: str | None) -> str:
 
 
 def target(arguments: Namespace) -> Target:
-    """Where requests go, and what they look like. Raises `OptionError`."""
+    """The target and the form of the requests. Raises `OptionError`."""
     headers = [_pair(text, ":", "--header", "NAME:VALUE") for text in arguments.header]
     if arguments.key_header is not None:
         headers.append(_pair(arguments.key_header, "=", "--key-header", "x-api-key=loadtest-{n}"))
@@ -145,9 +145,9 @@ def _data(text: str | None) -> str | None:
 
 
 def ask(target: Target, load: Load, consent: str | None) -> None:
-    """See to it that somebody wants requests to go to a host that is not this machine.
+    """Ask the user for consent to send requests to another machine.
 
-    *consent* is the host that was named as one that may be asked. Raises `OptionError` if not.
+    *consent* is the host of --yes-really. Raises `OptionError` without consent.
     """
     host = target.host
     if consent is not None:
@@ -171,9 +171,6 @@ def ask(target: Target, load: Load, consent: str | None) -> None:
         raise OptionError("nothing was sent: that is not the host name")
 
 
-# A load test while it runs: how far it is, and Ctrl-C.
-
-
 _TICK_S: Final = 0.25
 
 
@@ -183,17 +180,17 @@ class _Seen(NamedTuple):
     is_whole: bool
 
 
-def driven(trial: Trial, *, is_watched: bool) -> Report:
-    """What came of *trial*, or of what was sent of it until Ctrl-C.
+def run_trial(trial: Trial, *, is_watched: bool) -> Report:
+    """Run *trial* and report on it, or on its requests until Ctrl-C.
 
-    *is_watched*: a line on stderr says how far it is. Ctrl-C during the baseline, or while the
-    verdict is found, is a `KeyboardInterrupt`.
+    *is_watched*: show the progress on stderr. Ctrl-C during the baseline, or during the final
+    check, is a `KeyboardInterrupt`.
     """
     line = StatusLine() if is_watched else None
     try:
         seen = asyncio.run(_drive(trial, line))
         if line is not None:
-            line.show(f"{len(seen.record):,} answers: does it hold?")
+            line.show(f"{len(seen.record):,} responses; checking")
         judgement = trial.judge(seen.record)
     finally:
         if line is not None:
@@ -202,7 +199,7 @@ def driven(trial: Trial, *, is_watched: bool) -> Report:
 
 
 async def _drive(trial: Trial, line: StatusLine | None) -> _Seen:
-    """Send all of it, or what is sent until Ctrl-C."""
+    """Send all requests, or those until Ctrl-C."""
     bare = trial.baseline_sender()
     if bare is not None and not await _sent(bare, "baseline", line):
         raise KeyboardInterrupt
@@ -212,7 +209,7 @@ async def _drive(trial: Trial, line: StatusLine | None) -> _Seen:
 
 
 async def _sent(sender: Sender, what: str, line: StatusLine | None) -> bool:
-    """Whether *sender* came to its end: False if it was stopped with Ctrl-C."""
+    """Run *sender*; False if it was stopped by Ctrl-C."""
     sending = asyncio.ensure_future(sender.run())
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, sending.cancel)
@@ -229,7 +226,7 @@ async def _sent(sender: Sender, what: str, line: StatusLine | None) -> bool:
 
 
 async def _watch(sender: Sender, what: str, line: StatusLine) -> None:
-    """Say how far it is, again and again."""
+    """Show the progress until cancelled."""
     while True:
         line.show(sender.progress(what))
         await asyncio.sleep(_TICK_S)

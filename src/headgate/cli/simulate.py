@@ -1,4 +1,4 @@
-"""`headgate simulate`: what a policy would have made of a trace, or of a workload."""
+"""`headgate simulate`: replay a trace or a workload against a policy."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _STDIN: Final = "-"
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "": 1, "m": 60, "h": 3600, "d": 86_400}
 _DESCRIPTION: Final = """\
-Replay a trace against a policy, on virtual time, and say who would have been limited.
+Replay a trace against a policy in virtual time and report what would have been limited.
 
 TRACE is CSV with a header row (time, method, path, ip, cost; other columns are headers), JSON lines
 with the same names, or an access log of nginx or Envoy; plain or compressed (gz, xz, bz2), - for
-stdin. Instead of a trace, --workload makes traffic up. Nothing is sent to anybody, and no counters
-but its own are touched."""
+stdin. Instead of a trace, --workload generates traffic. No requests are sent, and no counters of
+a store are changed."""
 _EXAMPLES: Final = """\
 examples:
   headgate simulate rules.yaml access.log.gz
@@ -42,7 +42,7 @@ examples:
   headgate simulate rules.yaml --workload bursts --rate 200 --duration 5m --callers 20
   headgate simulate rules.yaml yesterday.csv --fail-if-denied 1%        in CI
 
-exit status: 0 done, 1 more was denied than --fail-if-denied says, 2 wrong usage or no such trace"""
+exit status: 0 done, 1 more was denied than --fail-if-denied allows, 2 wrong usage or no trace"""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -50,35 +50,37 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "trace", metavar="TRACE", nargs="?", help="the traffic: a file, - for stdin"
     )
-    parser.add_argument("--against", metavar="POLICY", help="another policy, side by side")
-    parser.add_argument("--format", choices=_FORMATS, help="of the trace; found out if not said")
+    parser.add_argument("--against", metavar="POLICY", help="another policy to compare with")
+    parser.add_argument(
+        "--format", choices=_FORMATS, help="the format of the trace (default: detected)"
+    )
     parser.add_argument(
         "--header",
         metavar="NAME=COLUMN",
         action="append",
         default=[],
         type=_pair,
-        help="which column or field of the trace has the header NAME; "
+        help="the column or field of the trace with the header NAME; "
         "with --workload its value; may be repeated",
     )
-    parser.add_argument("--workload", choices=_WORKLOADS, help="traffic that is made up")
+    parser.add_argument("--workload", choices=_WORKLOADS, help="generated traffic")
     _add_workload(parser)
     parser.add_argument(
         "--latency",
         metavar="TIME",
         type=seconds,
         default=0.1,
-        help="how long requests are served for where the trace does not say, 100ms if not said: "
-        "it matters to limits on concurrency",
+        help="the duration of requests if the trace has none (default 100ms); it matters "
+        "for concurrency limits",
     )
     parser.add_argument(
-        "--step", metavar="TIME", type=seconds, help="of what is told over time; chosen if not said"
+        "--step", metavar="TIME", type=seconds, help="the step of the time series (default: chosen)"
     )
     parser.add_argument(
         "--keys",
         choices=("hashed", "clear"),
         default="hashed",
-        help="how secrets in keys are told: hashed, as they stand in stores, if not said",
+        help="how to show secrets in keys (default hashed, the same as in stores)",
     )
     parser.add_argument("--html", metavar="FILE", help="write a report with plots")
     parser.add_argument("--png", metavar="DIR", help="write the plots as pictures")
@@ -86,26 +88,34 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--fail-if-denied",
         metavar="SHARE",
         type=share,
-        help="exit with 1 if more than this share of the requests is denied, as 1%% or 0.01; with "
-        "--against it is about that policy",
+        help="exit with 1 if more than this share of the requests is denied, such as 1%% or 0.01; "
+        "with --against by that policy",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_json(parser)
 
 
 def _add_workload(parser: ArgumentParser) -> None:
-    made_up = parser.add_argument_group("traffic that is made up")
-    made_up.add_argument("--rate", metavar="N", type=_number, help="requests a second, 100")
-    made_up.add_argument("--duration", metavar="TIME", type=seconds, help="such as 60s or 5m")
-    made_up.add_argument("--callers", metavar="N", type=whole_number, help="how many there are")
-    made_up.add_argument("--seed", metavar="N", type=int, help="another one, other requests")
-    made_up.add_argument("--method", metavar="NAME", help="of all requests")
-    made_up.add_argument("--path", metavar="PATH", help="of all requests; as the rules are for")
-    made_up.add_argument("--retry", choices=_RETRIES, help="what refused clients do: backoff")
-    made_up.add_argument("--attempts", metavar="N", type=whole_number, help="how often: 5")
-    made_up.add_argument("--every", metavar="TIME", type=seconds, help="between bursts: 10s")
-    made_up.add_argument("--factor", metavar="N", type=_number, help="of a burst to the rate: 10")
-    made_up.add_argument("--exponent", metavar="N", type=_number, help="of Zipf's law: 1.1")
+    group = parser.add_argument_group("generated traffic")
+    group.add_argument("--rate", metavar="N", type=_number, help="requests per second (100)")
+    group.add_argument("--duration", metavar="TIME", type=seconds, help="such as 60s or 5m")
+    group.add_argument("--callers", metavar="N", type=whole_number, help="the number of callers")
+    group.add_argument("--seed", metavar="N", type=int, help="the seed of the random numbers")
+    group.add_argument("--method", metavar="NAME", help="of all requests")
+    group.add_argument(
+        "--path", metavar="PATH", help="of all requests (default: a path of the rules)"
+    )
+    group.add_argument("--retry", choices=_RETRIES, help="the reaction of denied clients (backoff)")
+    group.add_argument("--attempts", metavar="N", type=whole_number, help="the most attempts (5)")
+    group.add_argument(
+        "--every", metavar="TIME", type=seconds, help="the time between bursts (10s)"
+    )
+    group.add_argument(
+        "--factor", metavar="N", type=_number, help="the ratio of a burst to the rate (10)"
+    )
+    group.add_argument(
+        "--exponent", metavar="N", type=_number, help="the exponent of Zipf's law (1.1)"
+    )
 
 
 _OF_WORKLOADS: Final = (
@@ -134,24 +144,24 @@ def _run(arguments: Namespace) -> ExitStatus:
 
 
 COMMAND: Final = Command(
-    "simulate", "try rules on traffic", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
+    "simulate", "replay traffic against rules", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
 )
 
 
 def _check(arguments: Namespace) -> None:
     if (arguments.trace is None) == (arguments.workload is None):
-        raise OptionError("which traffic? Give TRACE or --workload, one of them")
+        raise OptionError("pass either TRACE or --workload")
     if arguments.trace == _STDIN and arguments.against is not None:
-        raise OptionError("two policies need the trace twice: give a file in place of stdin")
+        raise OptionError("two policies read the trace twice; pass a file instead of stdin")
     given = [name for name in _OF_WORKLOADS if getattr(arguments, name) is not None]
     if given and arguments.workload is None:
-        raise OptionError(f"--{given[0]} is for traffic that is made up: give --workload too")
+        raise OptionError(f"--{given[0]} is for generated traffic; pass --workload too")
     if arguments.format is not None and arguments.workload is not None:
-        raise OptionError("--format is of a trace, and there is none with --workload")
+        raise OptionError("--format is for a trace and does not apply to --workload")
     for flag in ("html", "png"):
         path = getattr(arguments, flag)
         if path and not Path(path).absolute().parent.is_dir():
-            raise OptionError(f"--{flag} {path}: there is no directory for it")
+            raise OptionError(f"--{flag} {path}: the directory does not exist")
 
 
 def _policy_at(path: str) -> Policy:
@@ -166,7 +176,7 @@ def _policy_at(path: str) -> Policy:
 
 
 def _replayed(policies: Sequence[Policy], place: int, arguments: Namespace) -> Outcome:
-    """What the policy at *place* makes of the traffic."""
+    """The outcome of the policy at *place*."""
     from headgate.cli.terminal import ProgressBar
     from headgate.simulator import replay
     from headgate.units import duration_ns
@@ -190,7 +200,7 @@ def _replayed(policies: Sequence[Policy], place: int, arguments: Namespace) -> O
 
 
 def _names(arguments: Namespace) -> list[str]:
-    """What the policies are called: as their files are, or by their paths to tell them apart."""
+    """The names of the policies: their file names, or their paths if those are equal."""
     paths = [path for path in (arguments.policy, arguments.against) if path]
     names = [Path(path).name or path for path in paths]
     return names if len(set(names)) == len(names) else paths
@@ -236,7 +246,7 @@ def seconds(text: str) -> float:
     """*text*, such as 90, 90s, 1.5m or 250ms, in seconds."""
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None or not float(found[1]):
-        raise ArgumentTypeError(f"{text!r} is no time such as 90s, 5m or 250ms")
+        raise ArgumentTypeError(f"{text!r} is not a time such as 90s, 5m or 250ms")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -248,7 +258,7 @@ def share(text: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found <= 1:
-        raise ArgumentTypeError(f"{text!r} is no share such as 1% or 0.01")
+        raise ArgumentTypeError(f"{text!r} is not a share such as 1% or 0.01")
     return found
 
 
@@ -256,7 +266,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no number") from None
+        raise ArgumentTypeError(f"{text!r} is not a number") from None
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""`headgate size`: how many shards, workers and bytes a fleet needs, with the arithmetic shown."""
+"""`headgate size`: the shards, workers and memory of a fleet, with the arithmetic."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _COUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMG]?)")
 _FACTORS: Final = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 _DESCRIPTION: Final = """\
-Say what a fleet needs for so many clients and checks a second: memory, shards of Redis, workers of
-the service, bandwidth. The arithmetic is shown, so that you can put in figures of your own.
+Compute what a fleet needs for a number of clients and checks per second: memory, Redis shards,
+workers of the service, bandwidth. The arithmetic is shown, so that you can use your own figures.
 
-What a counter costs was measured, what a worker needs is on the safe side: docs/scaling.md."""
+The size of a counter is measured; the time of a worker is on the safe side: docs/scaling.md."""
 _EXAMPLES: Final = """\
 examples:
   headgate size --clients 10M --rules 2 --checks 1M
@@ -34,28 +34,32 @@ exit status: 0 done, 2 wrong usage"""
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--clients", type=_count, required=True, metavar="N", help="who ask in one window: 10M"
+        "--clients",
+        type=_count,
+        required=True,
+        metavar="N",
+        help="active clients in one window: 10M",
     )
     parser.add_argument(
-        "--checks", type=_count, required=True, metavar="N", help="requests a second at the peak"
+        "--checks", type=_count, required=True, metavar="N", help="requests per second at the peak"
     )
     parser.add_argument(
-        "--rules", type=_count, default=1, metavar="N", help="that apply to a request (1)"
+        "--rules", type=_count, default=1, metavar="N", help="rules that apply to a request (1)"
     )
     parser.add_argument(
-        "--way", choices=("http", "rls"), default="http", help="how requests are checked (http)"
+        "--way", choices=("http", "rls"), default="http", help="the protocol of the checks (http)"
     )
     parser.add_argument(
-        "--counter-bytes", type=_count, metavar="N", help="of Redis for a counter (117)"
+        "--counter-bytes", type=_count, metavar="N", help="bytes of a counter in Redis (117)"
     )
     parser.add_argument(
-        "--use", type=float, default=0.6, metavar="SHARE", help="how busy a core may be (0.6)"
+        "--use", type=float, default=0.6, metavar="SHARE", help="the utilisation of a core (0.6)"
     )
     parser.add_argument(
-        "--room", type=float, default=1.5, metavar="FACTOR", help="of memory to spare (1.5)"
+        "--room", type=float, default=1.5, metavar="FACTOR", help="spare memory (1.5)"
     )
     parser.add_argument(
-        "--workers-a-machine", type=_count, default=4, metavar="N", help="of the service (4)"
+        "--workers-a-machine", type=_count, default=4, metavar="N", help="workers per machine (4)"
     )
     add_json(parser)
 
@@ -86,7 +90,7 @@ def _run(arguments: Namespace) -> ExitStatus:
 
 
 COMMAND: Final = Command(
-    "size", "what a fleet needs", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
+    "size", "compute the size of a fleet", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
 )
 
 
@@ -149,14 +153,14 @@ def _bits(count: int) -> str:
 #     shards    = checks a second x rules x time of a server a counter / use
 #     workers   = checks a second x time of a worker a check / use
 #
-# What a counter costs was measured (`benchmarks/results`, on one core of a small machine); what a
-# worker needs for a check is a figure to plan with; the rest is for whoever plans to say.
+# The size of a counter was measured on one core of a small machine; the time of a worker is a
+# planning figure; the rest are inputs.
 
 
 Way = Literal["http", "rls"]
 
 COUNTER_BYTES: Final = 117
-"""What Redis takes for a token bucket with a key of up to 11 characters, everything counted."""
+"""Bytes of a token bucket in Redis with a key of up to 11 characters."""
 
 LONG_KEY_BYTES: Final = 149
 """The same with a key of up to 43 characters."""

@@ -130,7 +130,7 @@ def test_writes_a_new_file_and_replaces_none(
     written = target.read_text("utf-8")
     assert written.startswith("# Headgate decides")
     assert call("envoy", "--on-failure", "closed", "--output", str(target)) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists" in capsys.readouterr().err
     assert target.read_text("utf-8") == written
     assert call("envoy", "--output", str(tmp_path / "none" / "envoy.yaml")) == 2
     assert "cannot write" in capsys.readouterr().err

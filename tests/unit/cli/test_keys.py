@@ -6,7 +6,7 @@ import re
 import pytest
 
 from headgate.cli import main
-from headgate.cli.keys import as_json, portraits, rows
+from headgate.cli.keys import as_json, details, rows
 from headgate.stores.redis.inspect import Counter, Held, State
 from headgate.stores.redis.naming import parse_name
 from headgate.units import SECOND
@@ -21,7 +21,7 @@ from headgate.units import SECOND
         (["--store", "http://host"], "expected redis://"),
         (["--store", "redis://host", "--limit", "0"], "whole number"),
         (["--store", "redis://host", "--show", ""], "the key is empty"),
-        (["--store", "redis://host", "--show", "a", "b*"], "give one of them"),
+        (["--store", "redis://host", "--show", "a", "b*"], "pass one of them"),
         (["redis://host"], "write --store before it"),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_list_has_a_row_for_each() -> None:
 
 
 def test_a_portrait_tells_who_holds_what() -> None:
-    shown = portraits(FOUND[1:3])
+    shown = details(FOUND[1:3])
     assert shown.count("in namespace shop") == 1
     assert r"redis key  shop#1:a\nb" in shown
     assert "reserved   2 for 9s by r1" in shown

@@ -39,7 +39,7 @@ LOAD = Load(Fraction(200))
         ([HERE, "--rule", "5/s", "--rate", "30000", "--yes"], "the bounds are 20,000/s"),
         ([HERE, "--rule", "5/s", "--rate", "fast"], "expected one such as 200/s"),
         ([HERE, "--rule", "50000/s"], "the rate is 110,000/s"),
-        ([HERE, "--rule", "5/s", "--ok", "429"], "cannot mean admitted"),
+        ([HERE, "--rule", "5/s", "--ok", "429"], "cannot count as allowed"),
         ([HERE, "--rule", "5/s", "--header", "x-api-key"], "expected NAME:VALUE"),
         ([HERE, "--rule", "5/s", "--header", "a b: c"], "expected NAME:VALUE"),
         ([HERE, "--rule", "5/s", "--header", "Content-Length: x"], "follows from the data"),

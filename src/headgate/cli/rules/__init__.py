@@ -1,4 +1,4 @@
-"""`headgate rules`: check a policy, ask it about a request, print its schema, import another's."""
+"""`headgate rules`: check a policy, explain a request, print the schema, import from Envoy."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from headgate.cli.command import Command
 from headgate.cli.rules import check, explain, import_envoy, schema
 
 _DESCRIPTION: Final = """\
-Work on rules: the YAML or JSON that says who may ask for what, and how often.
+Work on rules: YAML or JSON files with limits for requests.
 
-Nothing here changes a rule or a counter."""
+These commands change no rules and no counters."""
 _EXAMPLES: Final = """\
 examples:
   headgate rules check rules.yaml
@@ -18,7 +18,7 @@ examples:
   headgate rules schema > headgate.schema.json
   headgate rules import-envoy ratelimit/config > rules.yaml
 
-Each of them has --help."""
+Each command has --help."""
 
 
 COMMAND: Final = Command(

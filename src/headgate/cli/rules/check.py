@@ -1,4 +1,4 @@
-"""`headgate rules check`: everything that is wrong with a policy, like a compiler says it."""
+"""`headgate rules check`: report the problems of a policy like a compiler."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from headgate.policy.problems import Problem
 
 _DESCRIPTION: Final = """\
-Check a policy: print everything that is wrong with it, each with file, line and column.
+Check a policy and print its problems with file, line and column.
 
-An error keeps a policy out of force. A warning is something that its author will regret."""
+A policy with an error is not applied. A warning is a probable mistake."""
 _EXAMPLES: Final = """\
 examples:
   headgate rules check rules.yaml
   headgate rules check policies/               all *.yaml, *.yml, *.json in it are one policy
   headgate rules check - < rules.yaml
-  headgate rules check rules.yaml --strict     in CI: a warning counts as an error
+  headgate rules check rules.yaml --strict     for CI: warnings count as errors
 
-exit status: 0 no errors, 1 there are some, 2 PATH cannot be read"""
+exit status: 0 no errors, 1 errors, 2 PATH cannot be read"""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="a file, a directory, or - for stdin")
-    parser.add_argument("--strict", action="store_true", help="let warnings count as errors")
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
     add_json(parser)
 
 
@@ -45,13 +45,13 @@ def _run(arguments: Namespace) -> ExitStatus:
         print(json.dumps([asdict(problem) for problem in examined.problems], indent=2))
     else:
         name = visible(texts[0][0] if len(texts) == 1 else arguments.path)
-        said = [*lines(examined.problems), *_notes(examined)]
-        print("\n".join([*said, _summary(name, len(texts), examined)]))
+        printed = [*lines(examined.problems), *_notes(examined)]
+        print("\n".join([*printed, _summary(name, len(texts), examined)]))
     return _status(examined, is_strict=arguments.strict)
 
 
 COMMAND: Final = Command(
-    "rules check", "say what is wrong with a policy", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
+    "rules check", "check a policy", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
 )
 
 
@@ -61,7 +61,7 @@ def _status(examined: Examined, *, is_strict: bool) -> ExitStatus:
 
 
 def _notes(examined: Examined) -> Iterator[str]:
-    """What rules allow that is easily overlooked."""
+    """Notes about effects of rules that are easy to miss."""
     from headgate.cli.rules.texts import visible
     from headgate.cli.terminal import duration
 
@@ -69,21 +69,21 @@ def _notes(examined: Examined) -> Iterator[str]:
         if (one := rule.idempotency) is not None:
             retries = "1 retry" if one.retries == 1 else f"{one.retries} retries"
             same = f" with the same {' and '.join(one.fingerprint)}" if one.fingerprint else ""
-            told = f"a key is free for up to {retries}{same} within {duration(one.ttl_ns)}"
-            yield visible(f"note: rule {rule.id!r}, field 'idempotency': {told}")
+            text = f"a key is free for up to {retries}{same} within {duration(one.ttl_ns)}"
+            yield visible(f"note: rule {rule.id!r}, field 'idempotency': {text}")
 
 
 def _summary(name: str, files: int, examined: Examined) -> str:
-    told = []
+    parts = []
     if examined.policy is not None:
-        told.append(_counted(len(examined.policy.rules), "rule"))
-        told[0] += f" in {files} files" if files > 1 else ""
-    told += [
+        parts.append(_counted(len(examined.policy.rules), "rule"))
+        parts[0] += f" in {files} files" if files > 1 else ""
+    parts += [
         _counted(count, severity)
         for severity in ("error", "warning")
         if (count := _count(examined.problems, severity))
     ]
-    return f"{name}: {', '.join(told if examined.problems else [*told, 'no problems'])}"
+    return f"{name}: {', '.join(parts if examined.problems else [*parts, 'no problems'])}"
 
 
 def _count(problems: tuple[Problem, ...], severity: str) -> int:

@@ -1,4 +1,4 @@
-"""`headgate rules import-envoy`: rules that do what those of envoyproxy/ratelimit do."""
+"""`headgate rules import-envoy`: convert a configuration of envoyproxy/ratelimit."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ if TYPE_CHECKING:
     from headgate.policy.problems import Problem
 
 _DESCRIPTION: Final = """\
-Print a policy that does what a configuration of envoyproxy/ratelimit does, as far as rules can.
-What they cannot do is told on stderr, with file and line."""
+Print a policy equivalent to a configuration of envoyproxy/ratelimit. Parts that rules cannot
+express are reported on stderr with file and line."""
 _EXAMPLES: Final = """\
 examples:
   headgate rules import-envoy ratelimit/config > rules.yaml
   headgate rules import-envoy ratelimit/config --output rules.yaml --force
 
-exit status: 0 done, 1 the files have errors, 2 DIR cannot be read or FILE not be written"""
+exit status: 0 done, 1 the files are invalid, 2 DIR cannot be read or FILE cannot be written"""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("path", metavar="DIR", help="where its *.yaml are; or one of them")
-    parser.add_argument("--output", metavar="FILE", help="write to FILE, at once or not at all")
-    parser.add_argument("--force", action="store_true", help="replace FILE if there is one")
+    parser.add_argument(
+        "path", metavar="DIR", help="the directory of its *.yaml files, or one file"
+    )
+    parser.add_argument("--output", metavar="FILE", help="write to FILE atomically")
+    parser.add_argument("--force", action="store_true", help="replace an existing FILE")
     parser.add_argument(
         "--merge-domains",
         action="store_true",
-        help="let several files have one domain, as with MERGE_DOMAIN_CONFIG",
+        help="allow several files for one domain, as with MERGE_DOMAIN_CONFIG",
     )
 
 
@@ -44,7 +46,7 @@ def _run(arguments: Namespace) -> ExitStatus:
 
     target = None if arguments.output is None else Path(arguments.output)
     if target is not None and target.exists() and not arguments.force:
-        raise OptionError(f"{str(target)!r} is there already; --force replaces it")
+        raise OptionError(f"{str(target)!r} exists; pass --force to replace it")
     files = texts_at(arguments.path)
     try:
         text, warnings = _converted(files, is_merging=arguments.merge_domains)
@@ -61,7 +63,7 @@ def _run(arguments: Namespace) -> ExitStatus:
 
 COMMAND: Final = Command(
     "rules import-envoy",
-    "make a policy of Envoy's rate limits",
+    "convert a configuration of envoyproxy/ratelimit",
     _DESCRIPTION,
     _EXAMPLES,
     _add_arguments,
@@ -87,7 +89,7 @@ def _yaml(policy: dict[str, object]) -> str:
 
 
 def _write(target: Path, text: str) -> None:
-    """Put *text* into *target*, all of it or nothing."""
+    """Write *text* to *target* atomically."""
     import tempfile
 
     try:

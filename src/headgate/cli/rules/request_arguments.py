@@ -1,4 +1,4 @@
-"""The request that is asked about, from what was typed."""
+"""The request of `headgate rules explain`, from its arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What the first line of a request says."""
+    """The request line."""
 
     method: str
     path: str
@@ -37,9 +37,9 @@ class Line:
 
 
 def read_line(text: str) -> Line:
-    """*text* as a method (GET if there is none) and a path or a URL. What follows `?` is dropped.
+    """Parse *text*: a method (default GET) and a path or a URL, without the query.
 
-    Raises `OptionError` if it is neither.
+    Raises `OptionError`.
     """
     found = _LINE.fullmatch(text.strip())
     if found is None:
