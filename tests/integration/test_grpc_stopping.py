@@ -188,7 +188,7 @@ def test_who_never_ends_the_handshake_of_tls_counts_and_is_cut_off(
             ends = [asyncio.ensure_future(reader.read()) for reader, _ in peers]
             most = 0
             while not all(end.done() for end in ends):
-                most = max(most, len(here.server._service.arrivals))  # type: ignore[attr-defined]
+                most = max(most, len(here.server._state.handshakes))  # type: ignore[attr-defined]
                 await asyncio.sleep(0.01)
             assert 1 <= most <= 3
             async with aio.secure_channel(f"127.0.0.1:{here.port}", credentials) as channel:

@@ -1,6 +1,6 @@
-"""gRPC: what a method is, and the servers that carry calls to it.
+"""gRPC methods as bytes in, bytes out, and the servers that carry calls to them.
 
-method (open_server) -> h2_server/, grpcio_server -> wire
+Read `method` first (`open_server`), then `h2_server/` and `grpcio_server`; `wire` is the encoding.
 """
 
 from headgate.service.grpc.method import (

@@ -1,4 +1,4 @@
-"""The gRPC server of the `grpcio` package: slow, and proven by many."""
+"""The gRPC server of the `grpcio` package: slower than `h2_server`, widely used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grpc import aio
 from headgate.errors import OptionError
 from headgate.service.grpc.h2_server.streams import Inbox
 from headgate.service.grpc.method import DEFAULT, CallError, Code, GrpcLimits, listen
-from headgate.service.grpc.wire import NAMED
+from headgate.service.grpc.wire import FAILED, MAX_STATUS_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,18 +24,17 @@ if TYPE_CHECKING:
     from headgate.service.grpc.method import Methods, Stream, Streams, TlsFiles, Unary
 
 
-# Bytes from a socket that listens here to one that another server has opened, and back.
+# A relay from our listening socket to a private unix socket of grpcio.
 #
-# grpcio takes no socket: it opens its own. Where ours is shared with other processes, which hold it
-# open, it is listened on here, and each connection is handed on to a private unix socket of
-# grpcio's.
+# grpcio cannot take over a socket: it opens its own. If other processes hold our socket open too,
+# the relay listens on it and forwards each connection to grpcio.
 
 
 _CLOSING_S: Final = 1.0
 
 
 class Relay:
-    """Hands on at most *connections* at the same time; more are closed as soon as they come."""
+    """Forwards at most *connections* connections at a time and closes the others on handshake."""
 
     def __init__(self, target: Path, *, connections: int) -> None:
         self._target = str(target)
@@ -50,12 +49,12 @@ class Relay:
         self._server = await listen(sock, lambda: _Leg(self))
 
     def close(self) -> None:
-        """Take no more connections; those there are go on."""
+        """Accept no more connections; open ones continue."""
         if self._server is not None:
             self._server.close()
 
     async def aclose(self) -> None:
-        """Close all connections too, which have had their last bytes put in by now."""
+        """Close all connections as well, once their last bytes are written."""
         self.close()
         for leg in list(self._legs):
             leg.close()
@@ -67,7 +66,7 @@ class Relay:
             leg.abort()
 
     def accept(self, leg: _Leg) -> None:
-        """Hand on what comes by *leg*, unless there are too many."""
+        """Forward the connection *leg*, unless there are too many."""
         if len(self._legs) >= self._most:
             leg.abort()
             return
@@ -76,7 +75,7 @@ class Relay:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def dismiss(self, leg: _Leg) -> None:
+    def remove(self, leg: _Leg) -> None:
         self._legs.discard(leg)
         if not self._legs:
             self._empty.set()
@@ -92,24 +91,24 @@ class Relay:
 
 
 class _Leg(asyncio.Protocol):
-    """One end of a relayed connection; what it reads, the other writes."""
+    """One end of a relayed connection; the other end writes what this one reads."""
 
     def __init__(self, relay: Relay | None) -> None:
         self._relay = relay
         self.transport: asyncio.Transport | None = None
         self.other: _Leg | None = None
         self._early: list[bytes] = []
-        self._is_gone = False
+        self._is_closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         if self._relay is not None:
-            self.transport.pause_reading()  # until there is somebody to hand it on to
+            self.transport.pause_reading()  # until the other end is connected
             self._relay.accept(self)
 
     def join(self, other: _Leg) -> None:
-        """From now on *other* is the other end."""
-        if self._is_gone:
+        """Make *other* the other end."""
+        if self._is_closed:
             other.close()
             return
         self.other, other.other = other, self
@@ -122,16 +121,16 @@ class _Leg(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.other is not None and self.other.transport is not None:
             self.other.transport.write(data)
-        elif self.transport is not None and not self._is_gone:
-            # Before Python 3.11.4 a transport that is paused when it is made reads all the same.
+        elif self.transport is not None and not self._is_closed:
+            # Before Python 3.11.4 a transport that is paused in connection_made still reads.
             self._early.append(data)
             self.transport.resume_reading()
             self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._is_gone = True
+        self._is_closed = True
         if self._relay is not None:
-            self._relay.dismiss(self)
+            self._relay.remove(self)
         if self.other is not None:
             self.other.close()
             self.other = None
@@ -143,7 +142,7 @@ class _Leg(asyncio.Protocol):
         self._reading("resume_reading")
 
     def _reading(self, what: str) -> None:
-        """Do *what* to the other end: it is not read while we cannot write."""
+        """Call the method *what* of the other end's transport: pause or resume its reading."""
         other: Any = None if self.other is None else self.other.transport
         if other is not None and not other.is_closing():
             getattr(other, what)()
@@ -158,19 +157,19 @@ class _Leg(asyncio.Protocol):
 
 
 LOG: Final = logging.getLogger("headgate.service")
-FAILED: Final = "the method failed; its server has logged why"
 _STATUSES: Final = {one.value[0]: one for one in grpc.StatusCode}
 _PING_S: Final = 10
-_FEWEST_CALLS: Final = 1024
-"""Below this grpcio refuses calls of its own clients, which count otherwise than the server."""
+_MIN_CALLS: Final = 1024
+"""The lowest stream cap. Below it grpcio rejects calls of its own clients, which count
+differently."""
 
 
 class GrpcioServer:
     """A `GrpcServer` on `grpc.aio`.
 
-    grpcio opens its sockets itself. A socket that is bound only is closed, and its address opened
-    again (another process may hold it only if SO_REUSEPORT is set). One that listens already, and
-    that other processes may hold, is listened on, and its connections are relayed to grpcio.
+    grpcio opens its sockets itself. A socket that is only bound is closed and its address opened
+    again (another process may hold it only with SO_REUSEPORT). For a socket that listens already,
+    and that other processes may hold, connections are relayed to grpcio.
     """
 
     def __init__(
@@ -214,8 +213,8 @@ class GrpcioServer:
                 server.add_secure_port(address, self._credentials)
         except RuntimeError as error:
             raise OptionError(
-                f"grpcio cannot open {address}, which somebody else holds: set SO_REUSEPORT"
-                " on every socket of that address, or let the socket listen already"
+                f"grpcio cannot open {address}, which another process holds: set SO_REUSEPORT"
+                " on every socket of that address, or pass a socket that listens already"
             ) from error
         await server.start()
         return server
@@ -225,7 +224,7 @@ class GrpcioServer:
             return
         if self._relay is not None:
             self._relay.close()
-        self._handlers.wind_up()
+        self._handlers.begin_drain()
         await self._server.stop(grace)
         if self._relay is not None:
             await self._relay.aclose()
@@ -238,7 +237,7 @@ class GrpcioServer:
             ("grpc.so_reuseport", int(is_shared)),
             ("grpc.max_receive_message_length", limits.message_bytes),
             ("grpc.max_send_message_length", -1),
-            ("grpc.max_concurrent_streams", max(limits.calls, _FEWEST_CALLS)),
+            ("grpc.max_concurrent_streams", max(limits.calls, _MIN_CALLS)),
             ("grpc.max_connection_idle_ms", int(limits.idle_s * 1000)),
             ("grpc.server_handshake_timeout_ms", max(1, int(limits.preface_s * 1000))),
             ("grpc.keepalive_time_ms", int(limits.stall_s * 1000)),
@@ -249,7 +248,7 @@ class GrpcioServer:
 
 
 class _Handlers(grpc.GenericRpcHandler):
-    """Finds the method of a path, without any generated code."""
+    """Finds the method for a path without generated code."""
 
     def __init__(self, methods: Methods, streams: Streams) -> None:
         self._inboxes: set[Inbox] = set()
@@ -264,7 +263,7 @@ class _Handlers(grpc.GenericRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         return self._found.get(handler_call_details.method)
 
-    def wind_up(self) -> None:
+    def begin_drain(self) -> None:
         for inbox in self._inboxes:
             inbox.close()
 
@@ -282,7 +281,7 @@ class _Handlers(grpc.GenericRpcHandler):
                     yield reply
             except CallError as error:
                 await _abort(context, error)
-            except Exception:  # noqa: BLE001 (whatever a method does, its caller gets an answer)
+            except Exception:  # noqa: BLE001 (a failing method must not leave its caller without an answer)
                 await _abort(context, _logged())
             finally:
                 self._inboxes.discard(inbox)
@@ -326,11 +325,11 @@ async def _pump(requests: AsyncIterator[bytes], inbox: Inbox, room: asyncio.Even
 
 
 async def _abort(context: aio.ServicerContext[bytes, bytes], error: CallError) -> None:
-    await context.abort(_STATUSES[int(error.code)], str(error)[:NAMED])
+    await context.abort(_STATUSES[int(error.code)], str(error)[:MAX_STATUS_CHARS])
 
 
 def _logged() -> CallError:
-    LOG.exception("a gRPC method failed: its caller was told INTERNAL")
+    LOG.exception("a gRPC method failed; its caller received INTERNAL")
     return CallError(Code.INTERNAL, FAILED)
 
 

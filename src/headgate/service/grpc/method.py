@@ -1,4 +1,4 @@
-"""What a gRPC method is to us: bytes in, bytes out, whatever carries them."""
+"""gRPC methods as functions from bytes to bytes, and the port of the servers that call them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ if TYPE_CHECKING:
 Unary = Callable[[bytes], bytes | Awaitable[bytes]]
 """A method with one message each way: the request's bytes to the reply's.
 
-It answers at once (bytes) where it can, and with an awaitable only where it must wait: what is
-awaited may be cancelled when the caller is gone. It raises `CallError`, and nothing else that is
-meant for the caller.
+Returns bytes if the reply is ready, an awaitable only if it has to wait. The awaitable is cancelled
+when the caller is gone. `CallError` is the only exception whose text reaches the caller.
 """
 
 Stream = Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]]
-"""A method with any number of messages each way. The iterator that it is given ends when the
-caller will send no more, or the server is about to stop; the one that it returns is closed when
-the caller is gone.
+"""A method with any number of messages each way. Its argument ends when the caller sends no more
+or the server begins to drain; its result is closed when the caller is gone.
 
-Of a message that is too long it gets one byte more than may be, which tells that it is, and may
-make something of that: whoever says all it has in one message would begin again, and say the same.
-(From grpcio it gets nothing: the call ends.)"""
+A message that is too long arrives cut to one byte above the limit, so that the method can detect it
+and go on: a client that sends its whole state in one message would reconnect and send it again.
+(grpcio ends the call instead.)"""
 
 Methods = dict[str, Unary]
 """Methods by their paths: `/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`."""
@@ -43,7 +41,7 @@ Streams = dict[str, Stream]
 
 
 class Code(IntEnum):
-    """The statuses of gRPC that we send."""
+    """The gRPC status codes that we send."""
 
     OK = 0
     CANCELLED = 1
@@ -58,14 +56,14 @@ class Code(IntEnum):
 
 
 class CallError(HeadgateError):
-    """A call that ends with a status other than OK; the text is for the caller."""
+    """A call that ends with a status other than OK; the caller receives the text."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-# How much of a server one peer may take.
+# Limits of one peer.
 
 
 MEBIBYTE: Final = 1 << 20
@@ -73,32 +71,33 @@ MEBIBYTE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcLimits:
-    """What a gRPC server grants: bytes are counted, times are seconds. All are above zero.
+    """Limits of a gRPC server, all above zero. Sizes in bytes, times in seconds.
 
-    A peer that goes beyond one loses the call or the connection, as each says; never another's.
+    A peer that exceeds one loses the call or the connection, as stated below, and never affects
+    others.
     """
 
     message_bytes: int = 4 * MEBIBYTE
-    """The longest message. A longer one is answered RESOURCE_EXHAUSTED, or in a call of many
-    messages cut off there: see `Stream`."""
+    """The longest message. A longer one is answered RESOURCE_EXHAUSTED; in a streaming call it is
+    truncated, see `Stream`."""
     connection_bytes: int = 16 * MEBIBYTE
-    """What is kept of a connection: messages that have begun, or wait to be taken or sent."""
+    """Memory for one connection: incomplete messages, and messages waiting to be read or sent."""
     calls: int = 100
-    """Calls at the same time on a connection, as advertised. More wait until the methods of others
-    have answered, or are refused if none is at work. The lean server goes no higher than 128,
-    grpcio no lower than 1024."""
+    """Concurrent calls per connection, as advertised. More calls wait until running methods have
+    answered, or are rejected if none is running. The lean server uses at most 128, grpcio at
+    least 1024."""
     connections: int = 1024
-    """Connections at the same time; more are closed as soon as they come (lean server)."""
+    """Concurrent connections; more are closed on handshake (lean server)."""
     control_frames: int = 1000
-    """Frames a second that ask for no call, beyond four for each call: pings, settings, resets."""
+    """Frames per second that belong to no call, beyond four per call: pings, settings, resets."""
     preface_s: float = 10.0
-    """How long a connection may take to begin with HTTP/2."""
+    """Time for a new connection to send the HTTP/2 preface."""
     request_s: float = 30.0
-    """How long a call of one message may take to bring it."""
+    """Time for a unary call to send its request."""
     stall_s: float = 30.0
-    """How long a peer may leave unread what it is sent."""
+    """Time that a peer may leave replies unread."""
     idle_s: float = 900.0
-    """How long a connection may stand without a call."""
+    """Time that a connection may stay open without a call."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -115,40 +114,41 @@ class GrpcLimits:
 DEFAULT: Final = GrpcLimits()
 
 
-# What a gRPC server can do, whichever it is.
+# The port of a gRPC server.
 
 
 class GrpcServer(Protocol):
-    """Carries calls to methods, from `start` to `drain`; each of them once."""
+    """Carries calls to methods, from `start` to `drain`; call each once."""
 
     async def start(self, sock: socket.socket) -> None:
-        """Listen on *sock*, which is bound already (TCP or unix) and is the server's from now on.
+        """Listen on *sock*, a bound TCP or unix socket that the server owns from now on.
 
         Raises `OptionError` if this server cannot listen on it.
         """
 
     async def drain(self, grace: float) -> None:
-        """Take no more connections and calls, let those there are end, and stop.
+        """Accept no more connections and calls, let open calls finish, and stop.
 
-        Streams are told that the caller will send no more. What has not ended after *grace*
-        seconds is cut off with UNAVAILABLE.
+        The input of streaming methods ends. Calls that are still open after *grace* seconds end
+        with UNAVAILABLE.
         """
 
 
-# The files that a server proves itself with, and knows its callers by.
+# TLS files.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """PEM files: the server's *certificate* with its chain, the *key* to it, and, if callers must
-    have certificates too (mTLS), the authorities *client_ca* that have to have signed those."""
+    """PEM files: the server's *certificate* with its chain, its private *key*, and, for mTLS, the
+    authorities *client_ca* that must have signed the clients' certificates."""
 
     certificate: Path
     key: Path
     client_ca: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """For HTTP/2 and at least TLS 1.2; `OptionError` if a file cannot be used."""
+        """An SSL context for HTTP/2 and TLS 1.2 or later. Raises `OptionError` if a file is
+        unusable."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["h2"])
@@ -162,8 +162,8 @@ class TlsFiles:
         return context
 
     def read(self) -> tuple[bytes, bytes, bytes | None]:
-        """What is in the files: certificate, key, authorities. `OptionError` if unreadable."""
-        self.context()  # says what is wrong with them before anyone else stumbles
+        """Read certificate, key and authorities. Raises `OptionError` if a file is unusable."""
+        self.context()  # raises the better error
         ca = None if self.client_ca is None else self.client_ca.read_bytes()
         return self.certificate.read_bytes(), self.key.read_bytes(), ca
 
@@ -172,7 +172,7 @@ class TlsFiles:
         return named if self.client_ca is None else f"{named}, client CA {self.client_ca}"
 
 
-# Accepting connections from a socket that was bound by somebody else.
+# Listening on a bound socket.
 
 
 BACKLOG: Final = 1024
@@ -181,17 +181,17 @@ BACKLOG: Final = 1024
 async def listen(
     sock: socket.socket, make: Callable[[], asyncio.Protocol]
 ) -> asyncio.AbstractServer:
-    """Accept connections of *sock*, TCP or unix, each with a protocol that *make* makes."""
+    """Accept connections on *sock*, TCP or unix, each with a protocol made by *make*."""
     loop = asyncio.get_running_loop()
     options: dict[str, Any] = {"sock": sock, "backlog": BACKLOG}
     if sock.family != socket.AF_UNIX:
         return await loop.create_server(make, **options)
     if sys.version_info >= (3, 13):
-        options["cleanup_socket"] = False  # others may listen on it too
+        options["cleanup_socket"] = False  # other processes may listen on it too
     return await loop.create_unix_server(make, **options)
 
 
-# The gRPC server that a service wants, of those that are installed.
+# The choice of a server.
 
 
 Kind = Literal["auto", "lean", "grpcio"]
@@ -205,21 +205,22 @@ def open_server(
     limits: GrpcLimits = DEFAULT,
     tls: TlsFiles | None = None,
 ) -> GrpcServer:
-    """A server for *methods* and *streams*, not yet listening.
+    """Make a server for *methods* and *streams* that does not listen yet.
 
-    *kind* "lean" is quick, "grpcio" is Google's own; "auto" takes the lean one where its package
-    is installed. `OptionError` if the package is missing, or a file of *tls* unusable.
+    *kind* "lean" is the fast server on zttp, "grpcio" the server of that package; "auto" takes
+    the lean one if zttp is installed. Raises `OptionError` if the package is missing or a file of
+    *tls* is unusable.
     """
     both = sorted(methods.keys() & streams.keys())
     if both:
-        raise OptionError(f"a path is of one method, and these are of two: {', '.join(both)}")
+        raise OptionError(f"a path is either unary or streaming, not both: {', '.join(both)}")
     if kind == "auto":
         kind = "lean" if find_spec("zttp") is not None else "grpcio"
     if kind == "lean":
         _need("zttp")
-        from headgate.service.grpc.h2_server.server import LeanServer
+        from headgate.service.grpc.h2_server.server import H2Server
 
-        return LeanServer(methods, streams, limits=limits, tls=tls)
+        return H2Server(methods, streams, limits=limits, tls=tls)
     if kind == "grpcio":
         _need("grpc")
         from headgate.service.grpc.grpcio_server import GrpcioServer

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.service.grpc.h2_server.abuse_limits import Service
 from headgate.service.grpc.h2_server.connection import Connection
+from headgate.service.grpc.h2_server.server import ServerState
 from headgate.service.grpc.method import DEFAULT
 from tests.examples import example_count
 from tests.support import http2_frames as h2
@@ -87,8 +87,8 @@ def answers(sent: bytes, cuts: Iterable[int], *, is_waiting: bool) -> dict[int, 
 
     async def talk() -> bytes:
         methods: Methods = {"/t.T/Echo": later if is_waiting else bytes}
-        service = Service(methods, {}, limits=DEFAULT, loop=asyncio.get_running_loop())
-        connection, transport = Connection(service), Transport()
+        state = ServerState(methods, {}, limits=DEFAULT, loop=asyncio.get_running_loop())
+        connection, transport = Connection(state), Transport()
         connection.connection_made(transport)  # type: ignore[arg-type] # all of one that it uses
         places = sorted({0, *(cut % len(sent) for cut in cuts), len(sent)})
         for start, end in pairwise(places):
@@ -128,23 +128,23 @@ def test_calls_are_answered_however_their_frames_come(
     several: list[str], order: list[int], cuts: list[int], is_waiting: bool
 ) -> None:
     calls = [call(2 * n + 1, shape) for n, shape in enumerate(several)]
-    told = answers(mixed(calls, order), cuts, is_waiting=is_waiting)
+    replies = answers(mixed(calls, order), cuts, is_waiting=is_waiting)
     for n, shape in enumerate(several):
         stream = 2 * n + 1
         if shape in answered or (shape == "cancelled late" and not is_waiting):
-            head, body, end = told[stream]
+            head, body, end = replies[stream]
             assert (head[0], body) == (h2.HEADERS, (DATA, message(b"%d" % stream)))
             assert end[1].endswith(b"grpc-status\x010")
         elif shape in refused:
-            ((kind, fields),) = told[stream]
+            ((kind, fields),) = replies[stream]
             assert kind == h2.HEADERS
             assert b"grpc-status\x0212" in fields
         else:
-            assert stream not in told
+            assert stream not in replies
 
 
 class GoneTransport(Transport):
-    """Its peer has gone, which nobody has been told yet."""
+    """Its peer has gone, and asyncio has not noticed."""
 
     is_closed = False
 
@@ -163,8 +163,8 @@ class GoneTransport(Transport):
 
 def test_a_connection_whose_peer_has_gone_can_be_finished() -> None:
     async def main() -> None:
-        service = Service({}, {}, limits=DEFAULT, loop=asyncio.get_running_loop())
-        connection, transport = Connection(service), GoneTransport()
+        state = ServerState({}, {}, limits=DEFAULT, loop=asyncio.get_running_loop())
+        connection, transport = Connection(state), GoneTransport()
         connection.connection_made(transport)  # type: ignore[arg-type] # all of one that it uses
         connection.finish()
         assert transport.is_closed

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import zttp
 
-from headgate.service.grpc.h2_server.abuse_limits import RENEWED_AFTER, RENEWED_AFTER_RESETS
+from headgate.service.grpc.h2_server.abuse_limits import (
+    RECONNECT_AFTER_CALLS,
+    RECONNECT_AFTER_RESETS,
+)
 from tests.support.http2_frames import (
     END_HEADERS,
     END_STREAM,
@@ -55,7 +58,7 @@ def test_a_connection_takes_a_thousand_calls_more_than_we_let_it() -> None:
     made.receive_data(call(2 * MOST_CALLS + 1))
     with pytest.raises(zttp.RemoteProtocolError):
         events(made)
-    assert RENEWED_AFTER + 8 * MOST_AT_ONCE <= MOST_CALLS
+    assert RECONNECT_AFTER_CALLS + 8 * MOST_AT_ONCE <= MOST_CALLS
 
 
 def test_a_connection_takes_twice_the_resets_that_we_let_it() -> None:
@@ -68,7 +71,7 @@ def test_a_connection_takes_twice_the_resets_that_we_let_it() -> None:
     made.receive_data(frame(RST_STREAM, 0, 2 * MOST_RESETS + 1, b"\0\0\0\x08"))
     with pytest.raises(zttp.RemoteProtocolError):
         events(made)
-    assert 2 * RENEWED_AFTER_RESETS <= MOST_RESETS
+    assert 2 * RECONNECT_AFTER_RESETS <= MOST_RESETS
 
 
 def test_it_refuses_more_calls_at_once_than_it_says() -> None:

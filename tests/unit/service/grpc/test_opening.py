@@ -12,7 +12,7 @@ import pytest
 from headgate.errors import OptionError
 from headgate.service.grpc import GrpcLimits, TlsFiles, method, open_server
 from headgate.service.grpc.grpcio_server import GrpcioServer
-from headgate.service.grpc.h2_server.server import LeanServer
+from headgate.service.grpc.h2_server.server import H2Server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,13 +26,13 @@ def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
 
 
 def test_auto_is_the_lean_server_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(open_server("auto", {}, {}), LeanServer)
+    assert isinstance(open_server("auto", {}, {}), H2Server)
     without(monkeypatch, "zttp")
     assert isinstance(open_server("auto", {}, {}), GrpcioServer)
 
 
 def test_a_kind_is_what_it_says() -> None:
-    assert isinstance(open_server("lean", {}, {}), LeanServer)
+    assert isinstance(open_server("lean", {}, {}), H2Server)
     assert isinstance(open_server("grpcio", {}, {}), GrpcioServer)
 
 

@@ -61,7 +61,7 @@ def test_of_a_message_above_the_limit_there_is_one_byte_more_where_that_is_wante
     sent: list[bytes], cuts: list[int]
 ) -> None:
     whole = b"".join(map(framed, sent))
-    messages = Messages(9, shortens=True)
+    messages = Messages(9, truncates=True)
     found: list[bytes] = []
     at = turn = 0
     while at < len(whole):

@@ -1,4 +1,4 @@
-"""A call of one message each way."""
+"""Calls, and unary calls: one message each way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.grpc.wire import HEAD, OK, Fields, Messages, framed, only_message, status
+from headgate.service.grpc.wire import (
+    FAILED,
+    HEAD,
+    OK,
+    Fields,
+    Messages,
+    framed,
+    only_message,
+    status,
+)
 
 if TYPE_CHECKING:
     import zttp
@@ -15,77 +24,76 @@ if TYPE_CHECKING:
     from headgate.service.grpc.method import GrpcLimits, Unary
 
 LOG: Final = logging.getLogger("headgate.service")
-FAILED: Final = "the method failed; its server has logged why"
 NO_ERROR: Final = 0
 TINY: Final = 64
-"""Bytes of a message in one frame that are too few to be meant well."""
+"""Bytes of a message in one frame below which the frame counts as abuse."""
 
 
 class Carrier(Protocol):
-    """What a call needs of its connection."""
+    """The connection as its calls see it."""
 
     loop: asyncio.AbstractEventLoop
     limits: GrpcLimits
-    owed: int
-    """Bytes of replies that have been put out since the last ones were sent."""
+    unflushed: int
+    """Bytes of replies that are encoded but not flushed."""
     working: int
-    """Calls of one message whose methods have yet to answer."""
+    """Unary calls whose methods are still running."""
 
     def hold(self, size: int) -> bool:
-        """Count *size* more bytes (or less) as kept for calls; false if that is too many."""
+        """Add *size* (may be negative) to the memory held for calls; false if that is too much."""
 
     def park(self, stream: zttp.Stream) -> None:
-        """Note that *stream* has bytes out that its caller has not made room for."""
+        """Remember that *stream* has bytes for which its caller has no flow-control window."""
 
     def forget(self, call: Call) -> None:
-        """The call is answered, or gone: nothing of it is of interest any more."""
+        """Remove a call that is answered or gone."""
 
     def flush_soon(self) -> None:
-        """Send what has been put out, when the loop comes to it."""
+        """Send encoded data in the next iteration of the loop."""
 
-    def grumble(self) -> None:
-        """Note something that a well-meaning peer does seldom."""
+    def record_abuse(self) -> None:
+        """Count an action that a normal peer takes seldom."""
 
 
 class Call:
-    """What all calls have: a stream of HTTP/2, a deadline, an end."""
+    """The common part of all calls: an HTTP/2 stream, a deadline, an end."""
 
-    __slots__ = ("carrier", "deadline", "is_headed", "is_whole", "since", "stream", "task")
+    __slots__ = ("carrier", "deadline", "headers_sent", "request_ended", "since", "stream", "task")
 
     def __init__(self, carrier: Carrier, stream: zttp.Stream) -> None:
         self.carrier = carrier
         self.stream = stream
         self.deadline: asyncio.TimerHandle | None = None
         self.task: asyncio.Future[Any] | None = None
-        self.is_headed = False
-        """Whether the head of the response is out."""
-        self.is_whole = False
-        """Whether the caller has sent all that it is going to."""
+        self.headers_sent = False
+        """True after the response headers were sent."""
+        self.request_ended = False
+        """True after the caller ended its request."""
         self.since: float | None = None
-        """When it was first seen waiting for its caller, by the loop's clock."""
+        """Loop time at which the call was first seen waiting for its request."""
 
     def feed(self, data: bytes) -> None:
-        """Take bytes of the request."""
+        """Process bytes of the request."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """The request ends here."""
+        """Process the end of the request."""
         raise NotImplementedError
 
-    def wind_up(self) -> None:
-        """The server is going to stop."""
+    def begin_drain(self) -> None:
+        """Prepare for the stop of the server."""
 
     def expire(self) -> None:
-        """The time that the caller gave is over."""
+        """End the call because the caller's deadline has passed."""
         self.fail(Code.DEADLINE_EXCEEDED, "the deadline has passed")
 
     def fail(self, code: Code, message: str) -> None:
-        """Answer with *code*, and stop what is still being done."""
+        """Answer with *code* and stop the method."""
         self._respond(status(code, message))
         self.drop()
 
     def drop(self) -> None:
-        """Stop what is being done: the call is answered, or its caller is gone."""
+        """Stop the method: the call is answered, or its caller is gone."""
         if self.deadline is not None:
             self.deadline.cancel()
         task, self.task = self.task, None
@@ -94,22 +102,22 @@ class Call:
         self.carrier.forget(self)
 
     def _respond(self, trailers: Fields) -> None:
-        if self.is_headed:
+        if self.headers_sent:
             self.stream.end_message(trailers)
         else:
             self.stream.send_response(200, HEAD + trailers, True)  # noqa: FBT003 - zttp's own
-        if not self.is_whole and not self.stream.pending_bytes:
+        if not self.request_ended and not self.stream.pending_bytes:
             self.stream.reset(NO_ERROR)  # the rest of the request is not wanted (RFC 9113 8.1)
         self.carrier.flush_soon()
 
-    def blunder(self, error: BaseException) -> None:
-        """Answer for a method that has failed with something that is not for its caller."""
-        LOG.error("a gRPC method failed: its caller was told INTERNAL", exc_info=error)
+    def fail_internal(self, error: BaseException) -> None:
+        """Answer INTERNAL for a method that raised something else than `CallError`, and log it."""
+        LOG.error("a gRPC method failed; its caller received INTERNAL", exc_info=error)
         self.fail(Code.INTERNAL, FAILED)
 
 
 class UnaryCall(Call):
-    """A call of one message each way. Its method is called when the request has ended."""
+    """A call of one message each way. The method runs when the request has ended."""
 
     __slots__ = ("_held", "_is_working", "_message", "_messages", "_method")
 
@@ -132,7 +140,7 @@ class UnaryCall(Call):
             self.fail(error.code, str(error))
 
     def take(self, message: bytes) -> None:
-        """Take a whole request, of which nothing has come before."""
+        """Process a complete request, of which nothing was fed before."""
         self._message = message
         self.end()
 
@@ -145,14 +153,14 @@ class UnaryCall(Call):
                 raise CallError(Code.UNIMPLEMENTED, "this method takes one message, not more")
             self._message = message
         if len(data) < TINY and messages.held:
-            self.carrier.grumble()
+            self.carrier.record_abuse()
         held = messages.held + len(self._message or b"")
         more, self._held = held - self._held, held
         if not self.carrier.hold(more):
-            raise CallError(Code.RESOURCE_EXHAUSTED, "this connection has too much under way")
+            raise CallError(Code.RESOURCE_EXHAUSTED, "this connection has too much data in flight")
 
     def end(self) -> None:
-        self.is_whole = True
+        self.request_ended = True
         message = self._message
         if message is None or (self._messages is not None and self._messages.held):
             self.fail(Code.UNIMPLEMENTED, "this method takes one whole message, not less")
@@ -160,7 +168,8 @@ class UnaryCall(Call):
         try:
             reply = self._method(message)
             if not isinstance(reply, bytes):
-                # The awaitable is the task itself: one cancelled before it began is closed too.
+                # The awaitable itself becomes the task: cancelled before it began, it is closed
+                # too.
                 self.task = asyncio.ensure_future(reply, loop=self.carrier.loop)
                 self.task.add_done_callback(self._done)
                 self._is_working = True
@@ -168,22 +177,22 @@ class UnaryCall(Call):
                 return
         except CallError as error:
             self.fail(error.code, str(error))
-        except Exception as error:  # noqa: BLE001 (whatever a method does, its caller is answered)
-            self.blunder(error)
+        except Exception as error:  # noqa: BLE001 (a failing method must not leave its caller unanswered)
+            self.fail_internal(error)
         else:
             self._answer(reply)
 
     def _done(self, task: asyncio.Future[bytes]) -> None:
         error = None if task.cancelled() else task.exception()
         if self.task is not task:
-            return  # dropped: nobody waits for it
+            return  # dropped: no caller waits for the result
         self.task = None
         if task.cancelled():
             self.fail(Code.CANCELLED, "the call was cancelled by its server")
         elif isinstance(error, CallError):
             self.fail(error.code, str(error))
         elif error is not None:
-            self.blunder(error)
+            self.fail_internal(error)
         else:
             self._answer(task.result())
             self.carrier.flush_soon()
@@ -193,7 +202,7 @@ class UnaryCall(Call):
         stream.send_response(200, HEAD)
         stream.send_data(framed(reply))
         stream.end_message(OK)
-        self.carrier.owed += len(reply)
+        self.carrier.unflushed += len(reply)
         if stream.pending_bytes:
             self.carrier.park(stream)
         self.drop()

@@ -1,9 +1,9 @@
-"""A connection: frames of HTTP/2 to calls, and bounds to what its peer may ask for.
+"""A connection: turns HTTP/2 frames into calls and limits its peer.
 
-What zttp 0.0.35 bounds by itself, closing the connection with a GOAWAY: the size of frames and
-of headers, CONTINUATION frames, streams at the same time (128), resets (256) and streams (4096)
-in the life of a connection, flow-control windows, malformed anything. The last two would cut off
-a busy or unlucky caller, so a connection asks its peer to open another one in good time.
+zttp 0.0.35 closes a connection with GOAWAY on oversized frames or headers, too many CONTINUATION
+frames, concurrent streams (128), resets (256) and streams (4096) in the life of a connection,
+flow-control violations and malformed input. The limits on resets and streams would cut off a busy
+or unlucky caller, so a connection asks its peer to reconnect before they are reached.
 """
 
 from __future__ import annotations
@@ -14,141 +14,139 @@ from typing import TYPE_CHECKING, Final, cast
 import zttp
 from zttp import CONNECTION_CLOSED, NEED_DATA, Data, EndOfMessage, Request
 
-from headgate.service.grpc.h2_server.abuse_limits import LINGER_S, Patience
+from headgate.service.grpc.h2_server.abuse_limits import LINGER_S, PeerBudget
 from headgate.service.grpc.h2_server.calls import Call, UnaryCall
 from headgate.service.grpc.h2_server.streams import StreamCall
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.grpc.wire import only_message, timeout_s
 
 if TYPE_CHECKING:
-    from headgate.service.grpc.h2_server.abuse_limits import Service
-
-
-# What a server says first.
+    from headgate.service.grpc.h2_server.server import ServerState
 
 
 _FRAME_HEADER: Final = 9
 _SETTING: Final = 6
 
 
-def with_calls(settings: bytes, calls: int) -> bytes:
-    """Our SETTINGS frame, with *calls* for MAX_CONCURRENT_STREAMS unless zttp allows fewer."""
-    told = bytearray(settings)
-    for at in range(_FRAME_HEADER, len(told), _SETTING):
-        if int.from_bytes(told[at : at + 2], "big") == zttp.H2Settings.MAX_CONCURRENT_STREAMS:
-            value = min(calls, int.from_bytes(told[at + 2 : at + _SETTING], "big"))
-            told[at + 2 : at + _SETTING] = value.to_bytes(4, "big")
-    return bytes(told)
+def with_max_calls(settings: bytes, calls: int) -> bytes:
+    """Our SETTINGS frame with MAX_CONCURRENT_STREAMS set to *calls*, or to zttp's limit if
+    lower."""
+    frame = bytearray(settings)
+    for at in range(_FRAME_HEADER, len(frame), _SETTING):
+        if int.from_bytes(frame[at : at + 2], "big") == zttp.H2Settings.MAX_CONCURRENT_STREAMS:
+            value = min(calls, int.from_bytes(frame[at + 2 : at + _SETTING], "big"))
+            frame[at + 2 : at + _SETTING] = value.to_bytes(4, "big")
+    return bytes(frame)
 
 
-CALM: Final = int(zttp.H2ErrorCode.ENHANCE_YOUR_CALM)
+ENHANCE_YOUR_CALM: Final = int(zttp.H2ErrorCode.ENHANCE_YOUR_CALM)
 REFUSED: Final = int(zttp.H2ErrorCode.REFUSED_STREAM)
 NO_ERROR: Final = 0
 LAST_STREAM: Final = 2**31 - 1
-_UNREAD: Final = 1 << 20
-"""Bytes in the transport's buffer above which no more is read."""
-_OWED: Final = 1 << 16
-"""Bytes of replies that are gathered before they are sent."""
+_WRITE_BUFFER: Final = 1 << 20
+"""Bytes in the transport's buffer above which reading stops."""
+_FLUSH_AT: Final = 1 << 16
+"""Bytes of replies above which they are flushed."""
 _CONTENT_TYPES: Final = (b"application/grpc", b"application/grpc+proto")
 _ALSO: Final = (b"application/grpc+", b"application/grpc;")
 
 
 class Connection(asyncio.Protocol):
-    """One peer. Everything happens in the loop's thread; `tick` is called about once a second."""
+    """The connection of one peer. Runs in the loop's thread; call `tick` about once a second."""
 
-    def __init__(self, service: Service) -> None:
-        self.loop = service.loop
-        self.limits = service.limits
-        self._service = service
+    def __init__(self, state: ServerState) -> None:
+        self.loop = state.loop
+        self.limits = state.limits
+        self._state = state
         self._engine = zttp.Connection(zttp.SERVER, zttp.HTTP2)
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, Call] = {}
-        self._ahead: list[zttp.Event] = []
-        """What has been looked at, and is yet to be taken."""
-        self._fresh: list[tuple[Call, bytes]] = []
+        self._lookahead: list[zttp.Event] = []
+        """Events that were read ahead and are not processed yet."""
+        self._pending_deadlines: list[tuple[Call, bytes]] = []
         self._parked: dict[int, zttp.Stream] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._held = 0
         self._pauses = 0
-        self._patience = Patience(self.limits, now=self.loop.time())
+        self._budget = PeerBudget(self.limits, now=self.loop.time())
         self._is_flushing = False
         self._is_closed = False
-        self._is_held_back = False
+        self._is_suspended = False
         self.is_full = False
-        self.owed = 0
+        self.unflushed = 0
         self.working = 0
 
-    # what asyncio calls
+    # called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A cast, because uvloop's transport is no subclass of asyncio's.
+        # A cast, because uvloop's transport is not a subclass of asyncio's.
         self._transport = transport = cast("asyncio.Transport", transport)
         secured = transport.get_extra_info("ssl_object")
         if (
             secured is not None and secured.selected_alpn_protocol() != "h2"
-        ) or not self._service.admit(self):
+        ) or not self._state.add(self):
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=_UNREAD)
+        transport.set_write_buffer_limits(high=_WRITE_BUFFER)
         self._engine.initiate_connection()
-        transport.write(with_calls(self._engine.data_to_send(), self.limits.calls))
+        transport.write(with_max_calls(self._engine.data_to_send(), self.limits.calls))
 
     def data_received(self, data: bytes) -> None:
         if self._is_closed:
             return
-        self._patience.quiet += len(data)
-        self._patience.moved += len(data)
+        self._budget.idle_bytes += len(data)
+        self._budget.moved += len(data)
         try:
             self._engine.receive_data(data)
-            self._go_on()
+            self._process_events()
         except zttp.RemoteProtocolError:
-            self.close()  # zttp has put a GOAWAY with the reason into what is to be sent
+            self.close()  # zttp has queued a GOAWAY with the reason
 
-    def _go_on(self) -> None:
-        """Take what has come, as long as the peer reads what it is answered.
+    def _process_events(self) -> None:
+        """Process received events while the peer reads its replies.
 
-        A gateway learns how many calls it may make only when it has made its first ones, which may
-        be many more. So while the methods of as many are at work, the others wait their turn.
+        A gateway learns the maximum of concurrent calls only after its first calls, which may
+        exceed it. While the methods of that many calls run, the others wait.
         """
-        engine, patience = self._engine, self._patience
+        engine, budget = self._engine, self._budget
         while not self._is_closed and not self.is_full:
             if self.working and len(self._calls) >= self.limits.calls:
-                self._hold_back()
+                self._suspend()
                 break
-            event = self._ahead.pop(0) if self._ahead else engine.next_event()
+            event = self._lookahead.pop(0) if self._lookahead else engine.next_event()
             if event is NEED_DATA or event is CONNECTION_CLOSED:
                 break
             self._take(event)
-            if self.owed > _OWED:
-                self.flush()  # which may tell us that the peer does not read
-        if patience.is_tried:
-            self.cut()
-        elif patience.is_due:
-            self.leave()
-        if self._fresh:
+            if self.unflushed > _FLUSH_AT:
+                self.flush()  # may find that the peer does not read
+        if budget.is_exceeded:
+            self.close_abusive()
+        elif budget.should_reconnect:
+            self.send_goaway()
+        if self._pending_deadlines:
             self._set_deadlines()
         self.flush()
 
     def _take(self, event: zttp.Event) -> None:
         if isinstance(event, Data):
-            self._patience.quiet = 0
+            self._budget.idle_bytes = 0
             if (call := self._calls.get(event.stream_id)) is not None:
                 call.feed(event.data)
         elif isinstance(event, EndOfMessage):
             if (call := self._calls.get(event.stream_id)) is not None:
                 call.end()
         elif isinstance(event, Request):
-            self._patience.quiet = 0
+            self._budget.idle_bytes = 0
             self._on_request(event)
         else:
             self._on_control(event)
 
     def eof_received(self) -> bool:
-        return False  # a peer that will send no more will not read either: gRPC needs both ways
+        return False  # gRPC needs both directions: a peer that ends its input has left
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closed = True
-        self._service.dismiss(self)
+        self._state.remove(self)
         for call in list(self._calls.values()):
             call.drop()
         self._wake()
@@ -161,28 +159,28 @@ class Connection(asyncio.Protocol):
         self.is_full = False
         self.resume()
         self._wake()
-        self._take_up()
+        self._resume_events()
 
-    def _take_up(self) -> None:
-        """Go on where we left off."""
+    def _resume_events(self) -> None:
+        """Resume the processing of events."""
         try:
-            self._go_on()
+            self._process_events()
         except zttp.RemoteProtocolError:
             self.close()
 
-    def _hold_back(self) -> None:
-        if not self._is_held_back:
-            self._is_held_back = True
+    def _suspend(self) -> None:
+        if not self._is_suspended:
+            self._is_suspended = True
             self.pause()
 
-    # what calls need of their connection
+    # called by calls
 
     def forget(self, call: Call) -> None:
         self._calls.pop(call.stream.stream_id, None)
-        if self._is_held_back:
-            self._is_held_back = False
+        if self._is_suspended:
+            self._is_suspended = False
             self.resume()
-            self.loop.call_soon(self._take_up)
+            self.loop.call_soon(self._resume_events)
 
     def flush_soon(self) -> None:
         if not self._is_flushing:
@@ -196,12 +194,12 @@ class Connection(asyncio.Protocol):
     def park(self, stream: zttp.Stream) -> None:
         self._parked[stream.stream_id] = stream
         if self._unsent() > self.limits.connection_bytes:
-            self.cut()
+            self.close_abusive()
 
-    def grumble(self) -> None:
-        self._patience.noise += 1
-        if self._patience.is_tried:
-            self.cut()
+    def record_abuse(self) -> None:
+        self._budget.overhead += 1
+        if self._budget.is_exceeded:
+            self.close_abusive()
 
     def pause(self) -> None:
         self._pauses += 1
@@ -218,29 +216,29 @@ class Connection(asyncio.Protocol):
         self._waiters.append(waiter)
         await waiter
 
-    # what the server does
+    # called by the server
 
-    def wind_up(self) -> None:
-        """Ask the peer for no more calls, and tell streams that no more will come."""
-        self.leave()
+    def begin_drain(self) -> None:
+        """Ask the peer for no more calls and end the input of streams."""
+        self.send_goaway()
         for call in list(self._calls.values()):
-            call.wind_up()
+            call.begin_drain()
 
-    def leave(self) -> None:
-        """Ask the peer to make its next calls elsewhere. Those that cross this are still served."""
-        if self._patience.leaving_since is None and not self._is_closed:
-            self._patience.leaving_since = self.loop.time()
+    def send_goaway(self) -> None:
+        """Ask the peer to reconnect (GOAWAY). Calls that it has already sent are still served."""
+        if self._budget.leaving_since is None and not self._is_closed:
+            self._budget.leaving_since = self.loop.time()
             self._engine.close(NO_ERROR, LAST_STREAM)
             self.flush_soon()
 
-    def cut(self) -> None:
-        """Close it because of what its peer does."""
+    def close_abusive(self) -> None:
+        """Close the connection because of the peer's behaviour (ENHANCE_YOUR_CALM)."""
         if not self._is_closed:
-            self._engine.close(CALM)
+            self._engine.close(ENHANCE_YOUR_CALM)
             self.close()
 
     def finish(self) -> None:
-        """Close it in good order: what is open is answered UNAVAILABLE."""
+        """Close the connection in order: open calls end with UNAVAILABLE."""
         if not self._is_closed:
             for call in list(self._calls.values()):
                 call.fail(Code.UNAVAILABLE, "the server is stopping")
@@ -248,7 +246,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def close(self) -> None:
-        """Send what there is to send, and no more; calls are dropped."""
+        """Flush, drop all calls and close the connection."""
         transport = self._transport
         if transport is None or self._is_closed:
             return
@@ -258,46 +256,46 @@ class Connection(asyncio.Protocol):
             call.drop()
         try:
             if transport.can_write_eof() and not self._pauses:
-                transport.write_eof()  # to close with bytes unread would take the last words back
+                transport.write_eof()  # closing with unread bytes would discard the last frames
             else:
                 transport.close()
         except OSError:
-            transport.abort()  # the peer has gone, and asyncio has yet to notice
+            transport.abort()  # the peer has left, and asyncio has not noticed yet
         self.loop.call_later(LINGER_S, transport.abort)  # if the peer does not close it
 
     def abort(self) -> None:
-        """Close it at once, whatever is to be sent."""
+        """Close the connection at once and discard unsent data."""
         if self._transport is not None:
             self._transport.abort()
 
     def flush(self) -> None:
         self._is_flushing = False
-        self.owed = 0
+        self.unflushed = 0
         if not self._is_closed and self._transport is not None:
             out = self._engine.data_to_send()
             if out:
-                self._patience.moved += len(out)
+                self._budget.moved += len(out)
                 self._transport.write(out)
 
     def tick(self, now: float) -> None:
-        """Look for what takes too long. *now* is the loop's time."""
+        """Check the time limits. *now* is the loop's time."""
         unread = self.is_full or self._engine.has_pending_send()
-        verdict = self._patience.verdict(now, calls=len(self._calls), unread=unread)
+        verdict = self._budget.verdict(now, calls=len(self._calls), unread=unread)
         if verdict is None:
-            self._hurry(now)
-        elif verdict == "over":
+            self._expire_requests(now)
+        elif verdict == "idle":
             self.finish()
         else:
-            self.cut()
+            self.close_abusive()
 
     @property
-    def is_at_rest(self) -> bool:
-        """Whether no call is under way, nor a reply unsent."""
+    def is_idle(self) -> bool:
+        """True if no call is open and no reply unsent."""
         return not self._calls and not self.is_full and not self._engine.has_pending_send()
 
-    def _hurry(self, now: float) -> None:
+    def _expire_requests(self, now: float) -> None:
         for call in list(self._calls.values()):
-            if call.is_whole or isinstance(call, StreamCall):
+            if call.request_ended or isinstance(call, StreamCall):
                 continue
             if call.since is None:
                 call.since = now
@@ -307,7 +305,7 @@ class Connection(asyncio.Protocol):
     # events
 
     def _on_request(self, event: zttp.Request) -> None:
-        self._patience.opened += 1
+        self._budget.opened += 1
         stream = self._engine.stream(event.stream_id)
         fields = dict(event.headers)
         if (
@@ -315,62 +313,62 @@ class Connection(asyncio.Protocol):
             or fields.get(b"content-type") not in _CONTENT_TYPES
             or fields.get(b"te") != b"trailers"
             or event.method != b"POST"
-        ) and self._is_refused(event, fields, stream):
+        ) and self._is_rejected(event, fields, stream):
             return
         call: Call
-        if (unary := self._service.methods.get(event.target)) is not None:
+        if (unary := self._state.methods.get(event.target)) is not None:
             call = UnaryCall(self, stream, unary)
-            if (message := self._rest_of(event)) is not None:
+            if (message := self._whole_message(event)) is not None:
                 call.take(message)
                 if call.task is None:
                     return
-        elif (many := self._service.streams.get(event.target)) is not None:
+        elif (many := self._state.streams.get(event.target)) is not None:
             call = StreamCall(self, stream, many)
         else:
             call = Call(self, stream)
-            call.is_whole = True
+            call.request_ended = True
             call.fail(Code.UNIMPLEMENTED, "this server has no such method")
             return
         self._calls[event.stream_id] = call
         if (timeout := fields.get(b"grpc-timeout")) is not None:
-            self._fresh.append((call, timeout))
+            self._pending_deadlines.append((call, timeout))
         if event.end_stream:
             call.end()
 
-    def _rest_of(self, request: zttp.Request) -> bytes | None:
-        """The message of a *request*, if all of that has come, as it nearly always has."""
+    def _whole_message(self, request: zttp.Request) -> bytes | None:
+        """The message of a *request* that has arrived completely, as nearly all have, or None."""
         if request.end_stream:
             return None
         data = self._engine.next_event()
         if not isinstance(data, Data) or data.stream_id != request.stream_id:
-            self._look_again_at(data)
+            self._requeue(data)
             return None
         message = only_message(data.data, self.limits.message_bytes)
         end = self._engine.next_event()
         is_over = isinstance(end, EndOfMessage) and end.stream_id == request.stream_id
         if message is None or not is_over:
-            self._look_again_at(data, end)
+            self._requeue(data, end)
             return None
         return message
 
-    def _look_again_at(self, *events: zttp.Event) -> None:
-        self._ahead = [event for event in events if event is not NEED_DATA]
+    def _requeue(self, *events: zttp.Event) -> None:
+        self._lookahead = [event for event in events if event is not NEED_DATA]
 
-    def _is_refused(
+    def _is_rejected(
         self, event: zttp.Request, fields: dict[bytes, bytes], stream: zttp.Stream
     ) -> bool:
-        """Whether it is no call that we take; then it has been answered."""
+        """True if the request is not a gRPC call that we serve; it has then been answered."""
         content_type = fields.get(b"content-type", b"")
         if len(self._calls) >= self.limits.calls:
             stream.reset(REFUSED)
-            self.grumble()
+            self.record_abuse()
         elif event.method != b"POST":
             stream.send_response(405, [(b"allow", b"POST")], True)  # noqa: FBT003 (zttp's)
         elif content_type not in _CONTENT_TYPES and not content_type.startswith(_ALSO):
             stream.send_response(415, None, True)  # noqa: FBT003
         elif fields.get(b"te") != b"trailers":
             call = Call(self, stream)
-            call.is_whole = True
+            call.request_ended = True
             call.fail(Code.INTERNAL, "the header te: trailers is missing")
         else:
             return False
@@ -378,20 +376,20 @@ class Connection(asyncio.Protocol):
 
     def _on_control(self, event: zttp.Event) -> None:
         if isinstance(event, zttp.RstStream):
-            self._patience.resets += 1
+            self._budget.resets += 1
             if (call := self._calls.get(event.stream_id)) is not None:
                 call.drop()
         elif isinstance(event, zttp.WindowUpdate):
             self._wake()
         elif isinstance(event, zttp.Settings):
-            self._patience.is_begun = True
+            self._budget.is_begun = True
             self._wake()
-        self.grumble()
+        self.record_abuse()
 
     def _set_deadlines(self) -> None:
-        """For the calls that have not been answered at once: nearly all have."""
-        fresh, self._fresh = self._fresh, []
-        for call, value in fresh:
+        """Set the deadlines of calls that were not answered at once."""
+        pending, self._pending_deadlines = self._pending_deadlines, []
+        for call, value in pending:
             if self._calls.get(call.stream.stream_id) is call:
                 try:
                     call.deadline = self.loop.call_later(timeout_s(value), call.expire)

@@ -1,4 +1,4 @@
-"""A call of any number of messages each way."""
+"""Streaming calls: any number of messages each way."""
 
 from __future__ import annotations
 
@@ -18,20 +18,17 @@ if TYPE_CHECKING:
     from headgate.service.grpc.method import Stream
 
 
-# Messages of a caller that wait for a method to take them.
-
-
 BACKLOG: Final = 16
-"""Messages that may wait before the caller has to."""
+"""Messages that may wait in an inbox before reading stops."""
 BACKLOG_BYTES: Final = 1 << 22
-"""Bytes of messages that may wait so."""
+"""Bytes that may wait in an inbox before reading stops."""
 
 
 class Inbox:
-    """The messages of a caller, in the order in which they came; an iterator that is read once.
+    """Messages of a caller in order of arrival, to be iterated once.
 
-    `on_low` and `on_high` are called when the backlog has become small, and large, `on_taken` with
-    the length of each message that is handed out.
+    `on_high` and `on_low` are called when the backlog becomes large and small again, `on_taken`
+    with the length of each message that the method takes.
     """
 
     def __init__(
@@ -49,7 +46,7 @@ class Inbox:
         self._on_high, self._on_low, self._on_taken = on_high, on_low, on_taken
 
     def put(self, message: bytes) -> bool:
-        """One more; after `close` it is not taken any more, which is what it says."""
+        """Add *message*; false after `close`."""
         if self._is_closed:
             return False
         self._waiting.append(message)
@@ -62,12 +59,12 @@ class Inbox:
         return True
 
     def close(self) -> None:
-        """No more will come. What is there is still handed out."""
+        """Accept no more messages; those already there can still be read."""
         self._is_closed = True
         self._wake()
 
     def clear(self) -> None:
-        """Close it, and throw away what is there."""
+        """Close the inbox and discard its messages."""
         self.close()
         self._waiting.clear()
         self._size = 0
@@ -104,28 +101,28 @@ class Inbox:
 
 
 _AHEAD: Final = 1 << 16
-"""Bytes that a method may be ahead of what its caller has made room for."""
+"""Bytes that a method may send beyond the caller's flow-control window."""
 
 
 class StreamCarrier(Carrier, Protocol):
-    """What a stream needs of its connection besides."""
+    """The connection as its streaming calls see it."""
 
     def pause(self) -> None:
-        """Read no more, until `resume` has been called as often."""
+        """Stop reading until `resume` has been called as often."""
 
     def resume(self) -> None:
-        """Take back one `pause`."""
+        """Undo one `pause`."""
 
     @property
     def is_full(self) -> bool:
-        """Whether the peer does not read what it is sent."""
+        """True if the peer does not read its replies."""
 
     async def progress(self) -> None:
-        """Return when the peer has read something, or has made room for more."""
+        """Wait until the peer has read something or enlarged its window."""
 
 
 class StreamCall(Call):
-    """A call of many messages. Its method runs in a task from the beginning."""
+    """A call of many messages. The method runs in a task from the beginning."""
 
     __slots__ = ("_flow", "_held", "_inbox", "_messages", "_method", "_waiting")
 
@@ -133,7 +130,7 @@ class StreamCall(Call):
         super().__init__(carrier, stream)
         self._flow = carrier
         self._method = method
-        self._messages = Messages(carrier.limits.message_bytes, shortens=True)
+        self._messages = Messages(carrier.limits.message_bytes, truncates=True)
         self._held = 0
         self._waiting = 0
         self._inbox = Inbox(on_high=carrier.pause, on_low=carrier.resume, on_taken=self._taken)
@@ -150,9 +147,9 @@ class StreamCall(Call):
         held = self._messages.held + self._waiting
         more, self._held = held - self._held, held
         if not self.carrier.hold(more):
-            self.fail(Code.RESOURCE_EXHAUSTED, "this connection has too much under way")
+            self.fail(Code.RESOURCE_EXHAUSTED, "this connection has too much data in flight")
         elif len(data) < TINY and self._messages.held:
-            self.carrier.grumble()
+            self.carrier.record_abuse()
 
     def _taken(self, size: int) -> None:
         self._waiting -= size
@@ -160,12 +157,12 @@ class StreamCall(Call):
         self.carrier.hold(-size)
 
     def end(self) -> None:
-        self.is_whole = True
+        self.request_ended = True
         if self._messages.held:
             self.fail(Code.INVALID_ARGUMENT, "the request ended in the middle of a message")
         self._inbox.close()
 
-    def wind_up(self) -> None:
+    def begin_drain(self) -> None:
         self._inbox.close()
 
     def drop(self) -> None:
@@ -181,13 +178,13 @@ class StreamCall(Call):
             self.task = None
             self.fail(error.code, str(error))
         except asyncio.CancelledError:
-            if self.task is not None:  # by somebody else than `drop`
+            if self.task is not None:  # not by `drop`
                 self.task = None
                 self.fail(Code.CANCELLED, "the call was cancelled by its server")
             raise
-        except Exception as error:  # noqa: BLE001 (whatever a method does, its caller is answered)
+        except Exception as error:  # noqa: BLE001 (a failing method must not leave its caller unanswered)
             self.task = None
-            self.blunder(error)
+            self.fail_internal(error)
         else:
             self.task = None
             self._head()
@@ -213,6 +210,6 @@ class StreamCall(Call):
             await self._flow.progress()
 
     def _head(self) -> None:
-        if not self.is_headed:
-            self.is_headed = True
+        if not self.headers_sent:
+            self.headers_sent = True
             self.stream.send_response(200, HEAD)
