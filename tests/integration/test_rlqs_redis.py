@@ -14,9 +14,9 @@ from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
+from headgate.service.rlqs.allocation import GatewayState, allocate
 from headgate.service.rlqs.rates import MILLION, Allowance
-from headgate.service.rlqs.redis_board import RedisBoard
-from headgate.service.rlqs.turn import Standing, turn
+from headgate.service.rlqs.redis_ledgers import RedisLedgerStore
 from headgate.units import SECOND
 from tests.support.rlqs_gateways import PER_USER, Line
 from tests.support.servers import ClusterSetup, RedisServer, SentinelSetup
@@ -24,9 +24,9 @@ from tests.support.servers import ClusterSetup, RedisServer, SentinelSetup
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
+    from headgate.service.rlqs.allocation import Allocation
     from headgate.service.rlqs.ledger import Ledger
     from headgate.service.rlqs.shared import Step
-    from headgate.service.rlqs.turn import Turned
 
 LIMIT = Allowance(Fraction(100), 100)
 OPTIONS = RlqsOptions(ttl=4, delivery=0.5)
@@ -48,13 +48,13 @@ def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scene())
 
 
-def step_of(**standings: Standing) -> Step:
-    def step(ledger: Ledger | None, now_ns: int, opens_ns: int) -> Turned:
-        return turn(
+def step_of(**states: GatewayState) -> Step:
+    def step(ledger: Ledger | None, now_ns: int, opens_ns: int) -> Allocation:
+        return allocate(
             ledger,
             now_ns,
             allowance=LIMIT,
-            standings=standings,
+            states=states,
             options=OPTIONS,
             opens_ns=opens_ns,
         )
@@ -64,17 +64,17 @@ def step_of(**standings: Standing) -> Step:
 
 def test_replicas_that_turn_at_once_lose_nothing(server: RedisServer) -> None:
     async def scene() -> None:
-        boards = [RedisBoard(server.url) for _ in range(4)]
+        boards = [RedisLedgerStore(server.url) for _ in range(4)]
 
         async def turns_of(n: int) -> None:
             for place in range(n, 24, 4):
-                await boards[n].take("ledger", step_of(**{f"g{place}": Standing(None)}))
+                await boards[n].update("ledger", step_of(**{f"g{place}": GatewayState(None)}))
 
         await asyncio.gather(*(turns_of(n) for n in range(4)))
-        turned = await boards[0].take("ledger", step_of())
-        assert set(turned.ledger.claims) == {f"g{n}" for n in range(24)}
-        assert turned.ledger.rate <= LIMIT.millionths
-        assert turned.ledger.burst * MILLION + turned.ledger.pool <= LIMIT.burst * MILLION
+        allocation = await boards[0].update("ledger", step_of())
+        assert set(allocation.ledger.claims) == {f"g{n}" for n in range(24)}
+        assert allocation.ledger.rate <= LIMIT.millionths
+        assert allocation.ledger.burst * MILLION + allocation.ledger.pool <= LIMIT.burst * MILLION
         for board in boards:
             await board.aclose()
 
@@ -83,13 +83,13 @@ def test_replicas_that_turn_at_once_lose_nothing(server: RedisServer) -> None:
 
 def test_a_replica_that_starts_knows_what_was_given_before(server: RedisServer) -> None:
     async def scene() -> None:
-        before = RedisBoard(server.url)
-        await before.take("ledger", step_of(a=Standing(None)))
+        before = RedisLedgerStore(server.url)
+        await before.update("ledger", step_of(a=GatewayState(None)))
         await before.aclose()
-        after = RedisBoard(server.url)
-        turned = await after.take("ledger", step_of(b=Standing(None)))
-        assert turned.ledger.claims["a"].rate == 95 * MILLION
-        assert turned.ledger.claims["b"].rate <= 5 * MILLION
+        after = RedisLedgerStore(server.url)
+        allocation = await after.update("ledger", step_of(b=GatewayState(None)))
+        assert allocation.ledger.claims["a"].rate == 95 * MILLION
+        assert allocation.ledger.claims["b"].rate <= 5 * MILLION
         await after.aclose()
 
     run(scene)
@@ -97,11 +97,11 @@ def test_a_replica_that_starts_knows_what_was_given_before(server: RedisServer) 
 
 def test_a_turn_is_one_round_trip_and_its_key_does_not_live_for_ever(server: RedisServer) -> None:
     async def scene() -> None:
-        board = RedisBoard(server.url, namespace="mine")
-        turned = await board.take("ledger", step_of(a=Standing(None)))
+        board = RedisLedgerStore(server.url, namespace="mine")
+        allocation = await board.update("ledger", step_of(a=GatewayState(None)))
         calls = _calls(server)
-        made_ns = turned.ledger.claims["a"].made_ns
-        await board.take("ledger", step_of(a=Standing(50 * MILLION, 0, made_ns)))
+        made_ns = allocation.ledger.claims["a"].made_ns
+        await board.update("ledger", step_of(a=GatewayState(50 * MILLION, 0, made_ns)))
         assert _calls(server) == calls + 1
         (key,) = server.cli("keys", "*").split()
         assert key.startswith("mine&rlqs:")
@@ -119,11 +119,11 @@ def _calls(server: RedisServer) -> int:
 
 def test_a_forgotten_script_is_sent_again(server: RedisServer) -> None:
     async def scene() -> None:
-        board = RedisBoard(server.url)
-        await board.take("ledger", step_of(a=Standing(None)))
+        board = RedisLedgerStore(server.url)
+        await board.update("ledger", step_of(a=GatewayState(None)))
         server.cli("script", "flush")
-        turned = await board.take("ledger", step_of(b=Standing(None)))
-        assert set(turned.ledger.claims) == {"a", "b"}
+        allocation = await board.update("ledger", step_of(b=GatewayState(None)))
+        assert set(allocation.ledger.claims) == {"a", "b"}
         await board.aclose()
 
     run(scene)
@@ -131,11 +131,11 @@ def test_a_forgotten_script_is_sent_again(server: RedisServer) -> None:
 
 def test_a_ledger_that_the_server_lost_is_what_it_was_when_last_seen(server: RedisServer) -> None:
     async def scene() -> None:
-        board = RedisBoard(server.url)
-        await board.take("ledger", step_of(a=Standing(None)))
+        board = RedisLedgerStore(server.url)
+        await board.update("ledger", step_of(a=GatewayState(None)))
         server.cli("flushall")
-        turned = await board.take("ledger", step_of(b=Standing(None)))
-        assert turned.ledger.claims["a"].rate == 95 * MILLION
+        allocation = await board.update("ledger", step_of(b=GatewayState(None)))
+        assert allocation.ledger.claims["a"].rate == 95 * MILLION
         await board.aclose()
 
     run(scene)
@@ -146,17 +146,17 @@ def test_a_server_whose_clock_is_behind_the_one_before_it_does_not_stop_time(
 ) -> None:
     hour_ns = 3_600 * SECOND
 
-    def an_hour_ahead(ledger: Ledger | None, now_ns: int, opens_ns: int) -> Turned:
-        return step_of(a=Standing(None))(ledger, now_ns + hour_ns, opens_ns)
+    def an_hour_ahead(ledger: Ledger | None, now_ns: int, opens_ns: int) -> Allocation:
+        return step_of(a=GatewayState(None))(ledger, now_ns + hour_ns, opens_ns)
 
     async def scene() -> None:
-        before, after = RedisBoard(server.url), RedisBoard(server.url)
-        ahead = await before.take("ledger", an_hour_ahead)
-        turned = await after.take("ledger", step_of(b=Standing(None)))
-        assert turned.ledger.at_ns < ahead.ledger.at_ns - hour_ns // 2
+        before, after = RedisLedgerStore(server.url), RedisLedgerStore(server.url)
+        ahead = await before.update("ledger", an_hour_ahead)
+        allocation = await after.update("ledger", step_of(b=GatewayState(None)))
+        assert allocation.ledger.at_ns < ahead.ledger.at_ns - hour_ns // 2
         # Nothing has ended because of it, and nothing lasts an hour longer.
-        assert turned.ledger.claims["a"].rate == 95 * MILLION
-        left = turned.ledger.claims["a"].free_at_ns - turned.ledger.at_ns
+        assert allocation.ledger.claims["a"].rate == 95 * MILLION
+        left = allocation.ledger.claims["a"].free_at_ns - allocation.ledger.at_ns
         assert 0 < left <= OPTIONS.ttl_ns + OPTIONS.delivery_ns
         for board in (before, after):
             await board.aclose()
@@ -167,10 +167,10 @@ def test_a_server_whose_clock_is_behind_the_one_before_it_does_not_stop_time(
 def test_a_server_that_is_gone_is_an_error_of_the_store() -> None:
     async def scene() -> None:
         with RedisServer() as server:
-            board = RedisBoard(server.url)
-            await board.take("ledger", step_of(a=Standing(None)))
+            board = RedisLedgerStore(server.url)
+            await board.update("ledger", step_of(a=GatewayState(None)))
         with pytest.raises(StoreError):
-            await board.take("ledger", step_of(b=Standing(None)))
+            await board.update("ledger", step_of(b=GatewayState(None)))
         await board.aclose()
 
     run(scene)
@@ -179,11 +179,11 @@ def test_a_server_that_is_gone_is_an_error_of_the_store() -> None:
 @pytest.mark.parametrize("setup", [ClusterSetup, SentinelSetup])
 def test_ledgers_are_kept_by_clusters_and_behind_sentinels_too(setup: Any) -> None:
     async def scene(url: str) -> None:
-        boards = [RedisBoard(url), RedisBoard(url)]
+        boards = [RedisLedgerStore(url), RedisLedgerStore(url)]
         for n in range(20):
-            await boards[0].take(f"ledger-{n}", step_of(a=Standing(None)))
-            turned = await boards[1].take(f"ledger-{n}", step_of(b=Standing(None)))
-            assert set(turned.ledger.claims) == {"a", "b"}
+            await boards[0].update(f"ledger-{n}", step_of(a=GatewayState(None)))
+            allocation = await boards[1].update(f"ledger-{n}", step_of(b=GatewayState(None)))
+            assert set(allocation.ledger.claims) == {"a", "b"}
         for board in boards:
             await board.aclose()
 
@@ -194,7 +194,7 @@ def test_ledgers_are_kept_by_clusters_and_behind_sentinels_too(setup: Any) -> No
 def _replica(url: str) -> tuple[QuotaCalls, AsyncRuleEngine]:
     engine = AsyncRuleEngine(read_policy(PER_USER), store=url)
     core = Core(rules=engine, clock=MonotonicClock(), secret=b"secret")
-    return QuotaCalls(core, OPTIONS, board=RedisBoard(url)), engine
+    return QuotaCalls(core, OPTIONS, ledgers=RedisLedgerStore(url)), engine
 
 
 class _Streams:

@@ -9,11 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import LimitError
-from headgate.service.rlqs.rates import LONGEST_SECONDS, MILLION, MOST_TOKENS, Filling, fitted
+from headgate.service.rlqs.rates import (
+    LONGEST_SECONDS,
+    MILLION,
+    MOST_TOKENS,
+    TokenBucket,
+    nearest_bucket,
+)
 
 RATES = st.builds(Fraction, st.integers(1, 10**16), st.integers(1, 10**9))
 FILLINGS = st.builds(
-    Filling,
+    TokenBucket,
     st.one_of(st.integers(1, 100), st.integers(1, MOST_TOKENS)),
     st.one_of(st.integers(1, 100), st.integers(1, LONGEST_SECONDS)),
     st.integers(1, MOST_TOKENS),
@@ -22,29 +28,31 @@ FILLINGS = st.builds(
 
 @given(RATES, st.integers(1, 10**12))
 def test_a_bucket_is_never_above_its_rate_and_has_whole_seconds(rate: Fraction, burst: int) -> None:
-    filling = fitted(rate, burst)
-    if filling is None:
+    token_bucket = nearest_bucket(rate, burst)
+    if token_bucket is None:
         assert rate < Fraction(1, LONGEST_SECONDS)
         return
-    assert filling.rate <= rate
-    assert filling.seconds >= 1
-    assert 1 <= filling.tokens <= MOST_TOKENS
-    assert filling.burst == min(burst, MOST_TOKENS)
-    assert filling.rate * MILLION <= filling.millionths < filling.rate * MILLION + 1
+    assert token_bucket.rate <= rate
+    assert token_bucket.seconds >= 1
+    assert 1 <= token_bucket.tokens <= MOST_TOKENS
+    assert token_bucket.burst == min(burst, MOST_TOKENS)
+    assert token_bucket.rate * MILLION <= token_bucket.millionths < token_bucket.rate * MILLION + 1
 
 
 @given(st.builds(Fraction, st.integers(2, 10**9), st.integers(1, 10**3)))
 def test_a_bucket_is_close_to_its_rate(rate: Fraction) -> None:
-    filling = fitted(rate, 1)
-    assert filling is not None
+    token_bucket = nearest_bucket(rate, 1)
+    assert token_bucket is not None
     if rate > 1:
-        assert filling.rate > rate * Fraction(98, 100)
+        assert token_bucket.rate > rate * Fraction(98, 100)
     elif rate > Fraction(1, 60):
-        assert filling.rate > rate * Fraction(90, 100)
+        assert token_bucket.rate > rate * Fraction(90, 100)
 
 
 @given(FILLINGS, FILLINGS)
-def test_a_changed_bucket_is_told_from_the_last_by_its_tokens(one: Filling, other: Filling) -> None:
+def test_a_changed_bucket_is_told_from_the_last_by_its_tokens(
+    one: TokenBucket, other: TokenBucket
+) -> None:
     changed = one.distinct(other)
     if one == other:
         assert changed == one
@@ -55,21 +63,21 @@ def test_a_changed_bucket_is_told_from_the_last_by_its_tokens(one: Filling, othe
 
 
 def test_seconds_alone_do_not_make_a_difference_to_envoy() -> None:
-    assert Filling(10, 5, 3).distinct(Filling(10, 1, 3)) == Filling(20, 10, 3)
+    assert TokenBucket(10, 5, 3).distinct(TokenBucket(10, 1, 3)) == TokenBucket(20, 10, 3)
 
 
 def test_there_is_no_bucket_for_no_rate_or_no_token() -> None:
-    assert fitted(Fraction(0), 5) is None
-    assert fitted(Fraction(5), 0) is None
-    assert fitted(Fraction(1, 10**12), 5) is None
+    assert nearest_bucket(Fraction(0), 5) is None
+    assert nearest_bucket(Fraction(5), 0) is None
+    assert nearest_bucket(Fraction(1, 10**12), 5) is None
 
 
 def test_a_low_rate_has_a_long_interval() -> None:
-    assert fitted(Fraction(1, 600), 5) == Filling(1, 600, 5)
-    assert fitted(Fraction(5, 3), 5) == Filling(5, 3, 5)
+    assert nearest_bucket(Fraction(1, 600), 5) == TokenBucket(1, 600, 5)
+    assert nearest_bucket(Fraction(5, 3), 5) == TokenBucket(5, 3, 5)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1, 1), (1, 0, 1), (1, 1, 0), (MOST_TOKENS + 1, 1, 1)])
 def test_a_bucket_that_the_message_cannot_carry_is_refused(numbers: tuple[int, int, int]) -> None:
     with pytest.raises(LimitError, match="must be from 1"):
-        Filling(*numbers)
+        TokenBucket(*numbers)

@@ -101,9 +101,9 @@ def test_a_busy_gateway_gets_what_quiet_ones_do_not_want() -> None:
     counts = world.meter.count
     world.run(4)
     assert world.meter.count - counts > 0.8 * 100 * 4
-    assert busy.filling is not None
-    assert busy.filling.rate > 70
-    assert all(one.filling is not None and one.filling.rate >= 5 for one in quiet)
+    assert busy.token_bucket is not None
+    assert busy.token_bucket.rate > 70
+    assert all(one.token_bucket is not None and one.token_bucket.rate >= 5 for one in quiet)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -132,5 +132,5 @@ def test_a_restart_without_memory_lets_through_half_as_much_again_at_most(seed: 
     world.run(20)
     assert world.meter.most <= limit.burst
     assert world.meter.count - before > 0.8 * 60 * 20
-    assert all(one.filling is not None for one in gateways)
+    assert all(one.token_bucket is not None for one in gateways)
     assert world.now_ns > world.opens_ns + 19 * SECOND

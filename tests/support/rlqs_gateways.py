@@ -11,7 +11,7 @@ from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
 from headgate.service.rlqs.messages import REPORTS, RESPONSE
-from headgate.service.rlqs.rates import Filling
+from headgate.service.rlqs.rates import TokenBucket
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.virtual_gateways import Gateway
@@ -19,7 +19,7 @@ from tests.support.virtual_gateways import Gateway
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from headgate.service.rlqs.shared import Board
+    from headgate.service.rlqs.shared import LedgerStore
 
 PER_USER = """
 version: 1
@@ -45,21 +45,21 @@ class Service:
         text: str = PER_USER,
         *,
         options: RlqsOptions | None = None,
-        board: Board | None = None,
+        board: LedgerStore | None = None,
         clock: ManualClock | None = None,
         is_fresh: bool = False,
     ) -> None:
         self.clock = clock or ManualClock(1_000_000)
         self.options = options or RlqsOptions()
         self.core = core_of(text, self.clock)
-        self.calls = QuotaCalls(self.core, self.options, board=board, clock=self.clock)
+        self.calls = QuotaCalls(self.core, self.options, ledgers=board, clock=self.clock)
         if not is_fresh:
             self.clock.advance(self.options.ttl + self.options.delivery)
 
     async def pass_time(self, seconds: int) -> None:
         for _ in range(seconds):
             self.clock.advance(1)
-            await self.calls.turn()
+            await self.calls.tick()
             await breathe()
 
     def replace(self, text: str) -> None:
@@ -171,12 +171,14 @@ class Envoy:
             for action in message.bucket_action:
                 assigned = action.quota_assignment_action
                 given = assigned.rate_limit_strategy.token_bucket
-                filling = None
+                token_bucket = None
                 if given.max_tokens:
                     seconds = given.fill_interval.seconds
-                    filling = Filling(given.tokens_per_fill.value, seconds, given.max_tokens)
+                    token_bucket = TokenBucket(
+                        given.tokens_per_fill.value, seconds, given.max_tokens
+                    )
                 ttl_ns = assigned.assignment_time_to_live.seconds * SECOND
-                self._gateway.told(filling, ttl_ns, now_ns)
+                self._gateway.told(token_bucket, ttl_ns, now_ns)
         self._heard = len(self.line.messages)
 
 

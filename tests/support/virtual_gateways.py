@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from headgate.service.rlqs.turn import Standing, turn
+from headgate.service.rlqs.allocation import GatewayState, allocate
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from headgate.service.rlqs.ledger import Ledger
     from headgate.service.rlqs.options import RlqsOptions
-    from headgate.service.rlqs.rates import Allowance, Filling
+    from headgate.service.rlqs.rates import Allowance, TokenBucket
 
 REPORT_NS = 5 * SECOND
 MILLION = 1_000_000
@@ -30,7 +30,7 @@ class Gateway:
     name: str
     demand: float
     random: Random
-    filling: Filling | None = None
+    token_bucket: TokenBucket | None = None
     tokens: Fraction = Fraction(0)
     filled_ns: int = 0
     ends_ns: int = 0
@@ -39,24 +39,24 @@ class Gateway:
     is_there: bool = True
     arrives_ns: int = 0
 
-    def told(self, filling: Filling | None, ttl_ns: int, now_ns: int) -> None:
-        before = self.filling if self.ends_ns > now_ns else None
+    def told(self, token_bucket: TokenBucket | None, ttl_ns: int, now_ns: int) -> None:
+        before = self.token_bucket if self.ends_ns > now_ns else None
         self._fill(now_ns)
         # As Envoy compares: the seconds do not count.
         is_same = (
-            filling is not None
+            token_bucket is not None
             and before is not None
-            and (filling.tokens, filling.burst) == (before.tokens, before.burst)
+            and (token_bucket.tokens, token_bucket.burst) == (before.tokens, before.burst)
         )
-        if filling is None:
-            self.filling = None
+        if token_bucket is None:
+            self.token_bucket = None
         elif not is_same:
-            self.filling, self.tokens = filling, Fraction(filling.burst)
+            self.token_bucket, self.tokens = token_bucket, Fraction(token_bucket.burst)
         self.ends_ns = now_ns + ttl_ns
 
     def asked(self, now_ns: int) -> bool:
         self._fill(now_ns)
-        if self.filling is not None and now_ns < self.ends_ns and self.tokens >= 1:
+        if self.token_bucket is not None and now_ns < self.ends_ns and self.tokens >= 1:
             self.tokens -= 1
             self.allowed += 1
             return True
@@ -64,9 +64,9 @@ class Gateway:
         return False
 
     def _fill(self, now_ns: int) -> None:
-        if self.filling is not None:
-            grown = self.tokens + self.filling.rate * (now_ns - self.filled_ns) / SECOND
-            self.tokens = min(grown, Fraction(self.filling.burst))
+        if self.token_bucket is not None:
+            grown = self.tokens + self.token_bucket.rate * (now_ns - self.filled_ns) / SECOND
+            self.tokens = min(grown, Fraction(self.token_bucket.burst))
         self.filled_ns = now_ns
 
 
@@ -93,7 +93,7 @@ class Replica:
     """A replica of the service: the gateways that are connected to it."""
 
     gateways: dict[str, Gateway] = field(default_factory=dict)
-    standings: dict[str, Standing] = field(default_factory=dict)
+    states: dict[str, GatewayState] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
 
@@ -142,7 +142,7 @@ class World:
         """It goes on with what it has, but is not heard of any more; then it stops."""
         for replica in self.replicas:
             if replica.gateways.pop(gateway.name, None) is not None:
-                del replica.standings[gateway.name]
+                del replica.states[gateway.name]
                 if is_noticed:
                     replica.gone.add(gateway.name)
 
@@ -165,7 +165,7 @@ class World:
         n = self.random.randrange(len(self.replicas))
         name = gateway.name
         self.replicas[n].gateways[name] = gateway
-        self.replicas[n].standings[name] = Standing(None)
+        self.replicas[n].states[name] = GatewayState(None)
         gateway.allowed = gateway.denied = 0
         self._turn(n)
         self.at(REPORT_NS, lambda: self._report(gateway, name))
@@ -174,11 +174,11 @@ class World:
         for n, replica in enumerate(self.replicas):
             if replica.gateways.get(name) is gateway:
                 asked = (gateway.allowed + gateway.denied) * MILLION // 5
-                before = replica.standings[name]
+                before = replica.states[name]
                 known = before.demand or 0
                 demand = max(asked, (asked + known) // 2)
                 gateway.allowed = gateway.denied = 0
-                replica.standings[name] = Standing(demand, 0, before.made_ns)
+                replica.states[name] = GatewayState(demand, 0, before.made_ns)
                 self._turn(n)
                 self.at(REPORT_NS, lambda: self._report(gateway, name))
 
@@ -188,24 +188,24 @@ class World:
 
     def _turn(self, n: int) -> None:
         replica = self.replicas[n]
-        turned = turn(
+        allocation = allocate(
             self.ledger,
             self.now_ns,
             allowance=self.allowance,
-            standings=replica.standings,
+            states=replica.states,
             options=self.options,
             gone=replica.gone,
             opens_ns=self.opens_ns,
         )
         replica.gone.clear()
-        self.ledger = turned.ledger
-        self.most_claims = max(self.most_claims, len(turned.ledger.claims))
-        for name, filling in turned.told.items():
-            claim, gateway = turned.ledger.claims[name], replica.gateways[name]
-            replica.standings[name] = Standing(replica.standings[name].demand, 0, claim.made_ns)
-            self._send(gateway, filling)
+        self.ledger = allocation.ledger
+        self.most_claims = max(self.most_claims, len(allocation.ledger.claims))
+        for name, token_bucket in allocation.assignments.items():
+            claim, gateway = allocation.ledger.claims[name], replica.gateways[name]
+            replica.states[name] = GatewayState(replica.states[name].demand, 0, claim.made_ns)
+            self._send(gateway, token_bucket)
 
-    def _send(self, gateway: Gateway, filling: Filling | None) -> None:
+    def _send(self, gateway: Gateway, token_bucket: TokenBucket | None) -> None:
         self.changes += 1
         # In order, as on one stream.
         late = self.random.randrange(self.options.delivery_ns)
@@ -214,7 +214,7 @@ class World:
         if gateway.name not in self._known:  # what it may have of a stream before is replaced
             self._known.add(gateway.name)
             self.at(arrives - self.now_ns, lambda: gateway.told(None, ttl_ns, self.now_ns))
-        self.at(arrives - self.now_ns, lambda: gateway.told(filling, ttl_ns, self.now_ns))
+        self.at(arrives - self.now_ns, lambda: gateway.told(token_bucket, ttl_ns, self.now_ns))
 
     def _next_request(self, gateway: Gateway) -> None:
         if not gateway.is_there:

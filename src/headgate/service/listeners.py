@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headgate.service.grpc.method import GrpcServer, Kind, Methods, Streams
     from headgate.service.http.replies import App
     from headgate.service.http_server import HttpServer
-    from headgate.service.rlqs import Board, QuotaCalls
+    from headgate.service.rlqs import LedgerStore, QuotaCalls
     from headgate.service.rls import RateLimitCalls
 
 
@@ -90,7 +90,7 @@ class Doors:
         self._methods[rls.PATH] = calls.should_rate_limit
         if self._has_quotas:
             options = container.rlqs_options(self._settings)
-            self._quota = rlqs.QuotaCalls(self._parts.core, options, board=self._board())
+            self._quota = rlqs.QuotaCalls(self._parts.core, options, ledgers=self._board())
             self._streams[rlqs.PATH] = self._quota.stream_usage
         self._new_grpc()  # what is missing or wrong is told now, before anything listens
 
@@ -99,13 +99,13 @@ class Doors:
         """Whether quotas (RLQS) can be served: workers that share memory have no board to share."""
         return not self._settings.is_in_shared_memory or self._settings.workers == 1
 
-    def _board(self) -> Board | None:
+    def _board(self) -> LedgerStore | None:
         """Where replicas tell each other what their gateways have; None if there is only one."""
         if self._settings.is_in_memory or self._settings.is_in_shared_memory:
             return None
-        from headgate.service.rlqs.redis_board import RedisBoard
+        from headgate.service.rlqs.redis_ledgers import RedisLedgerStore
 
-        return RedisBoard(self._settings.store, namespace=self._settings.namespace)
+        return RedisLedgerStore(self._settings.store, namespace=self._settings.namespace)
 
     def _new_grpc(self) -> GrpcServer:
         from headgate.service.grpc.method import open_server

@@ -1,24 +1,25 @@
-"""Envoy's quota service: limits divided among gateways, which enforce their parts themselves.
+"""Envoy's rate limit quota service (RLQS): divides limits among gateways, which enforce their
+shares.
 
-What it promises, for a limit of burst C and rate R (see `rates`), if messages reach connected
-gateways within `RlqsOptions.delivery`:
+Promises for a limit of burst C and rate R (see `rates`), if messages reach connected gateways
+within `RlqsOptions.delivery`:
 
-- The rates of all gateways, on all replicas that share a board, never sum above R, and in any time
-  t gateways admit at most C + R * t together, whoever comes, goes or is moved (`ledger`). With more
-  gateways than C it is their number in place of C: each needs a token to admit anything.
-- After a restart that forgot what was assigned (`MemoryBoard`) it is 1 + `restart_share` times that
-  for one `ttl`, then the limit again. With a board that is shared nothing is forgotten.
-- Rates follow demand, fairly (`rates`), and leave room for others who use the same counters
+- The rates of all gateways, on all replicas with one ledger store, never sum above R, and in any
+time t gateways together allow at most C + R * t, however gateways come, go or move (`ledger`). With
+more gateways than C, their number replaces C: each needs one token to allow anything.
+- After a restart that lost the assignments (`MemoryLedgerStore`) it is 1 + `restart_share` times
+that for one `ttl`, then the limit again. A shared ledger store loses nothing.
+- Rates follow demand fairly (`rates`) and leave room for other users of the same counters
   (`charging`).
 
-The path of a bucket: `reports` (what a gateway reports), `rates` (what the rules say about it),
-`gateway` (demand and use), `charging` (the counters), `turn` (who gets what), `shared` (the board),
-`messages` (the reply).
+The path of a bucket: `reports` (usage reports), `rates` (limits of the bucket), `gateway` (demand
+and usage), `charging` (counters), `allocation` (the division), `shared` (ledger stores), `messages`
+(the reply). Read `calls` first.
 """
 
 from headgate.service.rlqs.calls import QuotaCalls
 from headgate.service.rlqs.messages import PATH
 from headgate.service.rlqs.options import RlqsOptions
-from headgate.service.rlqs.shared import Board, MemoryBoard
+from headgate.service.rlqs.shared import LedgerStore, MemoryLedgerStore
 
-__all__ = ["PATH", "Board", "MemoryBoard", "QuotaCalls", "RlqsOptions"]
+__all__ = ["PATH", "LedgerStore", "MemoryLedgerStore", "QuotaCalls", "RlqsOptions"]

@@ -1,4 +1,4 @@
-"""The quota service: gateways report what they use, and are told what they may let through."""
+"""The quota service: gateways report their usage and receive assignments."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headgate.observability import JOURNAL
 from headgate.runtime.holds import new_name
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs.charging import Charging
-from headgate.service.rlqs.gateway import Gateway, Part, Tally
+from headgate.service.rlqs.gateway import DemandEstimate, Gateway, Share
 from headgate.service.rlqs.ledger import NEVER, Action, reported_bytes
-from headgate.service.rlqs.rates import terms_of
+from headgate.service.rlqs.rates import limits_of
 from headgate.service.rlqs.reports import read_reports
-from headgate.service.rlqs.shared import MemoryBoard, SharedCounter
+from headgate.service.rlqs.shared import MemoryLedgerStore, SharedCounter
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from headgate.service.core import Core
     from headgate.service.rlqs.ledger import BucketId
     from headgate.service.rlqs.options import RlqsOptions
-    from headgate.service.rlqs.rates import Terms
+    from headgate.service.rlqs.rates import BucketLimits
     from headgate.service.rlqs.reports import Usage
-    from headgate.service.rlqs.shared import Board
+    from headgate.service.rlqs.shared import LedgerStore
 
 
-# What gateways decided themselves, noted in the journal of this process when they report it.
+# Decisions of gateways, recorded in the journal of this process when they are reported.
 #
-# Nobody can say how long that took, so it is not among the times.
+# Their durations are unknown, so they are not among the recorded times.
 
 
 SOURCE: Final = "gateway"
-"""Who decided."""
+"""The origin of these decisions in metrics."""
 
 
-def note_usage(terms: Terms, usage: Usage) -> None:
-    """A gateway has let requests pass and refused some, on *terms*: the tightest limit did that."""
+def record_usage(limits: BucketLimits, usage: Usage) -> None:
+    """Record requests that a gateway allowed and denied; denials count for the tightest limit."""
     allowed, denied = usage.allowed, usage.denied
     JOURNAL.requests[True][0] += allowed
     JOURNAL.requests[False][0] += denied
     seen: set[str] = set()
-    for place, binding in enumerate(terms.bindings):
+    for place, binding in enumerate(limits.bindings):
         rule = binding.rule.id
         if rule in seen:
             continue
@@ -59,20 +59,20 @@ def note_usage(terms: Terms, usage: Usage) -> None:
 
 
 _LOG: Final = logging.getLogger("headgate.service.rlqs")
-_TURN_SECONDS: Final = 1.0
-_REPLANNED: Final = 256
-"""Of how many buckets it is found out at a time what the rules say now: others wait meanwhile."""
-_AT_ONCE: Final = 64
-_SAID_EVERY_NS: Final = 60 * SECOND
-"""Time between two words in the log on what goes wrong again and again."""
+_TICK_S: Final = 1.0
+_REPLAN_BATCH: Final = 256
+"""Buckets per step when a new policy is applied; other work runs between steps."""
+_PARALLEL_UPDATES: Final = 64
+_LOG_EVERY_NS: Final = 60 * SECOND
+"""Shortest time between two log records about the same problem."""
 
 
 class QuotaCalls:
-    """The handler of `StreamRateLimitQuotas`; *board* is closed with it.
+    """The handler of `StreamRateLimitQuotas`. Closes *ledgers* when it is closed.
 
-    Without a *board* it must be alone: a store that replicas share needs a board that they share.
-    *clock* tells how much time passes, and is never set: what is assigned holds for so long,
-    whatever the time of day. For one event loop.
+    Without a *ledgers* it must be the only replica: with a shared store, replicas must share a
+    ledger store too. *clock* is monotonic: assignments last for a duration, whatever the time of
+    day. Use it in one event loop.
     """
 
     def __init__(
@@ -80,261 +80,275 @@ class QuotaCalls:
         core: Core,
         options: RlqsOptions,
         *,
-        board: Board | None = None,
+        ledgers: LedgerStore | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
-        if board is None:
+        if ledgers is None:
             if core.rules.engine.store.waits:
                 raise OptionError(
-                    "the store is shared, so replicas must share their board too:"
-                    " pass board=RedisBoard(url) with the URL of the store"
+                    "the store is shared, so replicas must share their ledgers too:"
+                    " pass ledgers=RedisLedgerStore(url) with the URL of the store"
                 )
-            board = MemoryBoard(clock, options)
+            ledgers = MemoryLedgerStore(clock, options)
         self._core = core
         self._clock = clock
         self._options = options
-        self._board = board
+        self._ledgers = ledgers
         self._engine = core.rules.in_force.compiled
         self._factor: Fraction | None = core.rules.in_force.scale.factor
         self._charging = Charging(core.rules.engine.store)
         self._gateways: dict[str, Gateway] = {}
         self._counters: dict[str, SharedCounter] = {}
         self._buckets = 0
-        self._said_ns: dict[str, int] = {}
-        self._turning: asyncio.Task[None] | None = None
+        self._logged_ns: dict[str, int] = {}
+        self._ticker: asyncio.Task[None] | None = None
         self._is_draining = False
 
     async def start(self) -> None:
-        """Take turns from now on, one a second."""
-        self._turning = asyncio.get_running_loop().create_task(self._take_turns())
+        """Start to reallocate once a second."""
+        self._ticker = asyncio.get_running_loop().create_task(self._run())
 
     async def aclose(self) -> None:
-        """End all streams cleanly, take no others, and give back what the board holds open."""
+        """End all streams in order, accept no more, and close the ledger store."""
         self._is_draining = True
-        if self._turning is not None:
-            self._turning.cancel()
+        if self._ticker is not None:
+            self._ticker.cancel()
             with suppress(asyncio.CancelledError):
-                await self._turning
-            self._turning = None
+                await self._ticker
+            self._ticker = None
         for gateway in list(self._gateways.values()):
             gateway.end()
-            self._part_with(gateway)
+            self._disconnect(gateway)
         await self._divide(self._counters.values())  # so that other replicas know
-        await self._board.aclose()
+        await self._ledgers.aclose()
 
     async def stream_usage(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Serve one stream: reports in, assignments out."""
-        gateway = self._welcome()
+        gateway = self._connect()
         reading = asyncio.get_running_loop().create_task(self._read(gateway, requests))
-        reading.add_done_callback(gateway.has_read)
+        reading.add_done_callback(gateway.on_input_end)
         try:
             async for message in gateway.messages():
                 yield message
         finally:
-            self._part_with(gateway)
+            self._disconnect(gateway)
             reading.cancel()
             await asyncio.wait([reading])
 
-    async def turn(self) -> None:
-        """Do all that is due: once a second, by `start` or by whoever drives it.
+    async def tick(self) -> None:
+        """Do all periodic work. `start` calls this once a second.
 
-        What fails is logged; the rest is done nevertheless, and all of it again the next time.
+        A failing step is logged; the other steps run, and all run again the next time.
         """
         now_ns = self._clock()
-        for step in (self._follow_policy, self._charge_ahead, self._look_around, self._divide_due):
+        for step in (
+            self._follow_policy,
+            self._charge_ahead,
+            self._check_gateways,
+            self._divide_due,
+        ):
             try:
                 await step(now_ns)
-            except Exception as error:  # noqa: BLE001 (no mistake may stop the turns for good)
-                self._say(error, now_ns)
+            except Exception as error:  # noqa: BLE001 (no error may end the periodic work)
+                self._log_error(error, now_ns)
 
-    async def _take_turns(self) -> None:
+    async def _run(self) -> None:
         while True:
-            await asyncio.sleep(_TURN_SECONDS)
-            await self.turn()
+            await asyncio.sleep(_TICK_S)
+            await self.tick()
 
     async def _follow_policy(self, _now_ns: int) -> None:
-        """Other rules may be in force, or pressure has brought their limits down or up."""
+        """Apply a changed policy, or limits that were scaled by pressure."""
         in_force = self._core.rules.in_force
         factor = in_force.scale.factor
         if in_force.compiled is self._engine and factor == self._factor:
             return
-        self._engine, self._factor = in_force.compiled, None  # should it fail: again the next time
-        parts = [part for one in self._gateways.values() for part in one.parts.values()]
-        for place in range(0, len(parts), _REPLANNED):
-            some = parts[place : place + _REPLANNED]
-            await self._replan([one for one in some if one.gateway.parts.get(one.bucket) is one])
+        self._engine, self._factor = in_force.compiled, None  # after an error: again the next time
+        shares = [share for one in self._gateways.values() for share in one.shares.values()]
+        for place in range(0, len(shares), _REPLAN_BATCH):
+            some = shares[place : place + _REPLAN_BATCH]
+            await self._replan([one for one in some if one.gateway.shares.get(one.bucket) is one])
             await asyncio.sleep(0)
         self._factor = factor
 
     async def _charge_ahead(self, now_ns: int) -> None:
         await self._charging.charge_ahead(self._counters.values(), now_ns)
 
-    async def _look_around(self, now_ns: int) -> None:
+    async def _check_gateways(self, now_ns: int) -> None:
         for gateway in list(self._gateways.values()):
-            self._look_after(gateway, now_ns)
+            self._check_gateway(gateway, now_ns)
 
     async def _divide_due(self, now_ns: int) -> None:
         await self._divide([one for one in self._counters.values() if one.due_ns <= now_ns])
         self._counters = {name: one for name, one in self._counters.items() if not one.is_over}
 
-    def _welcome(self) -> Gateway:
+    def _connect(self) -> Gateway:
         if self._is_draining:
-            raise CallError(Code.UNAVAILABLE, "the service is going down; ask another")
+            raise CallError(
+                Code.UNAVAILABLE, "the service is stopping; reconnect to another replica"
+            )
         if len(self._gateways) >= self._options.most_streams:
             most = self._options.most_streams
-            raise CallError(Code.RESOURCE_EXHAUSTED, f"there are {most} streams already")
+            raise CallError(Code.RESOURCE_EXHAUSTED, f"the maximum of {most} streams is reached")
         gateway = Gateway(new_name(), self._clock, self._options.ttl)
         self._gateways[gateway.name] = gateway
         return gateway
 
-    def _part_with(self, gateway: Gateway) -> None:
+    def _disconnect(self, gateway: Gateway) -> None:
         self._gateways.pop(gateway.name, None)
-        for part in list(gateway.parts.values()):
-            self._drop(part, is_replaced=False)
+        for share in list(gateway.shares.values()):
+            self._drop(share, is_replaced=False)
 
     async def _read(self, gateway: Gateway, requests: AsyncIterator[bytes]) -> None:
-        """Take in what the gateway sends, until it sends no more."""
+        """Process the gateway's messages until it sends no more."""
         async for message in requests:
-            await self._take_in(gateway, message)
+            await self._process(gateway, message)
 
-    async def _take_in(self, gateway: Gateway, message: bytes) -> None:
+    async def _process(self, gateway: Gateway, message: bytes) -> None:
         reports = read_reports(message, self._options)
-        gateway.enter(reports.domain)
+        gateway.set_domain(reports.domain)
         now_ns = self._clock()
-        found = [(self._part(gateway, one, now_ns), one) for one in reports.usages]
-        unfit = [*reports.unfit, *[one.bucket for part, one in found if part is None]]
-        self._turn_away(gateway, unfit, now_ns)
-        reported = [(part, one) for part, one in found if part is not None]
-        if self._engine.policy.overrides:  # they end without a word
-            await self._replan([part for part, _ in reported])
-        for part, usage in reported:
-            note_usage(part.terms, usage)
+        found = [(self._share(gateway, one, now_ns), one) for one in reports.usages]
+        unfit = [*reports.unfit, *[one.bucket for share, one in found if share is None]]
+        self._abandon(gateway, unfit, now_ns)
+        reported = [(share, one) for share, one in found if share is not None]
+        if self._engine.policy.overrides:  # they can end without a policy change
+            await self._replan([share for share, _ in reported])
+        for share, usage in reported:
+            record_usage(share.limits, usage)
         await self._charging.charge_reported(
-            [(part.terms, part.tally.heard(usage, now_ns)) for part, usage in reported]
+            [
+                (share.limits, share.estimate.record_report(usage, now_ns))
+                for share, usage in reported
+            ]
         )
         touched: dict[str, SharedCounter] = {}
-        for part, _ in reported:
-            if part.terms.is_shared and part.terms.ledger in self._counters:
-                touched[part.terms.ledger] = self._counters[part.terms.ledger]
-            elif part.told_ns == NEVER:
-                part.tell(None, is_open=not part.terms.is_closed)
+        for share, _ in reported:
+            if share.limits.is_shared and share.limits.ledger in self._counters:
+                touched[share.limits.ledger] = self._counters[share.limits.ledger]
+            elif share.assigned_ns == NEVER:
+                share.assign(None, is_open=not share.limits.is_closed)
         await self._divide(touched.values())
 
-    def _turn_away(self, gateway: Gateway, buckets: Sequence[BucketId], now_ns: int) -> None:
-        """Have the gateway forget *buckets*, of which there is no more room here. It would go on
-        reporting them, and asking for more as clients think of more."""
+    def _abandon(self, gateway: Gateway, buckets: Sequence[BucketId], now_ns: int) -> None:
+        """Make the gateway forget *buckets* that exceed the bounds; otherwise it would keep
+        reporting them, and clients could add more."""
         for bucket in buckets:
-            gateway.tell(Action(bucket, is_abandoned=True))
-        if buckets and self._may_say("unfit", now_ns):
-            told = (
-                "a gateway has %d buckets more than it may have, or too long; it is to forget them"
+            gateway.send(Action(bucket, is_abandoned=True))
+        if buckets and self._may_log("unfit", now_ns):
+            _LOG.warning(
+                "a gateway reported %d buckets that are too many or too long; they were abandoned",
+                len(buckets),
             )
-            _LOG.warning(told, len(buckets))
 
-    def _part(self, gateway: Gateway, usage: Usage, now_ns: int) -> Part | None:
-        """The part that *usage* is of; None if it is one too many."""
-        known = gateway.parts.get(usage.bucket)
+    def _share(self, gateway: Gateway, usage: Usage, now_ns: int) -> Share | None:
+        """The share for *usage*, or None if there are too many."""
+        known = gateway.shares.get(usage.bucket)
         if known is not None:
             return known
         options = self._options
         size = reported_bytes(usage.bucket)
-        is_full = len(gateway.parts) >= options.most_buckets
+        is_full = len(gateway.shares) >= options.most_buckets
         is_full = is_full or gateway.reported_bytes + size > options.room
         if is_full or self._buckets >= options.most_buckets_in_all:
             return None
-        terms = terms_of(self._engine, gateway.domain, usage.bucket)
-        tally = Tally(now_ns, now_ns)
+        limits = limits_of(self._engine, gateway.domain, usage.bucket)
+        estimate = DemandEstimate(now_ns, now_ns)
         name = f"{gateway.name}/{new_name()}"
-        part = Part(gateway, usage.bucket, name, terms, tally)
-        gateway.parts[usage.bucket] = part
+        share = Share(gateway, usage.bucket, name, limits, estimate)
+        gateway.shares[usage.bucket] = share
         gateway.reported_bytes += size
         self._buckets += 1
-        self._join(part)
-        return part
+        self._join(share)
+        return share
 
-    def _join(self, part: Part) -> None:
-        if part.terms.is_shared:
-            name = part.terms.ledger
+    def _join(self, share: Share) -> None:
+        if share.limits.is_shared:
+            name = share.limits.ledger
             if name not in self._counters:
-                whole = part.terms.bindings[0].allowance
-                self._counters[name] = SharedCounter(name, whole, self._board, self._options)
-            self._counters[name].join(part)
+                whole = share.limits.bindings[0].allowance
+                self._counters[name] = SharedCounter(name, whole, self._ledgers, self._options)
+            self._counters[name].join(share)
 
-    def _drop(self, part: Part, *, is_replaced: bool) -> None:
-        if part.gateway.parts.pop(part.bucket, None) is not None:
-            part.gateway.reported_bytes -= reported_bytes(part.bucket)
+    def _drop(self, share: Share, *, is_replaced: bool) -> None:
+        if share.gateway.shares.pop(share.bucket, None) is not None:
+            share.gateway.reported_bytes -= reported_bytes(share.bucket)
             self._buckets -= 1
-        if part.terms.is_shared and part.terms.ledger in self._counters:
-            self._counters[part.terms.ledger].leave(part, is_replaced=is_replaced)
+        if share.limits.is_shared and share.limits.ledger in self._counters:
+            self._counters[share.limits.ledger].leave(share, is_replaced=is_replaced)
 
-    async def _replan(self, parts: Iterable[Part]) -> None:
-        """The rules may say something else now of these *parts*.
+    async def _replan(self, shares: Iterable[Share]) -> None:
+        """Apply the policy in force to *shares*.
 
-        What was charged ahead to counters that are not charged any more is given back: the next
-        report is charged to the new ones in full.
+        Usage that was charged ahead to counters that no longer apply is refunded: the next report
+        is charged to the new counters in full.
         """
-        ahead: list[tuple[Terms, int]] = []
-        for part in parts:
-            terms = terms_of(self._engine, part.gateway.domain, part.bucket)
-            if terms == part.terms:
+        ahead: list[tuple[BucketLimits, int]] = []
+        for share in shares:
+            limits = limits_of(self._engine, share.gateway.domain, share.bucket)
+            if limits == share.limits:
                 continue
-            before, part.terms = part.terms, terms
-            if before.charged != terms.charged:
-                ahead.append((before, -part.tally.forget_ahead()))
-            if before.is_shared and terms.is_shared and before.ledger == terms.ledger:
-                self._counters[terms.ledger].due_ns = NEVER
+            before, share.limits = share.limits, limits
+            if before.charged != limits.charged:
+                ahead.append((before, -share.estimate.take_ahead()))
+            if before.is_shared and limits.is_shared and before.ledger == limits.ledger:
+                self._counters[limits.ledger].due_ns = NEVER
                 continue
             if before.is_shared:
-                self._counters[before.ledger].leave(part, is_replaced=True)
-            part.told_ns = NEVER
-            self._join(part)
+                self._counters[before.ledger].leave(share, is_replaced=True)
+            share.assigned_ns = NEVER
+            self._join(share)
         await self._charging.charge_reported(ahead)
 
-    def _look_after(self, gateway: Gateway, now_ns: int) -> None:
-        """Drop what is silent or idle, tell again what is half over, end a stream that is stuck."""
+    def _check_gateway(self, gateway: Gateway, now_ns: int) -> None:
+        """Drop silent and idle buckets, renew assignments, end a stream whose peer does not
+        read."""
         if gateway.is_stuck(self._options.delivery_ns):
-            problem = f"nothing was taken for {self._options.delivery} seconds"
+            problem = f"the gateway read nothing for {self._options.delivery} seconds"
             gateway.fail(CallError(Code.RESOURCE_EXHAUSTED, problem))
-            self._part_with(gateway)
+            self._disconnect(gateway)
             return
-        for part in list(gateway.parts.values()):
-            if now_ns - part.tally.heard_ns > self._options.silence_ns:
-                self._drop(part, is_replaced=False)
-            elif now_ns - part.tally.asked_ns >= self._options.idle_ns:
-                part.abandon()
-                self._drop(part, is_replaced=True)
-            elif not part.terms.is_shared and (
-                part.told_ns == NEVER or now_ns - part.told_ns >= self._options.ttl_ns // 2
+        for share in list(gateway.shares.values()):
+            if now_ns - share.estimate.reported_ns > self._options.silence_ns:
+                self._drop(share, is_replaced=False)
+            elif now_ns - share.estimate.requested_ns >= self._options.idle_ns:
+                share.abandon()
+                self._drop(share, is_replaced=True)
+            elif not share.limits.is_shared and (
+                share.assigned_ns == NEVER
+                or now_ns - share.assigned_ns >= self._options.ttl_ns // 2
             ):
-                part.tell(None, is_open=not part.terms.is_closed)
+                share.assign(None, is_open=not share.limits.is_closed)
 
     async def _divide(self, counters: Iterable[SharedCounter]) -> None:
         waiting = list(counters)
         while waiting:
-            some, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+            some, waiting = waiting[:_PARALLEL_UPDATES], waiting[_PARALLEL_UPDATES:]
             now_ns = self._clock()
-            told = await asyncio.gather(
-                *(one.take_turn(now_ns, self._charging.left(one, now_ns)) for one in some),
+            results = await asyncio.gather(
+                *(one.reallocate(now_ns, self._charging.left(one, now_ns)) for one in some),
                 return_exceptions=True,
             )
-            for one, result in zip(some, told, strict=True):
+            for one, result in zip(some, results, strict=True):
                 if isinstance(result, Exception):
-                    one.go_on_alone(now_ns)
-                    self._say(result, now_ns)
-            if not any(told):  # to wait for the board again and again would take too long
+                    one.use_fallback(now_ns)
+                    self._log_error(result, now_ns)
+            if not any(results):  # the ledger store is down: do not wait for each timeout
                 for one in waiting:
-                    one.go_on_alone(now_ns)
+                    one.use_fallback(now_ns)
                 return
-            await asyncio.sleep(0)  # what came of it can be sent
+            await asyncio.sleep(0)  # lets the gateways' streams send
 
-    def _say(self, error: Exception, now_ns: int) -> None:
-        """Log *error*, unless there was one a short while ago."""
-        if self._may_say("error", now_ns):
-            _LOG.error("dividing quotas among gateways went wrong; it goes on", exc_info=error)
+    def _log_error(self, error: Exception, now_ns: int) -> None:
+        """Log *error*, unless one was logged a short while ago."""
+        if self._may_log("error", now_ns):
+            _LOG.error(
+                "dividing quotas among gateways failed; the next attempt is in 1 s", exc_info=error
+            )
 
-    def _may_say(self, what: str, now_ns: int) -> bool:
-        last_ns = self._said_ns.get(what)
-        may = last_ns is None or now_ns - last_ns >= _SAID_EVERY_NS
+    def _may_log(self, what: str, now_ns: int) -> bool:
+        last_ns = self._logged_ns.get(what)
+        may = last_ns is None or now_ns - last_ns >= _LOG_EVERY_NS
         if may:
-            self._said_ns[what] = now_ns
+            self._logged_ns[what] = now_ns
         return may

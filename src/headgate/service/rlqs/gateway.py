@@ -1,4 +1,4 @@
-"""A gateway as the service sees it: one stream, the buckets that it has, what it is to be told."""
+"""A gateway: one stream, its buckets, and the actions to be sent."""
 
 from __future__ import annotations
 
@@ -17,54 +17,57 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from headgate.clock import Clock
-    from headgate.service.rlqs.rates import Filling, Terms
+    from headgate.service.rlqs.rates import BucketLimits, TokenBucket
     from headgate.service.rlqs.reports import Usage
 
 
-_TOLD_AT_ONCE: Final = 256
+_ACTIONS_PER_MESSAGE: Final = 256
 
 
 @dataclass(slots=True, eq=False)
-class Part:
-    """A bucket of a gateway. *made_ns* is when what it has was made, on the board's clock; *told*
-    at *told_ns*, on ours."""
+class Share:
+    """A bucket of a gateway and its assignment *assigned*, sent at *assigned_ns* on our clock.
+    *made_ns* is the time of the assignment on the ledger store's clock."""
 
     gateway: Gateway
     bucket: BucketId
     name: str
-    terms: Terms
-    tally: Tally
+    limits: BucketLimits
+    estimate: DemandEstimate
     made_ns: int = NEVER
-    told: Filling | None = None
-    told_ns: int = NEVER
+    assigned: TokenBucket | None = None
+    assigned_ns: int = NEVER
 
-    def tell(self, filling: Filling | None, *, is_open: bool = False) -> None:
-        """Have the gateway told to let through what *filling* says, or nothing, or all.
+    def assign(self, token_bucket: TokenBucket | None, *, is_open: bool = False) -> None:
+        """Assign *token_bucket* to the gateway, or without one deny all, or allow all if *is_open*.
 
-        The first time nobody knows what it has: it may be of a stream before this one.
+        The first assignment replaces whatever the gateway may have from an earlier stream.
         """
-        is_anew = filling is not None and (
-            self.told_ns == NEVER or (self.told is not None and filling.looks_like(self.told))
+        replaces = token_bucket is not None and (
+            self.assigned_ns == NEVER
+            or (self.assigned is not None and token_bucket.looks_like(self.assigned))
         )
-        self.told, self.told_ns = filling, self.gateway.now_ns()
+        self.assigned, self.assigned_ns = token_bucket, self.gateway.now_ns()
         ttl = self.gateway.ttl_seconds
-        self.gateway.tell(Action(self.bucket, ttl, filling, is_open=is_open, is_anew=is_anew))
+        self.gateway.send(
+            Action(self.bucket, ttl, token_bucket, is_open=is_open, replaces=replaces)
+        )
 
     def abandon(self) -> None:
-        """Have the gateway told to forget the bucket."""
-        self.gateway.tell(Action(self.bucket, is_abandoned=True))
+        """Make the gateway forget the bucket."""
+        self.gateway.send(Action(self.bucket, is_abandoned=True))
 
 
 class Gateway:
-    """One stream. What is to be told waits until it is taken, the newest for each bucket."""
+    """One stream. Actions wait until they are read, the newest for each bucket."""
 
     def __init__(self, name: str, clock: Clock, ttl_seconds: int) -> None:
         self.name = name
         self.ttl_seconds = ttl_seconds
         self.now_ns = clock
-        self.parts: dict[BucketId, Part] = {}
+        self.shares: dict[BucketId, Share] = {}
         self.reported_bytes = 0
-        """How long a message on all parts is."""
+        """Length of a report on all buckets."""
         self.domain = ""
         self._pending: dict[BucketId, Action] = {}
         self._pending_ns = NEVER
@@ -73,8 +76,8 @@ class Gateway:
         self._error: BaseException | None = None
         self._wake = asyncio.Event()
 
-    def enter(self, domain: str) -> None:
-        """The gateway says that it is of *domain*: in its first message, and never another."""
+    def set_domain(self, domain: str) -> None:
+        """Set the domain from a message: the first must have one, and it never changes."""
         if not self.domain and not domain:
             problem = "the first message has no domain; expected the one in the filter's settings"
             raise CallError(Code.INVALID_ARGUMENT, problem)
@@ -83,28 +86,28 @@ class Gateway:
             raise CallError(Code.INVALID_ARGUMENT, problem)
         self.domain = self.domain or domain
 
-    def tell(self, action: Action) -> None:
+    def send(self, action: Action) -> None:
         if self._error is not None or self._is_ended:
             return
         if not self._pending:
             self._pending_ns = self.now_ns()
         before = self._pending.get(action.bucket)
-        if before is not None and (before.is_anew or before.filling != action.filling):
-            action = replace(action, is_anew=True)  # for it never hears of the one before
+        if before is not None and (before.replaces or before.token_bucket != action.token_bucket):
+            action = replace(action, replaces=True)  # the gateway never sees the one before
         self._pending[action.bucket] = action
         self._wake.set()
 
-    def is_stuck(self, patience_ns: int) -> bool:
-        """Whether something has waited to be taken for that long.
+    def is_stuck(self, timeout_ns: int) -> bool:
+        """True if an action has waited to be read for that long.
 
-        It is to be asked now and then: what waits now must have been waiting at the time before,
-        so that nobody is blamed for a moment in which nobody could take anything.
+        Call it periodically. Something must have waited at the previous call too, so that a pause
+        of this process is not blamed on the gateway.
         """
         waited, self._waited = self._waited, bool(self._pending)
-        return waited and self._waited and self.now_ns() - self._pending_ns > patience_ns
+        return waited and self._waited and self.now_ns() - self._pending_ns > timeout_ns
 
     def end(self) -> None:
-        """End the stream when all is told."""
+        """End the stream when all actions are sent."""
         self._is_ended = True
         self._wake.set()
 
@@ -114,8 +117,8 @@ class Gateway:
         self._pending.clear()
         self._wake.set()
 
-    def has_read(self, reading: asyncio.Task[None]) -> None:
-        """All was read that the gateway sends, or it went wrong: so ends the stream."""
+    def on_input_end(self, reading: asyncio.Task[None]) -> None:
+        """End the stream after its input ended or failed."""
         if reading.cancelled():
             return
         error = reading.exception()
@@ -125,12 +128,12 @@ class Gateway:
             self.fail(error)
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """What is to be sent, as it comes up. Raises what the stream ends with."""
+        """Encoded actions as they come up. Raises the error that the stream ends with."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._pending:
-                taken = list(self._pending)[:_TOLD_AT_ONCE]
+                taken = list(self._pending)[:_ACTIONS_PER_MESSAGE]
                 self._waited = False
                 yield encoded([self._pending.pop(bucket) for bucket in taken])
             if self._error is not None:
@@ -139,26 +142,26 @@ class Gateway:
                 return
 
 
-# What a gateway asks of a bucket and what it uses, from its reports. No I/O.
+# Demand and usage of a bucket, estimated from reports. No I/O.
 #
 # Reports come every five seconds. A counter that is charged in such lumps would be full before each
-# and empty after it, and tell nobody anything. So what a gateway is expected to use, going by what
-# it asked for and was given, is charged ahead as time passes, and put right when the report comes.
+# and empty after it. So the expected usage, from demand and assigned rate, is charged ahead as time
+# passes and corrected when the report comes.
 
 
 _LONGEST_AHEAD_NS: Final = 6 * SECOND
 _SHORTEST_NS: Final = SECOND // 2
-"""Reports that are closer than this are taken for what the gateway says of their time."""
+"""For reports that are closer than this, the duration that the gateway states is used."""
 
 
 @dataclass(slots=True)
-class Tally:
-    """*demand* and *usage* are in millionths of a request a second; no *demand* is known before a
-    report that is for some time. *heard_ns* is the last report, *asked_ns* the last with
+class DemandEstimate:
+    """Demand and usage in millionths of a request per second; *demand* is None before a report that
+    covers some time. *reported_ns* is the time of the last report, *requested_ns* of the last with
     requests."""
 
-    heard_ns: int
-    asked_ns: int
+    reported_ns: int
+    requested_ns: int
     demand: int | None = None
     usage: int = 0
     _ahead: int = 0
@@ -166,26 +169,26 @@ class Tally:
     _charged_ns: int = NEVER
     _is_new: bool = True
 
-    def heard(self, usage: Usage, now_ns: int) -> int:
-        """Take in a report; what is still to be charged for it, or to be given back if negative."""
+    def record_report(self, usage: Usage, now_ns: int) -> int:
+        """Process a report and return the amount to charge for it, or to refund if negative."""
         allowed = min(usage.allowed, LARGEST_AMOUNT)
         asked = allowed + min(usage.denied, LARGEST_AMOUNT)
-        since_ns = now_ns - self.heard_ns
+        since_ns = now_ns - self.reported_ns
         span_ns = usage.elapsed_ns if self._is_new or since_ns < _SHORTEST_NS else since_ns
         if span_ns > 0:
-            self._reckon(asked * MILLION * SECOND // span_ns, allowed * MILLION * SECOND // span_ns)
+            self._update(asked * MILLION * SECOND // span_ns, allowed * MILLION * SECOND // span_ns)
         if asked:
-            self.asked_ns = now_ns
+            self.requested_ns = now_ns
         left = allowed - self._ahead
-        self.heard_ns = self._charged_ns = now_ns
+        self.reported_ns = self._charged_ns = now_ns
         self._ahead = self._carry = 0
         self._is_new = False
         return left
 
     def expected(self, now_ns: int, given: int) -> int:
-        """What is to be charged ahead for the time until *now_ns*: what was asked for, as far as
-        the rate *given* (in millionths) allows."""
-        if self.demand is None or now_ns - self.heard_ns > _LONGEST_AHEAD_NS:
+        """The amount to charge ahead until *now_ns*: the demand, up to the assigned rate *given* in
+        millionths."""
+        if self.demand is None or now_ns - self.reported_ns > _LONGEST_AHEAD_NS:
             return 0
         rate = min(self.demand, given)
         passed_ns = max(now_ns - self._charged_ns, 0)
@@ -194,12 +197,13 @@ class Tally:
         self._ahead += amount
         return amount
 
-    def forget_ahead(self) -> int:
-        """What was charged ahead since the last report, which is then for others to put right."""
+    def take_ahead(self) -> int:
+        """Return and reset the amount charged ahead since the last report; the caller corrects
+        it."""
         ahead, self._ahead, self._carry = self._ahead, 0, 0
         return ahead
 
-    def _reckon(self, asked: int, used: int) -> None:
-        """Demand that grows is believed at once, demand that falls by halves."""
+    def _update(self, asked: int, used: int) -> None:
+        """Follow growing demand at once and falling demand by halves."""
         self.demand = asked if self.demand is None else max(asked, (asked + self.demand) // 2)
         self.usage = used if self._is_new else (self.usage + used) // 2

@@ -149,18 +149,18 @@ _REPORTS: Final = f"{_PACKAGE}.RateLimitQuotaUsageReports"
 MESSAGES: Final = define(*_FILES)
 REPORTS: Final[Any] = MESSAGES[_REPORTS]
 OCTET_REPORTS: Final[Any] = define(*map(in_octets, _FILES))[_REPORTS]
-"""The same with bytes where it has texts: see `octets`."""
+"""The same with bytes in place of strings: see `wire_text`."""
 
 RESPONSE: Final[Any] = MESSAGES[_RESPONSE]
 
 
 def encoded(actions: Iterable[Action]) -> bytes:
-    """One message that tells a gateway all *actions*."""
+    """Encode all *actions* as one message."""
     response = RESPONSE()
     for action in actions:
-        if action.is_anew and action.filling is not None:
-            # Envoy applies all of a message at once, so nothing is denied because of this.
-            _write(response.bucket_action.add(), replace(action, filling=None, is_open=False))
+        if action.replaces and action.token_bucket is not None:
+            # Envoy applies a message as a whole, so the DENY_ALL never takes effect.
+            _write(response.bucket_action.add(), replace(action, token_bucket=None, is_open=False))
         _write(response.bucket_action.add(), action)
     encoded_: bytes = response.SerializeToString()
     return encoded_
@@ -174,10 +174,10 @@ def _write(one: Any, action: Action) -> None:
     assignment = one.quota_assignment_action
     assignment.assignment_time_to_live.seconds = action.ttl_seconds
     strategy = assignment.rate_limit_strategy
-    filling = action.filling
-    if filling is None:
+    token_bucket = action.token_bucket
+    if token_bucket is None:
         strategy.blanket_rule = ALLOW_ALL if action.is_open else DENY_ALL
         return
-    strategy.token_bucket.max_tokens = filling.burst
-    strategy.token_bucket.tokens_per_fill.value = filling.tokens
-    strategy.token_bucket.fill_interval.seconds = filling.seconds
+    strategy.token_bucket.max_tokens = token_bucket.burst
+    strategy.token_bucket.tokens_per_fill.value = token_bucket.tokens
+    strategy.token_bucket.fill_interval.seconds = token_bucket.seconds

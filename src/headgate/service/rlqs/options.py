@@ -1,4 +1,4 @@
-"""How the quota service divides limits among gateways."""
+"""Options of the quota service."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RlqsOptions:
-    """Times are in seconds.
+    """Options of the quota service; times in seconds.
 
-    An assignment holds for *ttl* and is renewed when half of it is over. A message reaches a
-    connected gateway within *delivery*: that long what it had before counts too, and a stream that
-    does not take its messages for that long is ended. A gateway that has not reported a bucket for
-    *silence* loses its share; a bucket that nobody asked for anything for *idle* is abandoned.
+    An assignment lasts for *ttl* and is renewed after half of it. A message reaches a connected
+    gateway within *delivery*: for that long the previous assignment counts too, and a stream whose
+    gateway reads nothing for that long is ended. A gateway that has not reported a bucket for
+    *silence* loses its share; a bucket without requests for *idle* is abandoned.
 
-    *reserve* is the part of a limit that is not given out as rates but pays for what changes cost.
-    *restart_share* is the part of a limit that is given out in the first *ttl* after a start
-    without a shared store, when assignments of the time before may still be in force.
+    *reserve* is the fraction of a limit that is not assigned as rates but pays for changes.
+    *restart_share* is the fraction of a limit that is assigned in the first *ttl* after a start
+    without a shared store, when earlier assignments may still be in force.
 
-    The rest are bounds, on streams and their buckets, on the entries of a bucket and the characters
-    of its keys, its values and all of them, on a message. Buckets that are too many or too long,
-    which is in the hands of clients, the gateway is told to forget; all else ends the stream. A
-    gateway reports all of its buckets in one message, again and again, so there are no more of them
-    than `room` is in one. Of one that is too long nevertheless, the beginning is read;
-    *most_bytes* is to be what the server takes of one (`GrpcLimits.message_bytes`).
+    The other options are bounds: streams, buckets, entries of a bucket, characters of its keys, its
+    values and all of them, bytes of a message. Clients control the number and length of buckets, so
+    the gateway is made to forget buckets beyond the bounds; everything else ends the stream. A
+    gateway reports all its buckets in one message, so together they are limited to `room`. Of a
+    message that is still too long, the beginning is read; set *most_bytes* to the server's
+    `GrpcLimits.message_bytes`.
     """
 
     ttl: int = 10
@@ -64,7 +64,7 @@ class RlqsOptions:
             )
         for name in ("reserve", "restart_share"):
             if not 0 < getattr(self, name) < 1:
-                yield f"{name} is {getattr(self, name)!r}; expected a part between 0 and 1"
+                yield f"{name} is {getattr(self, name)!r}; expected a share between 0 and 1"
         for name in (
             "most_streams",
             "most_buckets",
@@ -80,7 +80,7 @@ class RlqsOptions:
 
     @property
     def room(self) -> int:
-        """The bytes of a message that buckets may take; the rest is for those to be forgotten."""
+        """Bytes of a message for known buckets; the rest is for buckets to be forgotten."""
         return self.most_bytes * 3 // 4
 
     @property

@@ -1,9 +1,9 @@
-"""What a rule lets through, as a rate and a burst of requests. No I/O.
+"""Limits of a bucket as a rate and a burst of requests, and their division. No I/O.
 
-Gateways are given token buckets, so every limit is put as one: at most `burst + rate * t` requests
-in any time t. For a limit with a window W of N that must not be more than N in W, so a tenth of the
-quota is its burst and the rest its rate. (With a quota of 1 there is nothing to divide: it is one
-request, and the next a window later.)
+Gateways enforce token buckets, so every limit is expressed as one: at most `burst + rate * t`
+requests in any time t. For N requests per window W that must not exceed N in W, so a tenth of the
+quota is the burst and the rest the rate. (A quota of 1 cannot be divided: one request, and the next
+a window later.)
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 # A rate as a token bucket that Envoy can enforce. No I/O.
 #
-# Envoy counts the interval of a bucket in whole seconds and takes a shorter one for no limit at
-# all, so a rate is so many tokens every so many seconds. Tokens come back evenly within the
-# interval, and a bucket that is new, or that differs from the last one, starts full.
+# Envoy counts the interval of a bucket in whole seconds and treats a shorter one as unlimited, so a
+# rate is a number of tokens per number of seconds. Tokens are refilled evenly within the interval,
+# and a bucket that is new, or differs from the last one, starts full.
 #
-# It compares the tokens of a bucket with those of the last one, but not the seconds: one that
-# differs in its seconds alone would be taken for the same. `distinct` makes it differ.
+# Envoy compares the tokens of a bucket with those of the last one, but not the seconds: a bucket
+# that differs only in its seconds counts as unchanged. `distinct` makes it differ.
 
 
 MILLION: Final = 1_000_000
@@ -48,8 +48,8 @@ _CLOSE: Final = (99, 100)
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
-    """*tokens* come back every *seconds*; at most *burst* are kept."""
+class TokenBucket:
+    """A token bucket that gains *tokens* every *seconds* and holds at most *burst*."""
 
     tokens: int
     seconds: int
@@ -66,50 +66,50 @@ class Filling:
 
     @property
     def rate(self) -> Fraction:
-        """Tokens a second."""
+        """Tokens per second."""
         return Fraction(self.tokens, self.seconds)
 
     @property
     def millionths(self) -> int:
-        """Millionths of a token a second, rounded up."""
+        """Millionths of a token per second, rounded up."""
         return -(-self.tokens * MILLION // self.seconds)
 
-    def looks_like(self, other: Filling) -> bool:
-        """Whether Envoy takes the one for the other, though they differ."""
+    def looks_like(self, other: TokenBucket) -> bool:
+        """True if Envoy takes the buckets for equal though they differ."""
         return self != other and (self.tokens, self.burst) == (other.tokens, other.burst)
 
-    def distinct(self, before: Filling | None) -> Filling:
-        """The same, written so that Envoy sees that it is not *before*."""
+    def distinct(self, before: TokenBucket | None) -> TokenBucket:
+        """The same rate, written so that Envoy sees a difference from *before*."""
         if before is None or not self.looks_like(before):
             return self
         if 2 * self.tokens <= MOST_TOKENS and 2 * self.seconds <= LONGEST_SECONDS:
-            return Filling(2 * self.tokens, 2 * self.seconds, self.burst)
-        return Filling(self.tokens - 1, self.seconds, self.burst)
+            return TokenBucket(2 * self.tokens, 2 * self.seconds, self.burst)
+        return TokenBucket(self.tokens - 1, self.seconds, self.burst)
 
 
-def fitted(rate: Fraction, burst: int) -> Filling | None:
-    """The token bucket nearest to *rate* that is not above it; None if there is none.
+def nearest_bucket(rate: Fraction, burst: int) -> TokenBucket | None:
+    """The token bucket with the highest rate not above *rate*, or None if there is none.
 
-    It is within a hundredth of it, unless the rate is below one token a minute or more than can be
-    told. Short intervals go before long ones.
+    The rate is within 1% of *rate*, unless that is below one token per minute or too large for the
+    message. Short intervals are preferred.
     """
     if rate <= 0 or burst < 1:
         return None
     most = min(burst, MOST_TOKENS)
     above, below = rate.numerator, rate.denominator
-    part, whole = _CLOSE
+    share, whole = _CLOSE
     best: tuple[Fraction, int, int] | None = None
     for seconds in range(1, _TRIED_SECONDS + 1):
         tokens = min(above * seconds // below, MOST_TOKENS)
         if not tokens:
             continue
-        if tokens * below * whole >= above * seconds * part or tokens == MOST_TOKENS:
-            return Filling(tokens, seconds, most)
+        if tokens * below * whole >= above * seconds * share or tokens == MOST_TOKENS:
+            return TokenBucket(tokens, seconds, most)
         best = max(best or (Fraction(0), 0, 0), (Fraction(tokens, seconds), -seconds, tokens))
     if best is not None:
-        return Filling(best[2], -best[1], most)
+        return TokenBucket(best[2], -best[1], most)
     seconds = -(-below // above)
-    return Filling(1, seconds, most) if seconds <= LONGEST_SECONDS else None
+    return TokenBucket(1, seconds, most) if seconds <= LONGEST_SECONDS else None
 
 
 _WINDOW_BURST: Final = 10
@@ -124,13 +124,13 @@ class Allowance:
 
     @property
     def millionths(self) -> int:
-        """Millionths of a request a second, rounded down."""
+        """Millionths of a request per second, rounded down."""
         return self.rate.numerator * MILLION // self.rate.denominator
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A counter that limits a bucket: the rule, its check for one request, what it allows."""
+    """A counter that limits a bucket: the rule, its check for one request, the allowed rate."""
 
     rule: CompiledRule
     check: Check
@@ -138,11 +138,10 @@ class Binding:
 
 
 def bindings(plan: Plan) -> tuple[Binding, ...]:
-    """All that limits the requests of *plan*, the tightest first.
+    """All limits on the requests of *plan*, the tightest first.
 
-    Rules in shadow do not bind, nor do those under which a request costs nothing, nor limits on
-    what goes on at the same time, nor queues: a gateway's token bucket cannot tell, and delays
-    nothing.
+    Shadow rules do not limit, nor do rules with a cost of 0, concurrency limits and queues: a token
+    bucket in a gateway can neither count concurrent requests nor delay them.
     """
     found = [
         Binding(one.rule, check, _allowed(check))
@@ -156,7 +155,7 @@ def bindings(plan: Plan) -> tuple[Binding, ...]:
 
 
 def _allowed(check: Check) -> Allowance:
-    """What *check* allows of requests of its cost."""
+    """The rate and burst that *check* allows for requests of its cost."""
     limit, cost = check.limit, check.cost
     quota = limit.quota // cost
     if isinstance(limit, PacedLimit):
@@ -168,13 +167,13 @@ def _allowed(check: Check) -> Allowance:
 
 # Dividing a capacity by demand: weighted max-min fairness. No I/O.
 #
-# Water is poured into vessels as wide as their weights until each is as full as its owner wants, or
-# there is no more. Who wants little gets it all; the others get equally much by weight. So nobody
-# can get more without taking it from somebody who has less (by weight), and nothing is kept back
-# while somebody wants more.
+# Each claimant gets what it wants up to a common level (by weight), and that level is as high as
+# the capacity allows. Small demands are met in full; the others get equal shares by weight. So
+# a share can grow only at the expense of a smaller one, and no capacity is kept back while demand
+# is unmet.
 #
-# What is left when all have what they want can be *spread* on top by weight: who was quiet can
-# start at once then.
+# Capacity that is left when all demands are met can be *spread* by weight, so that a quiet
+# claimant can start at once.
 
 
 def divide(
@@ -184,58 +183,58 @@ def divide(
     *,
     spread: bool = False,
 ) -> tuple[Fraction, ...]:
-    """What each gets of *capacity*, in the order of *wanted*; exact.
+    """Divide *capacity* in the order of *wanted*; exact.
 
-    Without *weights* all count alike. The parts never sum above *capacity*, and sum to it exactly
-    if more than that is wanted or if the rest is *spread*.
+    Without *weights* all count alike. The shares never sum above *capacity*, and sum to it exactly
+    if more is wanted or if the rest is *spread*.
     """
     widths = [1] * len(wanted) if weights is None else list(weights)
     if len(widths) != len(wanted) or any(one < 1 for one in widths):
         raise UsageError(f"the weights are {widths}; expected one of at least 1 for each")
     left, width = max(Fraction(capacity), Fraction(0)), sum(widths)
     wants = [max(Fraction(one), Fraction(0)) for one in wanted]
-    parts = [Fraction(0)] * len(wants)
+    shares = [Fraction(0)] * len(wants)
     by_level = sorted(range(len(wants)), key=lambda n: wants[n] / widths[n])
     for n in by_level:
-        parts[n] = min(wants[n], left * widths[n] / width)
-        left -= parts[n]
+        shares[n] = min(wants[n], left * widths[n] / width)
+        left -= shares[n]
         width -= widths[n]
     if spread and left and wants:
         width = sum(widths)
-        parts = [part + left * own / width for part, own in zip(parts, widths, strict=True)]
-    return tuple(parts)
+        shares = [share + left * own / width for share, own in zip(shares, widths, strict=True)]
+    return tuple(shares)
 
 
-# On what terms a bucket is: what the rules in force say of requests with its attributes. No I/O.
+# The limits of a bucket, from the rules in force. No I/O.
 #
-# A bucket's keys and values are attributes of its requests, as the entries of a descriptor are;
-# they are sorted by key, for a bucket has no order. Headgate's own gateway names the rule that a
-# bucket is of (see `policy.envoy_config.attributes`): that one alone counts, and the rest is read
-# as a descriptor is.
+# The keys and values of a bucket are attributes of its requests, like the entries of a descriptor;
+# they are sorted by key, because a bucket has no order. Headgate's own gateway names the rule of a
+# bucket (see `policy.envoy_config.attributes`): then only that rule counts, and the rest is read
+# like a descriptor.
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What limits a bucket: the tightest of *bindings* comes first. Without any all may pass;
-    if it *is_closed*, nothing may."""
+class BucketLimits:
+    """The limits of a bucket, the tightest of *bindings* first. Without any, all requests are
+    allowed; if *is_closed*, none."""
 
     bindings: tuple[Binding, ...] = ()
     is_closed: bool = False
 
     @property
     def is_shared(self) -> bool:
-        """Whether gateways get parts of something."""
+        """True if gateways get shares of a counter."""
         return bool(self.bindings) and not self.is_closed
 
     @property
     def charged(self) -> tuple[tuple[str, str, int], ...]:
-        """The counters that are charged, and what a request costs there."""
+        """The counters to charge, with the cost of a request."""
         bound = self.bindings if self.is_shared else ()
         return tuple((one.check.group, one.check.key, one.check.cost) for one in bound)
 
     @property
     def places(self) -> tuple[tuple[str, str, int], ...]:
-        """All counters, and what a request costs there."""
+        """All counters, with the cost of a request."""
         checks = [one.check for one in self.bindings]
         return tuple((one.group, one.key, one.cost) for one in checks)
 
@@ -246,12 +245,12 @@ class Terms:
         return f"{len(check.group)}:{check.group}:{check.key}"
 
 
-def terms_of(engine: CompiledPolicy, domain: str, bucket: BucketId) -> Terms:
-    """The terms of *bucket* in *domain*."""
+def limits_of(engine: CompiledPolicy, domain: str, bucket: BucketId) -> BucketLimits:
+    """The limits of *bucket* in *domain*."""
     plan = _plan(engine, domain, bucket)
     found = bindings(plan)
     never_fits = any(one.allowance.burst < 1 for one in found)
-    return Terms(found, is_closed=plan.is_refused or never_fits)
+    return BucketLimits(found, is_closed=plan.is_refused or never_fits)
 
 
 def _plan(engine: CompiledPolicy, domain: str, bucket: BucketId) -> Plan:

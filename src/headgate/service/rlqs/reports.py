@@ -1,9 +1,9 @@
-"""Usage reports, read from the wire: checked values, or a `CallError` that says what is wrong.
+"""Usage reports: decodes and validates them, or raises `CallError`.
 
-What is in the values of a bucket comes from clients, so nothing there may end the stream, which all
-of a gateway's callers share. A bucket whose values are too long the gateway is told to forget. One
-whose values are no UTF-8 (see `octets`) is passed over: Envoy ends a stream on which it is told of
-such a bucket. Requests of both are as before the first assignment.
+The values of a bucket come from clients, so they must not end the stream that all callers of a
+gateway share. A gateway is made to forget a bucket with values that are too long. A bucket with
+values that are not UTF-8 (see `wire_text`) is skipped: Envoy ends a stream that names such a
+bucket. Requests of both are handled as before the first assignment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.service.rlqs.options import RlqsOptions
 
 
-# Messages of Protocol Buffers that were cut off somewhere: what there is of them.
+# Truncated Protocol Buffers messages.
 
 
 _LENGTH_DELIMITED: Final = 2
@@ -34,7 +34,7 @@ _LONGEST_NUMBER: Final = 10
 
 
 def whole_fields(message: bytes, most: int) -> bytes:
-    """The first fields of *message*, at most *most* and those only that are whole."""
+    """The first complete fields of *message*, at most *most*."""
     end = 0
     for _ in range(most):
         after = _field_end(message, end)
@@ -45,7 +45,7 @@ def whole_fields(message: bytes, most: int) -> bytes:
 
 
 def _field_end(message: bytes, start: int) -> int | None:
-    """Where the field ends that begins at *start*; None if that cannot be told."""
+    """The end of the field that starts at *start*, or None if it cannot be determined."""
     tag, at = _number(message, start)
     if tag is None:
         return None
@@ -60,7 +60,7 @@ def _field_end(message: bytes, start: int) -> int | None:
 
 
 def _number(message: bytes, start: int) -> tuple[int | None, int]:
-    """The varint at *start*, and where it ends; None if it is not whole."""
+    """The varint at *start* and its end; None if it is incomplete."""
     value = 0
     for place, byte in enumerate(message[start : start + _LONGEST_NUMBER]):
         value |= (byte & 0x7F) << 7 * place
@@ -74,7 +74,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What came for *bucket* in the last *elapsed_ns* (0 in the first report of a bucket)."""
+    """The requests of *bucket* in the last *elapsed_ns* (0 in the first report of a bucket)."""
 
     bucket: BucketId
     elapsed_ns: int
@@ -84,8 +84,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """One message of a gateway; *domain* is "" if it does not say. *unfit* are buckets that are too
-    long."""
+    """One message of a gateway; *domain* is "" if absent. *unfit* buckets are too long."""
 
     domain: str
     usages: tuple[Usage, ...]
@@ -93,11 +92,11 @@ class Reports:
 
 
 def read_reports(message: bytes, options: RlqsOptions) -> Reports:
-    """The reports in *message*. Raises `CallError` for what cannot be one, or is beyond bounds.
+    """Decode *message*. Raises `CallError` if it is malformed or exceeds the bounds.
 
-    Of one that is too long, and of many more buckets than there may be, the last are passed over.
-    A gateway reports all that it has again and again, also on its next stream, so this is how
-    others make room, and all are heard in the end.
+    Of a message that is too long, or has far too many buckets, the rest is skipped. A gateway
+    reports all its buckets again and again, also on its next stream, so skipped buckets get their
+    chance when others are forgotten.
     """
     most_buckets = 2 * options.most_buckets
     if len(message) > options.most_bytes:
@@ -128,7 +127,7 @@ def _in_octets(message: bytes) -> Any:
     try:
         return OCTET_REPORTS.FromString(message)
     except DecodeError as error:
-        raise _invalid("the message is no RateLimitQuotaUsageReports") from error
+        raise _invalid("the message is not a valid RateLimitQuotaUsageReports") from error
 
 
 def _text(read: str | bytes) -> str:
@@ -136,7 +135,7 @@ def _text(read: str | bytes) -> str:
 
 
 def _bucket(read: Any, where: str, options: RlqsOptions) -> BucketId:
-    """The bucket that is *read*, a map, or a list of its entries where it is in bytes."""
+    """The bucket from *read*, a map, or a list of entries where strings are bytes."""
     pairs = read.items() if hasattr(read, "items") else [(one.key, one.value) for one in read]
     entries = {_text(key): _text(value) for key, value in pairs}
     if not entries:
@@ -174,4 +173,4 @@ def _invalid(problem: str) -> CallError:
 
 
 def _beyond(problem: str, most: int) -> CallError:
-    return CallError(Code.RESOURCE_EXHAUSTED, f"{problem}; at most {most} are taken")
+    return CallError(Code.RESOURCE_EXHAUSTED, f"{problem}; the maximum is {most}")

@@ -1,4 +1,4 @@
-"""A counter that gateways of this replica have parts of, and its turns on the board."""
+"""A counter shared by gateways of this replica, and the stores that keep ledgers."""
 
 from __future__ import annotations
 
@@ -8,38 +8,40 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
+from headgate.service.rlqs.allocation import Allocation, GatewayState, allocate
 from headgate.service.rlqs.ledger import NEVER, Ledger
-from headgate.service.rlqs.rates import fitted
-from headgate.service.rlqs.turn import Standing, Turned, turn
+from headgate.service.rlqs.rates import nearest_bucket
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from headgate.clock import Clock
-    from headgate.service.rlqs.gateway import Part
+    from headgate.service.rlqs.gateway import Share
     from headgate.service.rlqs.options import RlqsOptions
     from headgate.service.rlqs.rates import Allowance
 
 
 UNKNOWN: Final = -1
-"""In place of when something was made: what the gateway has is not what the board says."""
+"""In place of a time: what the gateway has is not what the ledger says."""
 
 
 class SharedCounter:
-    """The parts that gateways of this replica have of the ledger *name*, by their names.
+    """The shares of gateways of this replica in the ledger *name*, by share name.
 
-    *whole* is what there is to divide until a part says otherwise.
+    *whole* is the limit to divide until a share provides another.
     """
 
-    def __init__(self, name: str, whole: Allowance, board: Board, options: RlqsOptions) -> None:
+    def __init__(
+        self, name: str, whole: Allowance, ledgers: LedgerStore, options: RlqsOptions
+    ) -> None:
         self.name = name
         self._whole = whole
-        self.parts: dict[str, Part] = {}
+        self.shares: dict[str, Share] = {}
         self.due_ns = NEVER
         self.usage = 0
-        """What all gateways use of it, in millionths of a request a second."""
-        self._board = board
+        """Usage of all gateways, in millionths of a request per second."""
+        self._ledgers = ledgers
         self._options = options
         self._gone: set[str] = set()
         self._abandoned: set[str] = set()
@@ -47,155 +49,157 @@ class SharedCounter:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody here has a part of it, and the board knows that."""
-        return not (self.parts or self._gone or self._abandoned)
+        """True if no gateway of this replica has a share and the ledger says so."""
+        return not (self.shares or self._gone or self._abandoned)
 
-    def join(self, part: Part) -> None:
-        part.made_ns = NEVER
-        self.parts[part.name] = part
+    def join(self, share: Share) -> None:
+        share.made_ns = NEVER
+        self.shares[share.name] = share
         self.due_ns = NEVER
 
-    def leave(self, part: Part, *, is_replaced: bool) -> None:
-        """*part* is no more. What it had ends with its time, or at once if it *is_replaced*.
+    def leave(self, share: Share, *, is_replaced: bool) -> None:
+        """Remove *share*. Its assignment ends with its ttl, or at once if it *is_replaced*.
 
-        One that the board does not know is forgotten: there may be no end of them while the board
-        is out of reach.
+        A share that the ledger does not know is forgotten: their number is unbounded while the
+        ledger store is out of reach.
         """
-        if self.parts.pop(part.name, None) is not None and part.made_ns > NEVER:
-            (self._abandoned if is_replaced else self._gone).add(part.name)
+        if self.shares.pop(share.name, None) is not None and share.made_ns > NEVER:
+            (self._abandoned if is_replaced else self._gone).add(share.name)
             self.due_ns = NEVER
 
-    async def take_turn(self, now_ns: int, left: Fraction) -> bool:
-        """Divide what there is, *left* being the part of it that is for gateways, and tell them.
+    async def reallocate(self, now_ns: int, left: Fraction) -> bool:
+        """Divide the fraction *left* of the limit and send the assignments.
 
-        Whether the board could be asked.
+        Returns false if the ledger store failed.
         """
         async with self._lock:
             gone, abandoned = frozenset(self._gone), frozenset(self._abandoned)
             try:
-                turned = await self._turned(left, gone, abandoned)
+                allocation = await self._allocate(left, gone, abandoned)
             except StoreError:
-                self.go_on_alone(now_ns)
+                self.use_fallback(now_ns)
                 return False
             self._gone -= gone
             self._abandoned -= abandoned
-            self.due_ns = now_ns + turned.due_ns - turned.ledger.at_ns
-            self.usage = sum(one.usage for one in turned.ledger.claims.values())
-            for name, filling in turned.told.items():
-                part = self.parts.get(name)
-                if part is None:
-                    self._gone.add(name)  # it left meanwhile
+            self.due_ns = now_ns + allocation.due_ns - allocation.ledger.at_ns
+            self.usage = sum(one.usage for one in allocation.ledger.claims.values())
+            for name, token_bucket in allocation.assignments.items():
+                share = self.shares.get(name)
+                if share is None:
+                    self._gone.add(name)  # it left in the meantime
                 else:
-                    part.made_ns = turned.ledger.claims[name].made_ns
-                    part.tell(filling)
+                    share.made_ns = allocation.ledger.claims[name].made_ns
+                    share.assign(token_bucket)
             return True
 
-    async def _turned(
+    async def _allocate(
         self, left: Fraction, gone: frozenset[str], abandoned: frozenset[str]
-    ) -> Turned:
+    ) -> Allocation:
         allowance = self._allowance()
-        standings = {
-            name: Standing(part.tally.demand, part.tally.usage, part.made_ns)
-            for name, part in self.parts.items()
+        states = {
+            name: GatewayState(share.estimate.demand, share.estimate.usage, share.made_ns)
+            for name, share in self.shares.items()
         }
 
-        def step(ledger: Ledger | None, now_ns: int, opens_ns: int) -> Turned:
-            return turn(
+        def step(ledger: Ledger | None, now_ns: int, opens_ns: int) -> Allocation:
+            return allocate(
                 ledger,
                 now_ns,
                 allowance=allowance,
                 left=left,
-                standings=standings,
+                states=states,
                 options=self._options,
                 gone=gone,
                 abandoned=abandoned,
                 opens_ns=opens_ns,
             )
 
-        return await self._board.take(self.name, step)
+        return await self._ledgers.update(self.name, step)
 
     def _allowance(self) -> Allowance:
-        for part in self.parts.values():
-            self._whole = part.terms.bindings[0].allowance
+        for share in self.shares.values():
+            self._whole = share.limits.bindings[0].allowance
             break
         return self._whole
 
-    def go_on_alone(self, now_ns: int) -> None:
-        """The board cannot be asked: each rule says what to do then.
+    def use_fallback(self, now_ns: int) -> None:
+        """Apply the failure mode of each rule while the ledger store fails.
 
-        Under `fail_closed` nothing passes when the time of what a gateway has is over. Else it goes
-        on with what it has, and one that has nothing gets the whole limit for itself.
+        With `fail_closed` nothing is allowed after the current assignment ends. Otherwise a gateway
+        keeps its assignment, and one without gets the whole limit.
         """
         self.due_ns = now_ns + SECOND
         half_ns = self._options.ttl_ns // 2
-        for part in self.parts.values():
-            if part.told_ns != NEVER and now_ns - part.told_ns < half_ns:
+        for share in self.shares.values():
+            if share.assigned_ns != NEVER and now_ns - share.assigned_ns < half_ns:
                 continue
-            binding = part.terms.bindings[0]
+            binding = share.limits.bindings[0]
             if binding.rule.on_failure.mode == "fail_closed":
-                part.made_ns = UNKNOWN
-                part.tell(None)
+                share.made_ns = UNKNOWN
+                share.assign(None)
                 continue
-            if part.told is None:
-                part.made_ns = UNKNOWN
+            if share.assigned is None:
+                share.made_ns = UNKNOWN
                 whole = binding.allowance
-                part.tell(fitted(whole.rate, whole.burst))
+                share.assign(nearest_bucket(whole.rate, whole.burst))
                 continue
-            part.tell(part.told)
+            share.assign(share.assigned)
 
 
-# Where ledgers are kept: the port, and the board of a service that is alone.
+# Ledger stores: the port, and the store of a single replica.
 
 
-Step = Callable[[Ledger | None, int, int], Turned]
-"""One turn: from a ledger (None: there is none), the time and what `opens_ns` a new ledger has.
+Step = Callable[[Ledger | None, int, int], Allocation]
+"""One allocation: from a ledger (or None), the time, and the `opens_ns` of a new ledger.
 
-It may be called more than once for one turn, so it must not change anything.
+May be called several times for one update, so it must not have side effects.
 """
 
 _SWEEP: Final = 1_024
 
 
-class Board(ABC):
-    """Ledgers by name, each changed by one turn at a time, whoever takes it."""
+class LedgerStore(ABC):
+    """Ledgers by name, each updated atomically."""
 
     @abstractmethod
-    async def take(self, name: str, step: Step) -> Turned:
-        """Take a turn over the ledger *name*; what came of it, which is then in force.
+    async def update(self, name: str, step: Step) -> Allocation:
+        """Update the ledger *name* by *step* and return the allocation, which is then in force.
 
-        Raises `StoreError` if it could not be, or nobody knows.
+        Raises `StoreError` if the update failed or its outcome is unknown.
         """
 
-    async def aclose(self) -> None:  # noqa: B027 (most boards hold nothing open)
-        """Give back what the board holds open."""
+    async def aclose(self) -> None:  # noqa: B027 (not all stores hold resources)
+        """Release resources."""
 
 
-class MemoryBoard(Board):
-    """The board of a service that is alone, on *clock*.
+class MemoryLedgerStore(LedgerStore):
+    """The ledgers of a single replica, on *clock*.
 
-    Who starts does not know what the one before it has assigned. For as long as that may be in
-    force, new ledgers give out only a part (see `RlqsOptions.restart_share`): then all that is
-    admitted is at most 1 + that part of what the limit allows, and afterwards what it allows.
+    A new process does not know earlier assignments. While those may be in force, new ledgers
+    assign only a fraction of the limit (see `RlqsOptions.restart_share`): until then at most 1 +
+    that fraction of the limit is allowed, afterwards the limit.
     """
 
     def __init__(self, clock: Clock, options: RlqsOptions) -> None:
         self._clock = clock
         self._opens_ns = clock() + options.ttl_ns + options.delivery_ns
-        self._ledgers: dict[str, Turned] = {}
+        self._ledgers: dict[str, Allocation] = {}
         self._turns = 0
 
-    async def take(self, name: str, step: Step) -> Turned:
+    async def update(self, name: str, step: Step) -> Allocation:
         now_ns = self._clock()
         self._turns += 1
         if self._turns % _SWEEP == 0:
             self._forget(now_ns)
         before = self._ledgers.get(name)
         opens_ns = self._opens_ns if now_ns < self._opens_ns else NEVER
-        turned = step(None if before is None else before.ledger, now_ns, opens_ns)
-        self._ledgers[name] = turned
-        return turned
+        allocation = step(None if before is None else before.ledger, now_ns, opens_ns)
+        self._ledgers[name] = allocation
+        return allocation
 
     def _forget(self, now_ns: int) -> None:
         self._ledgers = {
-            name: turned for name, turned in self._ledgers.items() if turned.as_new_ns > now_ns
+            name: allocation
+            for name, allocation in self._ledgers.items()
+            if allocation.expires_ns > now_ns
         }

@@ -84,7 +84,7 @@ def test_rates_follow_demand() -> None:
             await busy.ask(20)
             await quiet.ask(1)
             if service.clock() % 10**9 < 10**8:
-                await service.calls.turn()
+                await service.calls.tick()
                 await breathe()
         assert busy.rate > 75
         assert quiet.rate > 10
@@ -267,7 +267,7 @@ def test_a_stream_that_takes_nothing_is_ended() -> None:
         await service.pass_time(6)
         sent.put_nowait(_first_message())
         await service.pass_time(3)
-        with pytest.raises(CallError, match="nothing was taken"):
+        with pytest.raises(CallError, match="read nothing"):
             await anext(replies)
         await line.vanish()
 
@@ -339,7 +339,7 @@ def test_a_shared_store_wants_a_shared_board() -> None:
     service = Service()
     core = core_of(PER_USER, service.clock)
     core.rules.engine.store = _SharedStore()
-    with pytest.raises(OptionError, match="RedisBoard"):
+    with pytest.raises(OptionError, match="RedisLedgerStore"):
         QuotaCalls(core, RlqsOptions())
 
 

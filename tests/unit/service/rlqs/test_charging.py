@@ -89,7 +89,7 @@ async def _share(limit: str, others: int, seconds: int) -> tuple[float, float]:
                 await envoy.ask(10)
             for _ in range(others // 10):
                 passed += bool(await service.core.rules.check(REQUEST))
-        await service.calls.turn()
+        await service.calls.tick()
         await breathe()
     for envoy in envoys:
         await envoy.line.vanish()
@@ -137,7 +137,7 @@ def test_a_burst_of_their_own_does_not_cost_gateways_their_rate(limit: str) -> N
                 service.clock.advance(0.1)
                 for envoy in envoys:
                     await envoy.ask(20)
-            await service.calls.turn()
+            await service.calls.tick()
             await breathe()
             each_second.append(sum(one.allowed for one in envoys) - before)
         for envoy in envoys:
@@ -175,7 +175,7 @@ rules:
                 service.clock.advance(0.1)
                 for envoy in envoys:
                     await envoy.ask(4)
-            await service.calls.turn()
+            await service.calls.tick()
             await breathe()
         rate = sum(one.allowed for one in envoys) / 40
         assert 40 <= rate <= 75  # of 160 that the buckets could have had by themselves

@@ -15,7 +15,7 @@ from envoy.type.v3 import (  # type: ignore[import-untyped]  # it has no types
 
 from headgate.service.rlqs.ledger import Action
 from headgate.service.rlqs.messages import MESSAGES, PATH, encoded
-from headgate.service.rlqs.rates import Filling
+from headgate.service.rlqs.rates import TokenBucket
 
 
 def _theirs() -> dict[str, Any]:
@@ -50,7 +50,7 @@ def test_the_path_is_that_of_the_service() -> None:
 
 
 def test_a_token_bucket_has_whole_seconds_and_a_time_to_live() -> None:
-    message = encoded([Action((("user", "ada"),), 10, Filling(7, 3, 5))])
+    message = encoded([Action((("user", "ada"),), 10, TokenBucket(7, 3, 5))])
     (action,) = rlqs_pb2.RateLimitQuotaResponse.FromString(message).bucket_action
     assert dict(action.bucket_id.bucket) == {"user": "ada"}
     assigned = action.quota_assignment_action
@@ -77,7 +77,7 @@ def test_an_abandoned_bucket_is_told_as_such() -> None:
 
 def test_one_that_is_anew_takes_the_place_of_whatever_the_gateway_has() -> None:
     # Envoy leaves a token bucket as it is if only the seconds differ; after a denial it cannot.
-    message = encoded([Action((("user", "ada"),), 10, Filling(7, 3, 5), is_anew=True)])
+    message = encoded([Action((("user", "ada"),), 10, TokenBucket(7, 3, 5), replaces=True)])
     first, then = rlqs_pb2.RateLimitQuotaResponse.FromString(message).bucket_action
     denied = first.quota_assignment_action.rate_limit_strategy
     assert denied.BlanketRule.Name(denied.blanket_rule) == "DENY_ALL"

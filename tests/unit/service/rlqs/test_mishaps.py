@@ -16,16 +16,16 @@ from headgate.policy.envoy_config.attributes import attributes_of
 from headgate.service.rlqs import RlqsOptions
 from headgate.service.rlqs.ledger import Claim, Ledger
 from headgate.service.rlqs.messages import REPORTS
-from headgate.service.rlqs.rates import MILLION, Allowance, Filling
-from headgate.service.rlqs.shared import Board
+from headgate.service.rlqs.rates import MILLION, Allowance, TokenBucket
+from headgate.service.rlqs.shared import LedgerStore
 from headgate.units import SECOND
 from tests.support.rlqs_gateways import PER_USER, Line, Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from headgate.service.rlqs.allocation import Allocation
     from headgate.service.rlqs.shared import Step
-    from headgate.service.rlqs.turn import Turned
 
 ADA = {"user": "ada"}
 FIRST = (ADA, 0, 1, 0)
@@ -36,20 +36,20 @@ def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scene())
 
 
-class _MistakenBoard(Board):
+class _MistakenBoard(LedgerStore):
     """A board with a mistake in it, for some ledgers; or that is out of reach, for all."""
 
-    def __init__(self, board: Board, error: Exception, of: str = "") -> None:
+    def __init__(self, board: LedgerStore, error: Exception, of: str = "") -> None:
         self._board = board
         self._error = error
         self._of = of
         self.asked = 0
 
-    async def take(self, name: str, step: Step) -> Turned:
+    async def update(self, name: str, step: Step) -> Allocation:
         self.asked += 1
         if self._of in name:
             raise self._error
-        return await self._board.take(name, step)
+        return await self._board.update(name, step)
 
 
 async def _used(service: Service, rule: str) -> int:
@@ -67,11 +67,11 @@ def test_a_mistake_about_one_counter_leaves_the_others_and_is_logged_once_a_minu
         line = Line(service)
         both = (FIRST, ({"user": "bob"}, 0, 1, 0))
         await line.report(*both)
-        service.calls._board = board = _MistakenBoard(
-            service.calls._board, RuntimeError("a mistake"), of="ada"
+        service.calls._ledgers = board = _MistakenBoard(
+            service.calls._ledgers, RuntimeError("a mistake"), of="ada"
         )
         for counter in service.calls._counters.values():
-            counter._board = board
+            counter._ledgers = board
         before = len(line.messages)
         for _ in range(6):
             await service.pass_time(5)
@@ -79,7 +79,7 @@ def test_a_mistake_about_one_counter_leaves_the_others_and_is_logged_once_a_minu
         assert line.error is None
         assert len(line.messages) > before + 4
         assert line.rate(user="ada") == line.rate(user="bob") == 95
-        logged = [one for one in caplog.records if "went wrong" in one.message]
+        logged = [one for one in caplog.records if "failed" in one.message]
         assert len(logged) == 1
         assert "a mistake" in str(logged[0].exc_info)
         await line.vanish()
@@ -111,9 +111,9 @@ def test_streams_that_come_and_go_while_the_board_is_gone_leave_nothing_behind()
         service = Service()
         first = Line(service)
         await first.report(FIRST)
-        board = _MistakenBoard(service.calls._board, StoreError("gone"))
+        board = _MistakenBoard(service.calls._ledgers, StoreError("gone"))
         for counter in service.calls._counters.values():
-            counter._board = board
+            counter._ledgers = board
         for _ in range(20):
             line = Line(service)
             await line.report(FIRST)
@@ -133,9 +133,9 @@ def test_a_board_that_is_gone_is_not_waited_for_again_and_again() -> None:
         line = Line(service)
         users = [{"user": str(n)} for n in range(200)]
         await line.report(*((user, 0, 1, 0) for user in users))
-        board = _MistakenBoard(service.calls._board, StoreError("gone"))
+        board = _MistakenBoard(service.calls._ledgers, StoreError("gone"))
         for counter in service.calls._counters.values():
-            counter._board = board
+            counter._ledgers = board
         before = len(line.messages)
         await service.pass_time(6)
         assert board.asked <= 6 * 64
@@ -240,7 +240,7 @@ def test_buckets_that_are_too_long_hide_no_mistake_from_the_log(
 
         service.calls._charging.charge_ahead = fail  # type: ignore[assignment,method-assign]
         await service.pass_time(2)
-        assert "forget" in caplog.text
+        assert "abandoned" in caplog.text
         assert "a mistake" in caplog.text
         await line.vanish()
 
@@ -303,7 +303,7 @@ def _ledger(random: Random, claims: int) -> Ledger:
 
     made = {
         f"g{n}": Claim(
-            filling=Filling(random.randrange(1, 5), 1, random.randrange(1, 4)),
+            token_bucket=TokenBucket(random.randrange(1, 5), 1, random.randrange(1, 4)),
             made_ns=90 * SECOND,
             ends_ns=100 * SECOND + random.randrange(1, 30 * SECOND),
             held_rate=random.randrange(MILLION),

@@ -11,15 +11,15 @@ from headgate.engine.request import Request
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Cost
-from headgate.service.rlqs.rates import Allowance, Terms, terms_of
+from headgate.service.rlqs.rates import Allowance, BucketLimits, limits_of
 
 RULE = '{{id: {id}, match: {{attributes: {{user: true}}}}, key_by: "attribute:user", {rest}}}'
 
 
-def _terms(*rules: str, bucket: tuple[tuple[str, str], ...] = (("user", "ada"),)) -> Terms:
+def _terms(*rules: str, bucket: tuple[tuple[str, str], ...] = (("user", "ada"),)) -> BucketLimits:
     lines = [RULE.format(id=f"r{n}", rest=rest) for n, rest in enumerate(rules)]
     text = "version: 1\nrules:\n" + "".join(f"  - {line}\n" for line in lines)
-    return terms_of(CompiledPolicy(read_policy(text)), "edge", bucket)
+    return limits_of(CompiledPolicy(read_policy(text)), "edge", bucket)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_every_limit_is_a_rate_and_a_burst(limit: str, rate: Fraction, burst: in
 
 def test_queues_slots_and_turns_are_no_quotas() -> None:
     terms = _terms("shape: {rate: 2/s, queue: 9}", "concurrency: 5", "fair: {slots: 5}")
-    assert terms == Terms()
+    assert terms == BucketLimits()
     (binding,) = _terms("shape: {rate: 2/s, queue: 9}", "limit: 100/s").bindings
     assert binding.rule.id == "r1"
 
@@ -56,7 +56,7 @@ def test_a_cost_above_the_limit_closes_the_bucket() -> None:
     line = RULE.format(id="r0", rest="limit: 5/s")
     policy = read_policy(f"version: 1\nrules:\n  - {line}\n")
     dear = replace(policy, rules=(replace(policy.rules[0], cost=Cost(6)),))
-    assert terms_of(CompiledPolicy(dear), "edge", (("user", "ada"),)).is_closed
+    assert limits_of(CompiledPolicy(dear), "edge", (("user", "ada"),)).is_closed
 
 
 def test_the_tightest_rule_comes_first_and_names_the_ledger() -> None:
@@ -75,15 +75,15 @@ def test_buckets_of_one_counter_have_one_ledger() -> None:
 
 @pytest.mark.parametrize("mode", ["shadow", "off"])
 def test_rules_that_do_not_decide_do_not_bind(mode: str) -> None:
-    assert _terms(f"limit: 10/s, mode: {mode}") == Terms()
+    assert _terms(f"limit: 10/s, mode: {mode}") == BucketLimits()
 
 
 def test_a_request_that_costs_nothing_is_not_limited() -> None:
-    assert _terms("limit: 10/s, cost: 0") == Terms()
+    assert _terms("limit: 10/s, cost: 0") == BucketLimits()
 
 
 def test_no_rule_no_limit() -> None:
-    assert _terms("limit: 10/s", bucket=(("tenant", "acme"),)) == Terms()
+    assert _terms("limit: 10/s", bucket=(("tenant", "acme"),)) == BucketLimits()
 
 
 @pytest.mark.parametrize("accuracy", ["", ", accuracy: {batch: 5}"])
@@ -103,9 +103,9 @@ rules:
 """
 
 
-def _of_gateway(rule: str, domain: str = "headgate", **entries: str) -> Terms:
+def _of_gateway(rule: str, domain: str = "headgate", **entries: str) -> BucketLimits:
     bucket = tuple(sorted({"headgate.rule": rule, **entries}.items()))
-    return terms_of(CompiledPolicy(read_policy(GATEWAY)), domain, bucket)
+    return limits_of(CompiledPolicy(read_policy(GATEWAY)), domain, bucket)
 
 
 def test_a_bucket_that_names_its_rule_is_on_the_terms_of_that_rule_alone() -> None:
@@ -127,7 +127,7 @@ def test_it_is_read_as_a_descriptor_is() -> None:
 
 @pytest.mark.parametrize("rule", ["trial", "asleep", "gone", ""])
 def test_a_rule_that_decides_nothing_leaves_its_buckets_open(rule: str) -> None:
-    assert _of_gateway(rule, remote_address="10.0.0.1") == Terms()
+    assert _of_gateway(rule, remote_address="10.0.0.1") == BucketLimits()
 
 
 def test_in_other_domains_the_key_is_an_ordinary_one() -> None:

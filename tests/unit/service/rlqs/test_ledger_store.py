@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import StoreError
-from headgate.service.rlqs import MemoryBoard, RlqsOptions
+from headgate.service.rlqs import MemoryLedgerStore, RlqsOptions
+from headgate.service.rlqs.allocation import GatewayState, allocate
 from headgate.service.rlqs.rates import Allowance
-from headgate.service.rlqs.shared import Board
-from headgate.service.rlqs.turn import Standing, turn
+from headgate.service.rlqs.shared import LedgerStore
 from headgate.testing import ManualClock
 from tests.support.rlqs_gateways import PER_USER, Line, Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from headgate.service.rlqs.allocation import Allocation
     from headgate.service.rlqs.ledger import Ledger
     from headgate.service.rlqs.shared import Step
-    from headgate.service.rlqs.turn import Turned
 
 ADA = {"user": "ada"}
 FIRST = (ADA, 0, 1, 0)
@@ -32,12 +32,12 @@ def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scene())
 
 
-def _step(ledger: Ledger | None, now_ns: int, opens_ns: int) -> Turned:
-    return turn(
+def _step(ledger: Ledger | None, now_ns: int, opens_ns: int) -> Allocation:
+    return allocate(
         ledger,
         now_ns,
         allowance=Allowance(Fraction(10), 10),
-        standings={"a": Standing(None)},
+        states={"a": GatewayState(None)},
         options=OPTIONS,
         opens_ns=opens_ns,
     )
@@ -46,33 +46,33 @@ def _step(ledger: Ledger | None, now_ns: int, opens_ns: int) -> Turned:
 def test_ledgers_that_are_as_new_are_forgotten() -> None:
     async def scene() -> None:
         clock = ManualClock(1_000)
-        board = MemoryBoard(clock, OPTIONS)
+        board = MemoryLedgerStore(clock, OPTIONS)
         for n in range(500):
-            await board.take(str(n), _step)
+            await board.update(str(n), _step)
         clock.advance(60)
         for n in range(1_100):
-            await board.take(f"again-{n % 10}", _step)
+            await board.update(f"again-{n % 10}", _step)
         assert set(board._ledgers) <= {f"again-{n}" for n in range(10)}
 
     run(scene)
 
 
-class _ShakyBoard(Board):
+class _ShakyBoard(LedgerStore):
     """A board that can be out of reach; *loses_replies*: it does what it is asked, unheard."""
 
     def __init__(self, clock: ManualClock) -> None:
-        self.board = MemoryBoard(clock, OPTIONS)
+        self.board = MemoryLedgerStore(clock, OPTIONS)
         self.is_there = True
         self.loses_replies = False
         self.is_closed = False
 
-    async def take(self, name: str, step: Step) -> Turned:
+    async def update(self, name: str, step: Step) -> Allocation:
         if not self.is_there:
             raise StoreError("it is gone")
-        turned = await self.board.take(name, step)
+        allocation = await self.board.update(name, step)
         if self.loses_replies:
             raise StoreError("it did not say")
-        return turned
+        return allocation
 
     async def aclose(self) -> None:
         self.is_closed = True

@@ -1,13 +1,13 @@
-"""The board that replicas of a service share, in Redis or Valkey.
+"""Ledgers shared by the replicas of a service, in Redis or Valkey.
 
-A ledger is one key. A turn is computed here, from the ledger as it was seen last, and put in its
-place if that is still the one that is there: one round trip. If another replica was faster the
-reply brings its ledger, and the turn is taken again from that.
+A ledger is one key. An allocation is computed here from the ledger as last seen and replaces it if
+it is unchanged: one round trip. If another replica was faster, the reply contains its ledger, and
+the allocation is computed again.
 
-Time is the server's: every reply tells it, and between replies it is reckoned from this machine's
-monotonic clock. It is never taken for later than it is, so grants are never thought over too soon
-by more than the time that a round trip takes, which is a small part of `RlqsOptions.delivery`. If
-the server's clock is set back, ledgers are too (see `Ledger.set_back`).
+Time is the server's: every reply contains it, and between replies it is derived from this machine's
+monotonic clock. The result is never ahead of the server, so assignments are never taken as ended
+too early by more than a round trip, a small share of `RlqsOptions.delivery`. If the server's clock
+steps back, ledgers do too (see `Ledger.set_back`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from urllib.parse import quote
 from headgate.errors import StoreError
 from headgate.runtime.holds import new_name
 from headgate.service.rlqs.ledger import NEVER, Ledger
-from headgate.service.rlqs.shared import Board
+from headgate.service.rlqs.shared import LedgerStore
 from headgate.stores.redis.async_transport import AsyncTransport
 from headgate.stores.redis.requests import Script, ScriptRequest
 from headgate.stores.redis.url import parse_redis_url
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
+    from headgate.service.rlqs.allocation import Allocation
     from headgate.service.rlqs.shared import Step
-    from headgate.service.rlqs.turn import Turned
     from headgate.stores.redis.requests import Reply
 
 _ATTEMPTS: Final = 16
@@ -42,21 +42,21 @@ _SLACK_MS: Final = 60_000
 _LONGEST_MS: Final = 10**15
 _MOST_KNOWN: Final = 65_536
 _SET_BACK_NS: Final = 2 * SECOND
-"""Replicas differ by less on what time it is; a ledger that is further ahead is of a clock that has
-been set back since, or of a server that was ahead of the one that has taken its place."""
+"""Replicas disagree on the time by less. A ledger that is further ahead comes from before a step of
+the clock, or from a server whose clock was ahead of its successor's."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A ledger as it was last seen; without a version it is not there."""
+    """A ledger as last seen; without a version it does not exist."""
 
     version: bytes = b""
     ledger: Ledger | None = None
-    as_new_ns: int = NEVER
+    expires_ns: int = NEVER
 
 
-class RedisBoard(Board):
-    """Ledgers in the servers that *url* names, a store URL; those of *namespace*."""
+class RedisLedgerStore(LedgerStore):
+    """Ledgers of *namespace* on the servers of the store URL *url*."""
 
     def __init__(self, url: str, *, namespace: str = "headgate") -> None:
         self._transport = AsyncTransport(parse_redis_url(url))
@@ -64,27 +64,29 @@ class RedisBoard(Board):
         self._seen: dict[str, _Seen] = {}
         self._offset_ns: int | None = None
 
-    async def take(self, name: str, step: Step) -> Turned:
+    async def update(self, name: str, step: Step) -> Allocation:
         seen = self._seen.get(name, _Seen())
         for attempt in range(_ATTEMPTS):
             if self._offset_ns is None:
                 seen = await self._look(name)
-            if self._is_ahead(seen):  # of a clock of ours that stood still, or the server's
+            if self._is_ahead(seen):  # our clock stood still, or the server's stepped back
                 seen = await self._look(name)
             now_ns = self._now_ns()
             ledger = seen.ledger
             if ledger is not None and self._is_ahead(seen):
                 ledger = ledger.set_back(now_ns)
-            turned = step(ledger, now_ns, NEVER)
+            allocation = step(ledger, now_ns, NEVER)
             version = new_name().encode()
-            reply = await self._put(name, seen.version, version, turned)
+            reply = await self._put(name, seen.version, version, allocation)
             if reply[1] == 1:
-                self._keep(name, _Seen(version, turned.ledger, turned.as_new_ns))
-                return turned
+                self._keep(name, _Seen(version, allocation.ledger, allocation.expires_ns))
+                return allocation
             seen = self._found(name, reply, seen)
-            if attempt:  # there are many at it: not all again at the same time
+            if attempt:  # many replicas compete: spread the retries
                 await asyncio.sleep(random.random() * attempt * _PAUSE)  # noqa: S311 (no secret)
-        raise StoreError(f"the ledger {name!r} changed {_ATTEMPTS} times while it was looked at")
+        raise StoreError(
+            f"the ledger {name!r} changed during each of {_ATTEMPTS} attempts to update it"
+        )
 
     async def aclose(self) -> None:
         await self._transport.aclose()
@@ -96,13 +98,15 @@ class RedisBoard(Board):
         return seen.ledger is not None and seen.ledger.at_ns - self._now_ns() > _SET_BACK_NS
 
     async def _look(self, name: str) -> _Seen:
-        """The ledger as it is; the version asked for is one that none has."""
+        """Read the ledger, by expecting a version that no ledger has."""
         reply = await self._call(name, [b"?", b"", b"", 0])
         return self._found(name, reply, self._seen.get(name, _Seen()))
 
-    async def _put(self, name: str, expected: bytes, version: bytes, turned: Turned) -> list[Reply]:
-        left_ms = max(turned.as_new_ns - turned.ledger.at_ns, 0) // MILLISECOND + _SLACK_MS
-        text = turned.ledger.packed().encode()
+    async def _put(
+        self, name: str, expected: bytes, version: bytes, allocation: Allocation
+    ) -> list[Reply]:
+        left_ms = max(allocation.expires_ns - allocation.ledger.at_ns, 0) // MILLISECOND + _SLACK_MS
+        text = allocation.ledger.packed().encode()
         return await self._call(name, [expected, version, text, min(left_ms, _LONGEST_MS)])
 
     async def _call(self, name: str, arguments: list[bytes | int]) -> list[Reply]:
@@ -114,23 +118,24 @@ class RedisBoard(Board):
         self._set_clock(int(reply[0]) * MICROSECOND)
         return reply
 
-    def _set_clock(self, told_ns: int) -> None:
-        """The server said *told_ns* some time ago: it is not earlier than that now.
+    def _set_clock(self, assigned_ns: int) -> None:
+        """Adjust our clock: the server's time was *assigned_ns* a moment ago, so it is not earlier
+        now.
 
-        The quickest reply tells best, but clocks drift: so what is known ages a little each time.
+        The fastest reply is the most exact, but clocks drift, so the estimate ages a little each
+        time.
         """
-        offset = told_ns - time.monotonic_ns()
+        offset = assigned_ns - time.monotonic_ns()
         if self._offset_ns is None or abs(offset - self._offset_ns) > SECOND:
             self._offset_ns = offset
         else:
             self._offset_ns = max(offset, self._offset_ns - 10 * MICROSECOND)
 
     def _found(self, name: str, reply: list[Reply], before: _Seen) -> _Seen:
-        """The ledger that *reply* brings. One that was lost is what it was when it was last
-        seen here."""
+        """The ledger in *reply*. A lost ledger is taken as it was last seen here."""
         version, text = bytes(reply[2]), bytes(reply[3])
         if not version:
-            found = _Seen(b"", before.ledger, before.as_new_ns)
+            found = _Seen(b"", before.ledger, before.expires_ns)
         else:
             found = _Seen(version, Ledger.unpacked(text))
         self._keep(name, found)
@@ -144,8 +149,8 @@ class RedisBoard(Board):
 
 @cache
 def _script() -> Script:
-    text = files("headgate.service.rlqs").joinpath("board.lua").read_bytes()
-    return Script("board", text, sha1(text, usedforsecurity=False).hexdigest().encode())
+    text = files("headgate.service.rlqs").joinpath("replace_ledger.lua").read_bytes()
+    return Script("ledger", text, sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
 def _digest(name: str) -> bytes:

@@ -1,15 +1,15 @@
-"""One turn over a ledger: who gets what now. Pure; the same for every board.
+"""The allocation of one counter: divides a limit among claims. Pure; the same for every store.
 
-Rates are divided by demand over all gateways that are there, on whichever replica of the service,
-but each replica changes only what its own gateways have. Who has too much is cut first; what that
-frees can be given to others when the cut must have arrived. What nobody has is given at once.
+Rates are divided by demand over all connected gateways, on whichever replica, but each replica
+changes only the assignments of its own gateways. A gateway with too much is cut first; the freed
+rate is assigned to others when the cut must have arrived. Unassigned rate is assigned at once.
 
-Every change costs tokens (see `ledger`), so nothing is changed for little: not within a tenth of
-what it should be, and not while everybody has what it needs. What a change costs is paid from the
-part of the limit that is kept in *reserve* and from what is not given out. While there is not a
-token in the pool, who is new is told to deny all, and the others keep what they have. But if the
-limit was lowered, or if one has too much while another has nothing, then it is told to deny all
-too: that costs nothing, and the pool fills until there is a token for each.
+Every change costs tokens (see `ledger`), so small changes are not made: not within a tenth of the
+target, and not while every gateway has what it needs. Changes are paid from the *reserve* of the
+limit and from unassigned rate. While the pool has no token, a new gateway denies all, and the
+others keep their assignments. If the limit was lowered, or one gateway has too much while
+another has nothing, that gateway denies all too: it costs nothing, and the pool refills to a token
+for each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from headgate.service.rlqs.ledger import NEVER, Claim, Ledger
-from headgate.service.rlqs.rates import MILLION, Allowance, Filling, divide, fitted
+from headgate.service.rlqs.rates import MILLION, Allowance, TokenBucket, divide, nearest_bucket
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from headgate.service.rlqs.options import RlqsOptions
 
 _GROWTH: Final = 4
-"""Room for demand that grows before the next report: a quarter of it."""
+"""Room for growing demand until the next report: a quarter of it."""
 _A_LITTLE: Final = MILLION // 5
-"""What everybody wants at least: one request between two reports."""
+"""Minimum demand of every gateway: one request between two reports."""
 _TOLERANCE: Final = 10
-"""What is within one part in so many of what it should be is left as it is."""
+"""Assignments within one share in this many of the target are left unchanged."""
 _WORTHWHILE: Final = 2
-"""How many times the burst that it has a gateway must be due for it to be worth a change."""
+"""Factor by which a new burst must exceed the old one to be worth a change."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a gateway of this replica stands: what it asks for a second and what it uses, both in
-    millionths (*demand* is None until it is known), and when what it has was made."""
+class GatewayState:
+    """A gateway of this replica: demand and usage per second, both in millionths (*demand* is None
+    until it is known), and the time of its assignment."""
 
     demand: int | None
     usage: int = 0
@@ -48,36 +48,36 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
-    """What came of a turn: the *ledger* after it, and what to tell each gateway (a filling, or None
-    to deny all). Who is not among *told* need not hear anything. *due_ns*: when to turn again;
-    *as_new_ns*: when the ledger may be forgotten."""
+class Allocation:
+    """The result: the new *ledger*, and the assignments to send (a token bucket, or None to deny
+    all). Gateways that are not among *assignments* need no message. *due_ns*: time of the next
+    allocation; *expires_ns*: time from which the ledger may be forgotten."""
 
     ledger: Ledger
-    told: Mapping[str, Filling | None]
+    assignments: Mapping[str, TokenBucket | None]
     due_ns: int
-    as_new_ns: int
+    expires_ns: int
 
 
-def turn(
+def allocate(
     ledger: Ledger | None,
     now_ns: int,
     *,
     allowance: Allowance,
-    standings: Mapping[str, Standing],
+    states: Mapping[str, GatewayState],
     options: RlqsOptions,
     left: Fraction = Fraction(1),
     gone: Collection[str] = (),
     abandoned: Collection[str] = (),
     opens_ns: int = NEVER,
-) -> Turned:
-    """Divide *allowance* among the claims on *ledger*; None if there is none yet.
+) -> Allocation:
+    """Divide *allowance* among the claims on *ledger* (None if there is none yet).
 
-    Only the part *left* of its rate is given out; that may change from turn to turn, and rates
-    follow as they can. What is in force never exceeds the whole.
+    Only the fraction *left* of the rate is assigned; it may change each time, and rates follow.
+    The assignments in force never exceed the whole.
 
-    *standings* are the claims of this replica, *gone* those whose stream has ended and *abandoned*
-    those that the gateways were told to forget. *opens_ns* is for a new ledger.
+    *states* are the claims of this replica, *gone* those whose stream has ended, *abandoned*
+    those that gateways were made to forget. *opens_ns* is for a new ledger.
     """
     if ledger is None:
         share = _shared(allowance, is_recovering=now_ns < opens_ns, options=options)
@@ -93,70 +93,73 @@ def turn(
             claims[name] = replace(claims[name], seen_ns=NEVER)
     for name in abandoned:
         if name in claims:
-            given_up = claims[name].let_go(now_ns + options.delivery_ns)
+            given_up = claims[name].released(now_ns + options.delivery_ns)
             claims[name] = replace(given_up, seen_ns=NEVER)
-    for name, standing in standings.items():
-        claims[name] = _heard(claims.get(name, Claim()), standing, now_ns, options)
-    ledger = replace(ledger, claims=claims).without_idle(standings, options.silence_ns)
-    return _Turn(ledger, share, left, standings, options).taken()
+    for name, state in states.items():
+        claims[name] = _observed(claims.get(name, Claim()), state, now_ns, options)
+    ledger = replace(ledger, claims=claims).without_idle(states, options.silence_ns)
+    return _Allocator(ledger, share, left, states, options).run()
 
 
 def _shared(allowance: Allowance, *, is_recovering: bool, options: RlqsOptions) -> Allowance:
-    """What may be given out now of *allowance*."""
+    """The share of *allowance* that may be assigned now."""
     if not is_recovering:
         return allowance
-    part = Fraction(round(options.restart_share * MILLION), MILLION)
-    return Allowance(allowance.rate * part, max(int(allowance.burst * part), 1))
+    share = Fraction(round(options.restart_share * MILLION), MILLION)
+    return Allowance(allowance.rate * share, max(int(allowance.burst * share), 1))
 
 
-def _heard(claim: Claim, standing: Standing, now_ns: int, options: RlqsOptions) -> Claim:
-    is_late = claim.filling and now_ns - claim.made_ns > options.ttl_ns - options.delivery_ns
-    if claim.made_ns != standing.made_ns or is_late:
-        claim = claim.let_go()  # it was never told, or has forgotten by the time it is told
-    demand = claim.demand if standing.demand is None else standing.demand
-    return replace(claim, demand=demand, usage=standing.usage, seen_ns=now_ns)
+def _observed(claim: Claim, state: GatewayState, now_ns: int, options: RlqsOptions) -> Claim:
+    is_late = claim.token_bucket and now_ns - claim.made_ns > options.ttl_ns - options.delivery_ns
+    if claim.made_ns != state.made_ns or is_late:
+        claim = claim.released()  # it was never sent, or ends before it arrives
+    demand = claim.demand if state.demand is None else state.demand
+    return replace(claim, demand=demand, usage=state.usage, seen_ns=now_ns)
 
 
-class _Turn:
-    """The working of one turn."""
+class _Allocator:
+    """The computation of one allocation."""
 
     def __init__(
         self,
         ledger: Ledger,
         allowance: Allowance,
         left: Fraction,
-        standings: Mapping[str, Standing],
+        states: Mapping[str, GatewayState],
         options: RlqsOptions,
     ) -> None:
         self._ledger = ledger
         self._now_ns = ledger.at_ns
         self._allowance = allowance
-        self._standings = standings
+        self._standings = states
         self._options = options
         self._claims = dict(ledger.claims)
         self._pool = ledger.pool
         self._limit = allowance.millionths
         self._total = int(self._limit * left) * round((1 - options.reserve) * MILLION) // MILLION
-        self._told: dict[str, Filling | None] = {}
+        self._assignments: dict[str, TokenBucket | None] = {}
         self._in_force = ledger.rate
-        self._parts, self._needs = self._divided()
+        self._shares, self._needs = self._divided()
         self._is_unmet = any(
-            self._is_short(name, min(part, self._needs[name])) for name, part in self._parts.items()
+            self._is_short(name, min(share, self._needs[name]))
+            for name, share in self._shares.items()
         )
         given = sum(one.given for one in self._claims.values())
         self._is_over = _exceeds(given, self._total)
         self._is_beyond = given > self._limit
-        self._has_starving = any(not self._claims[name].given for name in self._parts)
+        self._has_starving = any(not self._claims[name].given for name in self._shares)
 
-    def taken(self) -> Turned:
+    def run(self) -> Allocation:
         own = sorted(self._standings, key=lambda name: (self._claims[name].given > 0, name))
         for name in own:
             self._settle(name)
         ledger = replace(self._ledger, pool=self._pool, claims=self._claims)
-        return Turned(ledger, self._told, self._due_ns(), ledger.as_new_ns(self._allowance))
+        return Allocation(
+            ledger, self._assignments, self._due_ns(), ledger.expires_ns(self._allowance)
+        )
 
     def _divided(self) -> tuple[dict[str, int], dict[str, int]]:
-        """What each gateway that is there should have, and what it needs."""
+        """The target and the need of each connected gateway."""
         here = sorted(
             name
             for name, one in self._claims.items()
@@ -168,8 +171,8 @@ class _Turn:
         needs = {name: self._need(name, len(here)) for name in here}
         if len(here) == 1:
             return {here[0]: total}, needs
-        parts = divide(total, [needs[name] for name in here], spread=True)
-        return {name: int(part) for name, part in zip(here, parts, strict=True)}, needs
+        shares = divide(total, [needs[name] for name in here], spread=True)
+        return {name: int(share) for name, share in zip(here, shares, strict=True)}, needs
 
     def _need(self, name: str, gateways: int) -> int:
         demand = self._claims[name].demand
@@ -181,74 +184,78 @@ class _Turn:
         return self._claims[name].given < of - of // _TOLERANCE
 
     def _settle(self, name: str) -> None:
-        """Change what *name* has, renew it, or leave it."""
-        claim, part = self._claims[name], self._parts[name]
+        """Change, renew or keep the assignment of *name*."""
+        claim, share = self._claims[name], self._shares[name]
         is_unrest = self._is_unmet or self._is_over
-        if is_unrest and _exceeds(claim.given, part):
-            if not self._give(name, part) and (self._is_beyond or self._has_starving):
+        if is_unrest and _exceeds(claim.given, share):
+            if not self._give(name, share) and (self._is_beyond or self._has_starving):
                 self._deny(name)
                 self._has_starving = False  # one at a time
             self._renew(name)
             return
-        # Who has nothing may start on the reserve, until the others have been cut.
+        # A gateway without an assignment may start on the reserve until the others have been
+        # cut.
         most = self._total if claim.given else self._limit
         room = max(most - self._in_force, 0) + claim.rate
-        if self._is_short(name, part) and (
+        if self._is_short(name, share) and (
             self._is_unmet or room - claim.rate > self._total // _TOLERANCE
         ):
-            wanted = min(part, room)
+            wanted = min(share, room)
             if _exceeds(wanted, claim.given) and self._give(name, wanted):
                 return
         self._renew(name)
 
     def _give(self, name: str, rate: int) -> bool:
-        """Give *name* about *rate*, if that can be paid for; whether it could."""
+        """Assign about *rate* to *name*; false if it cannot be paid for."""
         claim = self._claims[name]
-        filling = fitted(Fraction(rate, MILLION), self._burst(rate))
-        if filling is None:
+        token_bucket = nearest_bucket(Fraction(rate, MILLION), self._burst(rate))
+        if token_bucket is None:
             return False
-        filling = filling.distinct(claim.filling)
+        token_bucket = token_bucket.distinct(claim.token_bucket)
         ends_ns = self._now_ns + self._options.ttl_ns + self._options.delivery_ns
         self._put(
             name,
             replace(
-                claim.let_go(self._now_ns + self._options.delivery_ns),
-                filling=filling,
+                claim.released(self._now_ns + self._options.delivery_ns),
+                token_bucket=token_bucket,
                 made_ns=self._now_ns,
                 ends_ns=ends_ns,
             ),
         )
-        self._pool -= filling.burst * MILLION
-        self._told[name] = filling
+        self._pool -= token_bucket.burst * MILLION
+        self._assignments[name] = token_bucket
         return True
 
     def _burst(self, rate: int) -> int:
-        """The tokens for a bucket of *rate*: as much of the capacity as it has of the rate, and
-        half of what there is at most."""
+        """The burst for a bucket of *rate*: the same fraction of the capacity, at most half of the
+        pool."""
         tokens = self._pool // MILLION
         fair = self._allowance.burst * rate // max(self._limit, 1)
         return min(tokens, max(1, min(tokens // 2, fair)))
 
     def _deny(self, name: str) -> None:
-        gone = self._claims[name].let_go(self._now_ns + self._options.delivery_ns)
+        gone = self._claims[name].released(self._now_ns + self._options.delivery_ns)
         self._put(name, replace(gone, made_ns=self._now_ns))
-        self._told[name] = None
+        self._assignments[name] = None
 
     def _renew(self, name: str) -> None:
-        """Tell *name* again what it has, when half its time is over."""
+        """Renew the assignment of *name* after half of its ttl."""
         claim = self._claims[name]
-        if name in self._told:
+        if name in self._assignments:
             return
         if claim.made_ns == NEVER:
             self._deny(name)
         elif self._now_ns - claim.made_ns >= self._options.ttl_ns // 2:
-            if claim.filling and self._burst(claim.given) >= _WORTHWHILE * claim.filling.burst:
+            if (
+                claim.token_bucket
+                and self._burst(claim.given) >= _WORTHWHILE * claim.token_bucket.burst
+            ):
                 self._give(name, claim.given)
                 return
             ends_ns = self._now_ns + self._options.ttl_ns + self._options.delivery_ns
-            ends_ns = NEVER if claim.filling is None else ends_ns
+            ends_ns = NEVER if claim.token_bucket is None else ends_ns
             self._claims[name] = replace(claim, made_ns=self._now_ns, ends_ns=ends_ns)
-            self._told[name] = claim.filling
+            self._assignments[name] = claim.token_bucket
 
     def _put(self, name: str, claim: Claim) -> None:
         self._in_force += claim.rate - self._claims[name].rate
@@ -256,7 +263,7 @@ class _Turn:
 
     def _due_ns(self) -> int:
         soon = self._now_ns + SECOND
-        if self._is_unmet or self._is_over or len(self._parts) > len(self._standings):
+        if self._is_unmet or self._is_over or len(self._shares) > len(self._standings):
             return soon
         half = self._options.ttl_ns // 2
         dues = [self._claims[name].made_ns + half for name in self._standings]
@@ -266,5 +273,5 @@ class _Turn:
 
 
 def _exceeds(rate: int, other: int) -> bool:
-    """Whether *rate* is above *other* by more than it is worth a change."""
+    """True if *rate* exceeds *other* by enough to be worth a change."""
     return rate > other + other // _TOLERANCE
