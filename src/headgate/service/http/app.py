@@ -1,4 +1,4 @@
-"""Which path leads where: the whole HTTP side of a worker, as one ASGI app."""
+"""The HTTP API of a worker as one ASGI app: routes and gateway requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.overload.shaper import WAITING
 from headgate.runtime.drivers import adrive
 from headgate.runtime.heartbeat import ASYNC_HEART, BEATS
 from headgate.service.http.body import DisconnectedError
-from headgate.service.http.check import TOO_MANY_REQUESTS, Checking
+from headgate.service.http.check import TOO_MANY_REQUESTS, Checker
 from headgate.service.http.endpoints import Endpoints
 from headgate.service.http.openapi import openapi_document
 from headgate.service.http.original import Peers, original_at, original_in, untrusted
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from headgate.service.http.replies import App, Receive, Scope, Send
 
 
-# Holding back the answer to a gateway until the request it asks about has its turn.
+# Delaying the answer to a gateway until the request reaches the head of the queue.
 #
-# A gateway cannot delay a request, but it waits for the answer. So the answer comes when the turn
-# does. A gateway that gives up before, by its own timeout or because its client has left, closes
-# the connection: then the turn goes to whoever comes next.
+# A gateway cannot delay a request, but it waits for the answer, so the answer is delayed. A gateway
+# that gives up earlier, by its own timeout or because its client has left, closes the connection:
+# then the place in the queue goes to the next request.
 
 
-async def turn_of(verdict: Verdict, engine: Engine, receive: Receive) -> None:
-    """Wait until the request of *verdict*, which is delayed, has its turn.
+async def wait_in_queue(verdict: Verdict, engine: Engine, receive: Receive) -> None:
+    """Wait until the delayed request of *verdict* may proceed.
 
-    Its places under concurrency limits are kept meanwhile: their leases begin with the turn.
-    `DisconnectedError` if nobody waits for the answer any more. Then, and if this is cancelled, the
-    turn is given up, and the places are given back; what was counted stays so, since a gateway
-    that has lost its patience may have let the request pass.
+    Its concurrency slots are renewed meanwhile, so their leases begin when it proceeds. Raises
+    `DisconnectedError` if the gateway leaves. Then, and on cancellation, the place in the queue and
+    the slots are released. What was charged stays charged, because a gateway that timed out may
+    have let the request pass.
     """
     leaving = asyncio.ensure_future(_left(receive))
     lasts_ns = verdict.slots_last_ns
@@ -80,12 +80,12 @@ async def turn_of(verdict: Verdict, engine: Engine, receive: Receive) -> None:
 
 
 async def _renewed(renew: Callable[[], Awaitable[bool]]) -> None:
-    with suppress(StoreError):  # it lasts a while yet: the heart has seen to that
+    with suppress(StoreError):  # the heartbeat renewed it a moment ago
         await renew()
 
 
 async def _left(receive: Receive) -> None:
-    """Return when the client is gone; what it still sends is of no interest."""
+    """Return when the client has disconnected; ignore what it still sends."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -98,10 +98,9 @@ _DENIALS: Final = MappingProxyType({"": TOO_MANY_REQUESTS, "429": TOO_MANY_REQUE
 class HttpApp:
     """The HTTP API of one worker.
 
-    *others* are apps for all paths below a prefix, as `/admin`; they see the whole path. *json*
-    answers `POST /json`, *metrics* `GET /metrics` (None: of this process). *paths* are what they
-    add to the OpenAPI document, and *schemes* who may go there. The app opens and closes nothing:
-    *core* is its maker's.
+    *others* are apps for all paths below a prefix such as `/admin`; they receive the whole path.
+    *json* answers `POST /json`, *metrics* `GET /metrics` (None: this process only). *paths* and
+    security *schemes* are added to the OpenAPI document. The app does not open or close *core*.
     """
 
     def __init__(
@@ -116,11 +115,11 @@ class HttpApp:
         metrics: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         self.options = HttpOptions() if options is None else options
-        self._checking = Checking(core, self.options)
+        self._checker = Checker(core, self.options)
         self._peers = Peers(self.options)
         document = openapi_document(paths, schemes=schemes, has_rls=json is not None)
         self._endpoints = Endpoints(
-            self._checking, self._peers, self.options, json, document, metrics
+            self._checker, self._peers, self.options, json, document, metrics
         )
         self._others = [
             (prefix.rstrip("/").encode(), prefix.rstrip("/").encode() + b"/", app)
@@ -128,7 +127,7 @@ class HttpApp:
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; start and end with the server."""
+        """Answer one request, or the lifespan events of the server."""
         if scope["type"] != "http":
             await _other_kind(scope, receive, send)
             return
@@ -142,14 +141,14 @@ class HttpApp:
                         await app(scope, receive, send)
                         return
                 reply = await self._endpoints.reply(scope, path, receive)
-        except RefusedError as refused:
-            reply = refused.reply
+        except RefusedError as rejected:
+            reply = rejected.reply
         except DisconnectedError:
             return
         await respond(send, reply, is_head=scope["method"] == "HEAD")
 
     async def _authorize(self, scope: Scope, rest: bytes, receive: Receive) -> Reply:
-        """What a gateway is told that asks about a request, when that has its turn."""
+        """Decide the request that a gateway asks about, delayed if the policy says so."""
         if len(scope["headers"]) > self.options.most_headers:
             raise RefusedError(problem(431, f"more than {self.options.most_headers} headers"))
         if len(rest) > self.options.longest_target:
@@ -157,61 +156,61 @@ class HttpApp:
         peer, is_gateway = self._peers.peer_of(scope)
         if not is_gateway:
             raise untrusted(peer)
-        checking = self._checking
+        checker = self._checker
         plan, denied_as = self._plan(scope, rest, peer)
-        verdict = checking.at_once(plan)
+        verdict = checker.at_once(plan)
         if verdict is None:
-            verdict = await checking.decided(plan)
+            verdict = await checker.decided(plan)
         if verdict.allowed:
             if verdict.delay_ns:
-                await turn_of(verdict, checking.engine, receive)
-            reply = Reply(200, checking.teller.lines(verdict), b"")
-            return debugged(checking.core, scope, verdict, reply)
+                await wait_in_queue(verdict, checker.engine, receive)
+            reply = Reply(200, checker.encoder.lines(verdict), b"")
+            return debugged(checker.core, scope, verdict, reply)
         accept = header_of(scope, b"accept")
-        # Only Envoy's question has a path. To its filter a 5xx is not a refusal but a failure of
-        # ours, upon which it may be told to let everything pass.
-        told = checking.refusal(verdict, accept, denied_as=denied_as, is_below_500=bool(rest))
-        return debugged(checking.core, scope, verdict, told)
+        # Only Envoy's form has a path. For Envoy's filter a 5xx is not a denial but a failure of
+        # ours, which it may be configured to ignore.
+        reply = checker.refusal(verdict, accept, denied_as=denied_as, is_below_500=bool(rest))
+        return debugged(checker.core, scope, verdict, reply)
 
     def _plan(self, scope: Scope, rest: bytes, peer: str) -> tuple[Plan, int]:
-        """What is asked about the request, and the status that its refusal is to have."""
-        request, denied_as = self._asked_about(scope, rest, peer)
-        return self._checking.plan(request), denied_as
+        """The plan of the request, and the status for a denial."""
+        request, denied_as = self._original(scope, rest, peer)
+        return self._checker.plan(request), denied_as
 
-    def _asked_about(self, scope: Scope, rest: bytes, peer: str) -> tuple[Original, int]:
-        """The request, and the status that its refusal is to have."""
+    def _original(self, scope: Scope, rest: bytes, peer: str) -> tuple[Original, int]:
+        """The request, and the status for a denial."""
         if not rest:
             return original_in(scope, peer), _denied_as(scope.get("query_string", b""))
         if rest[0] not in b"/*":
-            raise RefusedError(problem(404, "no such path; did you mean /v1/authorize/?"))
+            raise RefusedError(problem(404, "no such path; use /v1/authorize/ with a slash"))
         return original_at(scope, rest, peer), TOO_MANY_REQUESTS
 
 
 def _denied_as(query: bytes) -> int:
-    """The status that the gateway wants for refusals: nginx knows only 401 and 403."""
+    """The status that the gateway wants for denials: nginx knows only 401 and 403."""
     if not query:
         return TOO_MANY_REQUESTS
     wanted = parse_qs(query.decode("latin-1")).get("deny", [""])  # a client may send any bytes
     status = _DENIALS.get(wanted[0]) if len(wanted) == 1 else None
     if status is None:
-        raise RefusedError(problem(400, "deny is the status of refusals: expected 403 or 429"))
+        raise RefusedError(problem(400, "deny is the status of denials: expected 403 or 429"))
     return status
 
 
 def _raw_path(scope: Scope) -> bytes:
     raw: bytes | None = scope.get("raw_path")
-    if raw is None:  # a server need not have it
+    if raw is None:  # optional in ASGI
         raw = encoded(scope["path"]).encode("ascii")
     return raw if b"?" not in raw else raw.partition(b"?")[0]
 
 
 async def _other_kind(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
-        await receive()  # websocket.connect, which has to be heard first
+        await receive()  # websocket.connect, which must be received first
         await send({"type": "websocket.close", "code": 1008})
         return
     if scope["type"] != "lifespan":
-        raise RuntimeError(f"the service answers HTTP, not {scope['type']!r}")
+        raise RuntimeError(f"the service supports HTTP only, not {scope['type']!r}")
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -1,4 +1,4 @@
-"""Taking a body in: so much of it, within so long, of the right kind."""
+"""Request bodies: read within limits of size and time, and parsed as strict JSON."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _JSON: Final = b"application/json"
 
 
 class DisconnectedError(Exception):
-    """The client is gone: there is nobody to answer, and nothing went wrong."""
+    """The client has disconnected, so there is no one to answer; not an error."""
 
 
 async def json_body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes:
-    """The body of a request that has to be JSON, and says so; otherwise as `body_of`."""
+    """Read a body that must be declared as JSON; otherwise like `body_of`."""
     kind, length = _announced(scope)
     if kind != _JSON:
         _check_kind(kind)
@@ -32,10 +32,10 @@ async def json_body_of(scope: Scope, receive: Receive, options: HttpOptions) -> 
 
 
 async def body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes:
-    """The body of a request that may have none; where it says what it is, it has to be JSON.
+    """Read an optional body; its content type, if any, must be JSON.
 
-    Raises `RefusedError` for one that is too large or too slow, and `DisconnectedError` if the
-    client leaves.
+    Raises `RefusedError` if it is too large or too slow, and `DisconnectedError` if the client
+    leaves.
     """
     kind, length = _announced(scope)
     if kind is not None:
@@ -44,12 +44,12 @@ async def body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes
 
 
 async def any_body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes:
-    """The body of a request, whatever it says that it is."""
+    """Read a body of any content type."""
     return await _received(receive, _announced(scope)[1], options)
 
 
 def _announced(scope: Scope) -> tuple[bytes | None, bytes]:
-    """What kind of body is said to come, and how much of it; several kinds are as they are."""
+    """The declared content type (several joined by commas) and length."""
     kind, length = None, b"0"
     for name, value in scope["headers"]:
         if name == b"content-type":
@@ -60,22 +60,22 @@ def _announced(scope: Scope) -> tuple[bytes | None, bytes]:
 
 
 def _check_kind(kind: bytes | None) -> None:
-    """Raise `RefusedError` unless *kind* is that of JSON."""
+    """Raise `RefusedError` unless *kind* is JSON."""
     media_type, _, rest = (kind or b"none").partition(b";")
     charset = rest.strip().lower().replace(b'"', b"")
     if media_type.strip().lower() == _JSON and charset in (b"", b"charset=utf-8"):
         return
     found = (kind or b"none").decode("latin-1")[:80]
-    detail = f"the content type is {found!r}; expected application/json, in UTF-8"
+    detail = f"the content type is {found!r}; expected application/json in UTF-8"
     raise RefusedError(problem(415, detail, headers=((b"accept", _JSON),)))
 
 
 async def _received(receive: Receive, length: bytes, options: HttpOptions) -> bytes:
-    """The body, which is announced to have *length*: nothing is read of one that is too large."""
+    """Read the body. One with a declared *length* that is too large is not read at all."""
     if length.isdigit() and (len(length) > 18 or int(length) > options.largest_body):
         raise _too_large(options.largest_body)
     reading = _read(receive, options.largest_body)
-    # Mostly the body is there with the headers: then nothing waits, and no timer is needed.
+    # The body usually arrives with the headers: then nothing waits, and no timer is needed.
     try:
         waited = reading.send(None)
     except StopIteration as done:
@@ -91,15 +91,15 @@ async def _received(receive: Receive, length: bytes, options: HttpOptions) -> by
 
 @coroutine
 def _resumed(begun: Coroutine[Any, Any, bytes], waited: Any) -> Generator[Any, Any, bytes]:
-    """Go on with what was *begun* by hand, and waits for *waited*."""
+    """Continue *begun*, which was started by hand and waits for *waited*."""
     try:
         while True:
             try:
-                heard = yield waited
-            except BaseException as error:  # noqa: BLE001 (a cancellation, which is for it to see)
+                received = yield waited
+            except BaseException as error:  # noqa: BLE001 (cancellation belongs to *begun*)
                 waited = begun.throw(error)
             else:
-                waited = begun.send(heard)
+                waited = begun.send(received)
     except StopIteration as done:
         body: bytes = done.value
         return body
@@ -132,23 +132,23 @@ def _bounded(body: bytes, most: int) -> bytes:
 
 
 def _too_large(most: int) -> RefusedError:
-    # The connection stays: closing it while more is coming would take the answer from the caller.
-    # The server throws the rest away, as long as it takes a request to arrive at the most.
+    # The connection stays open: closing it while data arrives would lose the answer. The server
+    # discards the rest, within the time limit of a request.
     return RefusedError(problem(413, f"the body is larger than {most} bytes"))
 
 
-# JSON as it is taken here: one object, no name twice, no NaN, nothing too deep.
+# Strict JSON: one object, no duplicate names, no NaN, bounded depth.
 
 
 Document = dict[str, Any]
 
 
 class _FlawError(ValueError):
-    """Something that Python's JSON lets pass."""
+    """An error that Python's JSON decoder does not report."""
 
 
 def document_of(body: bytes) -> Document:
-    """The object that *body* is. Raises `RefusedError` if it is none."""
+    """Parse *body* as an object. Raises `RefusedError` if it is not one."""
     try:
         found = _found_in(body.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -159,7 +159,7 @@ def document_of(body: bytes) -> Document:
         raise _bad(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise _bad("it is nested too deeply") from None
-    except ValueError:  # of Python's int(), which takes no more than some thousand digits
+    except ValueError:  # from int(), which limits the number of digits
         raise _bad("it has a number with too many digits") from None
     if type(found) is not dict:
         raise _bad(f"found {described(found)}, expected an object")
@@ -167,7 +167,7 @@ def document_of(body: bytes) -> Document:
 
 
 def described(value: object) -> str:
-    """What *value* is, for an error: short, and never a whole document."""
+    """Describe *value* in an error message: short, never a whole document."""
     match value:
         case dict():
             return "an object"
@@ -184,14 +184,14 @@ def described(value: object) -> str:
 def _found_in(text: str) -> object:
     try:
         found, end = _SCAN(text, 0) if text[:1] == "{" else (None, 0)
-    except StopIteration:  # no value where there has to be one; said in words below
+    except StopIteration:  # a missing value; the decoder below reports it
         end = 0
-    # If there are blanks around it, or something else, or nothing:
+    # With whitespace around the object, or anything else:
     return found if end and end == len(text) else _DECODER.decode(text)
 
 
 def _bad(why: str) -> RefusedError:
-    return RefusedError(problem(400, f"the body is not JSON as expected: {why}"))
+    return RefusedError(problem(400, f"the body is not valid JSON: {why}"))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Document:
@@ -200,13 +200,13 @@ def _object(pairs: list[tuple[str, Any]]) -> Document:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise _FlawError(f"{name[:40]!r} is there twice")
+                raise _FlawError(f"{name[:40]!r} occurs twice")
             seen.add(name)
     return found
 
 
 def _constant(name: str) -> NoReturn:
-    raise _FlawError(f"{name} is no number in JSON")
+    raise _FlawError(f"{name} is not a number in JSON")
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)

@@ -1,7 +1,7 @@
-"""Asking the engine about a request, and what is answered.
+"""Decides requests and builds the replies.
 
-A place under a concurrency limit that a check or a gateway's request takes is free again when its
-lease has run out: nobody says here when a request is over. Who can say so makes a reservation.
+A concurrency slot that a check or a gateway's request takes is released when its lease expires,
+because the end of the request is not reported here. Use a reservation to report it.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from headgate.service.http.replies import Headers, HttpOptions, Scope
 
 
-# Headers and JSON of a verdict that allows.
+# Headers and JSON of an allowing verdict.
 #
-# The JSON is that of `portrait`, with what is the same for all requests under a limit made once;
-# a test compares the two.
+# The JSON equals that of `verdict_json`, with the constant part of each limit encoded once; a test
+# compares the two.
 
 
-REMEMBERED: Final = 4096
-"""For how many limits the constant part of the JSON is kept."""
+CACHED_LIMITS: Final = 4096
+"""Number of limits whose constant part of the JSON is cached."""
 
 
-class RuleText(NamedTuple):
-    """The constant part of the JSON about *rule* and the *limit* that decided."""
+class LimitTemplate(NamedTuple):
+    """The constant part of the JSON about *rule* and its deciding *limit*."""
 
     rule: CompiledRule
     limit: Limit
@@ -63,69 +63,69 @@ class RuleText(NamedTuple):
     text: str
 
 
-class Teller:
-    """Encodes verdicts that allow, as *options* have it. *clock* is for times in headers."""
+class ResponseEncoder:
+    """Encodes allowing verdicts by *options*. *clock* is for times in headers."""
 
     def __init__(self, options: ResponseOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self._texts: dict[tuple[int, int], RuleText] = {}
+        self._texts: dict[tuple[int, int], LimitTemplate] = {}
 
     def lines(self, verdict: Verdict) -> Headers:
-        """The headers of the response to a request that was allowed."""
+        """The response headers of an allowed request."""
         if verdict.is_replay:
             return self.slow_lines(verdict)
-        told = [
+        shown = [
             (one.rule.id, one.decision)
             for one in verdict.rules
             if one.rule.headers == "on" and one.rule.mode == "enforce"
         ]
-        lines = allowed_lines(told, self._clock()) if self._options.has_usual_families else None
+        lines = allowed_lines(shown, self._clock()) if self._options.has_usual_families else None
         return self.slow_lines(verdict) if lines is None else lines
 
     def slow_lines(self, verdict: Verdict) -> Headers:
-        """The same for whatever is out of the ordinary."""
+        """The same for the unusual cases."""
         answer = answer_of(verdict)
         return encoded_lines(headers_for(answer, now_ns=self._clock(), options=self._options))
 
-    def _rule_text(self, rule: CompiledRule, limit: Limit) -> RuleText:
-        # By identity: the hash of a limit takes longer than all the rest. What is kept here lives,
-        # so that nothing else can be at its place in memory.
+    def _rule_text(self, rule: CompiledRule, limit: Limit) -> LimitTemplate:
+        # By identity: hashing a limit would take longer than all the rest. The cache keeps the
+        # objects alive, so their ids cannot be reused.
         known = id(rule), id(limit)
         found = self._texts.get(known)
         if found is None:
-            if len(self._texts) >= REMEMBERED:
+            if len(self._texts) >= CACHED_LIMITS:
                 self._texts.clear()
-            said = {
+            template = {
                 "id": rule.id,
                 "mode": rule.mode,
                 "limit": limit_text(limit),
                 "quota": limit.quota,
             }
-            text = json.dumps(said)[:-1]
-            found = self._texts[known] = RuleText(rule, limit, json.dumps(rule.id), text)
+            text = json.dumps(template)[:-1]
+            found = self._texts[known] = LimitTemplate(rule, limit, json.dumps(rule.id), text)
         return found
 
     def text(self, verdict: Verdict) -> str:
-        """The JSON of a verdict that admits; as `portrait` has it."""
-        tightest: RuleText | None = None
+        """The JSON of an allowing verdict; equal to `verdict_json`."""
+        tightest: LimitTemplate | None = None
         least = reset_ns = delay_ns = 0
         source = "store"
         texts = []
         for one in verdict.rules:
             decision = one.decision
             remaining, back_ns, by = decision.remaining, decision.reset_after_ns, decision.source
-            said = self._rule_text(one.rule, decision.limit)
+            template = self._rule_text(one.rule, decision.limit)
             if one.rule.mode == "enforce":
                 if tightest is None or remaining < least:
-                    tightest, least = said, remaining
+                    tightest, least = template, remaining
                 reset_ns = max(reset_ns, back_ns)
                 delay_ns = max(delay_ns, decision.delay_ns)
                 source = _source(source, by)
             wait = decision.retry_after_ns
             estimate = '"is_estimate": true, ' if wait and decision.is_estimate else ""
             texts.append(
-                f'{said.text}, "cost": {one.cost}, '
+                f'{template.text}, "cost": {one.cost}, '
                 f'"allowed": {"true" if decision else "false"}, "remaining": {remaining}, '
                 f'"retry_after_ms": {"null" if wait is None else -(-wait // MILLISECOND)}, '
                 f'{estimate}"reset_after": {seconds_at_least(back_ns)!r}, "source": "{by}"}}'
@@ -147,7 +147,7 @@ class Teller:
 
 
 def _source(known: str, other: str) -> str:
-    """As `Verdict.source` of one that admits: what stood in for the store, the first by name."""
+    """The source of an allowing verdict, like `Verdict.source`: a fallback, the first by name."""
     if other == "store":
         return known
     return other if known == "store" or other < known else known
@@ -160,12 +160,12 @@ _RETRY_SOON: Final = (b"retry-after", b"1")
 _JSON_LINES: Final = (JSON_LINE, NO_STORE)
 
 
-class Checking:
-    """Decides by *core*, within the deadline of *options*."""
+class Checker:
+    """Decides requests by *core* within the deadline of *options*."""
 
     def __init__(self, core: Core, options: HttpOptions) -> None:
         self.core = core
-        self.teller = Teller(core.answers, core.clock)
+        self.encoder = ResponseEncoder(core.answers, core.clock)
         self._below_500 = replace(core.answers, shed_status=TOO_MANY_REQUESTS)
         self._deadline = options.deadline
         self._late: set[asyncio.Task[Any]] = set()
@@ -173,22 +173,22 @@ class Checking:
         self.engine = core.rules.engine
 
     def plan(self, request: Request, cost: Costs = None) -> Plan:
-        """The plan of *request* under the rules in force."""
+        """The plan of *request* under the policy in force."""
         compiled = self._in_force.compiled
         return compiled.plan(request, cost=cost, lease=new_name() if compiled.has_slots else None)
 
     def at_once(self, plan: Plan) -> Verdict | None:
-        """What comes of *plan*; None if that has to be waited for."""
+        """Decide *plan* without waiting, or return None."""
         return self.engine.decide_now(plan)
 
     async def decided(self, plan: Plan) -> Verdict:
-        """What comes of *plan*, waited for."""
+        """Decide *plan*, waiting for the store."""
         return await self.within_deadline(adrive(self.engine.decide(plan)))
 
     async def within_deadline(self, asking: Coroutine[None, None, T]) -> T:
-        """What comes of *asking*; `RefusedError` (503) if it takes too long.
+        """Await *asking*. Raises `RefusedError` (503) if it exceeds the deadline.
 
-        A store operation in flight is not abandoned, and may take as long as the store's timeout.
+        A store operation in flight is not abandoned and may last as long as the store's timeout.
         The answer does not wait for it.
         """
         task = asyncio.ensure_future(asking)
@@ -210,43 +210,45 @@ class Checking:
             task.exception()  # the caller has its answer already
 
     async def check(self, body: bytes, scope: Scope) -> Reply:
-        """What somebody is told who described a request in *body*; *scope* is that of his own."""
+        """Decide the request that *body* describes; *scope* is the request that carries it."""
         asked = read_asked(document_of(body), TO_CHECK)
         plan = self.plan(asked.request, asked.cost)
         if asked.peek:
             looking = adrive(self.engine.peek(plan))
-            return self._told(await self.within_deadline(looking), scope)
+            return self._reply(await self.within_deadline(looking), scope)
         verdict = self.at_once(plan)
-        return self._told(await self.decided(plan) if verdict is None else verdict, scope)
+        return self._reply(await self.decided(plan) if verdict is None else verdict, scope)
 
-    def _told(self, verdict: Verdict, scope: Scope) -> Reply:
+    def _reply(self, verdict: Verdict, scope: Scope) -> Reply:
         if not verdict.allowed:
             denied = self.denial(verdict, header_of(scope, b"accept"))
             return debugged(self.core, scope, verdict, denied)
-        lines = self.teller.lines(verdict)
+        lines = self.encoder.lines(verdict)
         lines += _JSON_LINES
-        reply = Reply(200, lines, self.teller.text(verdict).encode("ascii"))
+        reply = Reply(200, lines, self.encoder.text(verdict).encode("ascii"))
         return debugged(self.core, scope, verdict, reply)
 
     def refusal(
         self, verdict: Verdict, accept: str | None, *, denied_as: int, is_below_500: bool = False
     ) -> Reply:
-        """A refusal for a gateway to pass on; it has the status *denied_as*, an outage its own, and
-        want of capacity, too, unless it *is_below_500* that it has to be."""
+        """The denial for a gateway to pass on. It has the status *denied_as*; an outage has its
+        own, and so has load shedding unless *is_below_500*."""
         options = self._below_500 if is_below_500 else None
-        status, headers, body = self._refused(verdict, accept, options)
+        status, headers, body = self._denied(verdict, accept, options)
         return Reply(denied_as if status == TOO_MANY_REQUESTS else status, headers, body)
 
     def denial(self, verdict: Verdict, accept: str | None) -> Reply:
-        """A refusal as it may be passed on to a client, with what its rules tell."""
-        status, headers, body = self._refused(verdict, accept)
+        """The denial for a client, with the figures of rules that show them."""
+        status, headers, body = self._denied(verdict, accept)
         content = {**denial_json(verdict), **json.loads(body)}
         return Reply(status, headers, json.dumps(content).encode("ascii"))
 
-    def _refused(
+    def _denied(
         self, verdict: Verdict, accept: str | None, options: ResponseOptions | None = None
     ) -> tuple[int, Headers, bytes]:
         answer = answer_of(verdict, jitter=random.random())  # noqa: S311 (not a secret)
         core = self.core
-        told = refusal(answer, now_ns=core.clock(), options=options or core.answers, accept=accept)
-        return told.status, encoded_lines(told.headers), told.body
+        response = refusal(
+            answer, now_ns=core.clock(), options=options or core.answers, accept=accept
+        )
+        return response.status, encoded_lines(response.headers), response.body

@@ -1,7 +1,6 @@
-"""The request that a body describes, and what is asked about it.
+"""The request that a body describes, and its options.
 
-Every field is looked at, whatever is wrong with the others: who sends a body hears of all its
-errors at once, or of the first `MOST_TOLD`.
+All fields are validated, so the reply lists all errors at once, up to `MAX_ERRORS`.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
 LONGEST_METHOD: Final = 64
 LONGEST_PATH: Final = 8_192
 DEFAULT_TTL: Final = 60.0
-MOST_TOLD: Final = 20
-"""How many errors are told, so that a body of nothing else does not get many times its size."""
+MAX_ERRORS: Final = 20
+"""Errors that are listed at most, so that a reply is not many times as large as the body."""
 _INTEGER: Final = f"an integer from 0 to {LARGEST_AMOUNT}"
 
 
-class Asked(NamedTuple):
-    """A request, and what is to be known about it. *ttl* is seconds."""
+class CheckRequest(NamedTuple):
+    """A request and the options of its check. *ttl* in seconds."""
 
     request: Request
     cost: Costs = None
@@ -42,29 +41,31 @@ class Asked(NamedTuple):
     ttl: float = DEFAULT_TTL
 
 
-class Wanted(NamedTuple):
-    """Which fields a body may have, and which it must have."""
+class BodyFields(NamedTuple):
+    """The allowed and the required fields of a body."""
 
     fields: frozenset[str]
     required: tuple[str, ...] = ()
 
 
 _OF_REQUEST: Final = frozenset({"method", "path", "host", "headers", "ip", "attributes"})
-TO_CHECK: Final = Wanted(_OF_REQUEST | {"cost", "peek"}, ("path",))
-TO_LOOK: Final = Wanted(_OF_REQUEST)
-TO_RESERVE: Final = Wanted(_OF_REQUEST | {"cost", "ttl"}, ("path", "cost"))
-TO_COMMIT: Final = Wanted(frozenset({"cost"}))
+TO_CHECK: Final = BodyFields(_OF_REQUEST | {"cost", "peek"}, ("path",))
+TO_LOOK: Final = BodyFields(_OF_REQUEST)
+TO_RESERVE: Final = BodyFields(_OF_REQUEST | {"cost", "ttl"}, ("path", "cost"))
+TO_COMMIT: Final = BodyFields(frozenset({"cost"}))
 
 
 class Flaws(list[Flaw]):
-    """What is wrong so far."""
+    """The errors found so far."""
 
     def add(self, field: str, value: object, expected: str) -> None:
         self.append(Flaw(field, f"found {described(value)}", f"expected {expected}"))
 
 
-def read_asked(document: Document, wanted: Wanted, *, longest_ttl: float = DEFAULT_TTL) -> Asked:
-    """What *document* asks. Raises `RefusedError` with all that is wrong with it."""
+def read_asked(
+    document: Document, wanted: BodyFields, *, longest_ttl: float = DEFAULT_TTL
+) -> CheckRequest:
+    """Validate *document*. Raises `RefusedError` with all errors."""
     found, flaws = read_fields(document, wanted)
     cost, peek = found.pop("cost", None), found.pop("peek", False)
     ttl = DEFAULT_TTL
@@ -80,11 +81,11 @@ def read_asked(document: Document, wanted: Wanted, *, longest_ttl: float = DEFAU
             if name.lower() == "host":
                 found["host"] = value
                 break
-    return Asked(Request(**found), cost, peek, ttl)
+    return CheckRequest(Request(**found), cost, peek, ttl)
 
 
-def read_fields(document: Document, wanted: Wanted) -> tuple[dict[str, Any], Flaws]:
-    """The fields of *document* as they are used, and what is wrong with it."""
+def read_fields(document: Document, wanted: BodyFields) -> tuple[dict[str, Any], Flaws]:
+    """The validated fields of *document*, and its errors."""
     flaws = Flaws()
     found: dict[str, Any] = {}
     for name, value in document.items():
@@ -99,16 +100,16 @@ def read_fields(document: Document, wanted: Wanted) -> tuple[dict[str, Any], Fla
 
 
 def invalid(flaws: Collection[Flaw]) -> RefusedError:
-    """The answer to a body with *flaws*."""
+    """The 400 response for a body with *flaws*."""
     count = "1 error" if len(flaws) == 1 else f"{len(flaws)} errors"
-    told = tuple(islice(flaws, MOST_TOLD))
-    more = "" if len(told) == len(flaws) else f"; these are the first {MOST_TOLD}"
-    return RefusedError(problem(400, f"the body has {count}{more}", flaws=told))
+    listed = tuple(islice(flaws, MAX_ERRORS))
+    more = "" if len(listed) == len(flaws) else f"; these are the first {MAX_ERRORS}"
+    return RefusedError(problem(400, f"the body has {count}{more}", flaws=listed))
 
 
 def _unknown(name: str, fields: Collection[str], flaws: Flaws) -> None:
     known = sorted(fields)
-    near = closest(name, known) if len(flaws) < MOST_TOLD else None
+    near = closest(name, known) if len(flaws) < MAX_ERRORS else None
     hint = choosing(known) if near is None else meaning(near)
     flaws.append(Flaw(name[:40], "no such field", hint))
 
@@ -118,7 +119,7 @@ def _check_hold(ttl: float, longest: float, cost: object, flaws: Flaws) -> None:
         flaws.append(Flaw("ttl", f"found {ttl:g}", f"expected at most {longest:g} seconds"))
     amounts = cost.values() if isinstance(cost, Mapping) else (cost,)
     if cost is not None and not (amounts and all(amounts)):
-        flaws.append(Flaw("cost", "nothing is reserved", "expected at least 1"))
+        flaws.append(Flaw("cost", "reserves nothing", "expected at least 1"))
 
 
 def _method(value: Any, flaws: Flaws) -> str:
@@ -175,7 +176,7 @@ def _headers(value: Any, flaws: Flaws) -> tuple[tuple[str, str], ...]:
 
 
 def _several(name: str, texts: Any, flaws: Flaws) -> list[tuple[str, str]]:
-    """The lines of a header that is there more than once."""
+    """The lines of a header with several values."""
     if not name:
         flaws.append(Flaw("headers", "a header without a name", "expected a name"))
         return []
@@ -248,4 +249,4 @@ _EXPECTED: Final[Mapping[str, str]] = MappingProxyType(
         "ttl": "seconds, at least 0.001",
     }
 )
-"""What each field may be."""
+"""The expected value of each field, for error messages."""

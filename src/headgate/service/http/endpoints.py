@@ -1,4 +1,4 @@
-"""The endpoints that have a path of their own, and what each does."""
+"""The endpoints with a fixed path."""
 
 from __future__ import annotations
 
@@ -32,49 +32,49 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headgate.engine.request import Request
-    from headgate.service.http.check import Checking
+    from headgate.service.http.check import Checker
     from headgate.service.http.original import Peers
     from headgate.service.http.replies import Headers, HttpOptions, Receive, Scope
 
 
-# What is at `/`: the dashboard for people, a list of what there is for programs.
+# `/`: the dashboard for browsers, a list of endpoints for programs.
 
 
 INDEX: Final = b"""Headgate: a rate limit decision service.
 
 GET  /                    in a browser: the dashboard
-POST /v1/check            a request described in JSON: may it go on?
-ANY  /v1/authorize/...    the same for gateways: the request itself
-GET  /v1/rate_limit       what a caller has left
+POST /v1/check            decide a request described in JSON
+ANY  /v1/authorize/...    decide a gateway's request
+GET  /v1/rate_limit       the limits of a caller
 POST /v1/reservations     hold an amount, settle it later
-GET  /healthz, /readyz    alive; ready for requests
+GET  /healthz, /readyz    liveness, readiness
 GET  /metrics             for Prometheus
 ANY  /admin/v1/...        with a token: rules, history, live figures, explain
-GET  /openapi.json        all of this in detail
+GET  /openapi.json        the API in detail
 """
 _VARY: Final = (b"vary", b"accept")
 
 
 def overview(scope: Scope) -> Reply:
-    """The dashboard if the caller takes HTML, as browsers do; else the list."""
+    """The dashboard if the caller accepts HTML, as browsers do; otherwise the list."""
     if "text/html" not in (header_of(scope, b"accept") or ""):
         return Reply(200, [TEXT_LINE, _VARY], INDEX)
     return page_reply(scope, _VARY)
 
 
-# How a caller stands: every limit of it, without consuming any.
+# The state of every limit of a caller, without consuming any.
 
 
-class Standing:
-    """`/v1/rate_limit`: of who asks, or of whom a body describes."""
+class RateLimitStatus:
+    """`/v1/rate_limit`: the limits of the caller, or of one described by a body."""
 
-    def __init__(self, checking: Checking, peers: Peers, options: HttpOptions) -> None:
-        self._checking = checking
+    def __init__(self, checker: Checker, peers: Peers, options: HttpOptions) -> None:
+        self._checker = checker
         self._peers = peers
         self._options = options
 
     async def of_this(self, scope: Scope, _receive: Receive) -> Reply:
-        """The limits of the caller who sent this very request, through a gateway or not."""
+        """The limits of the caller of this request, behind a gateway or not."""
         peer, is_gateway = self._peers.peer_of(scope)
         lines: Headers = list(scope["headers"])
         trail = trail_in(lines) if is_gateway else None
@@ -89,7 +89,7 @@ class Standing:
         return await self._page(read_asked(document, TO_LOOK).request)
 
     async def _page(self, request: Request) -> Reply:
-        core = self._checking.core
+        core = self._checker.core
         concerns = core.rules.in_force.compiled.concerning(request)
         shown = [
             Shown(compiled_rule(one.rule), one.limits, one.plan)
@@ -98,7 +98,7 @@ class Standing:
         ]
         peek = peek_at(shown)
         try:
-            replies = await self._checking.within_deadline(core.rules.engine.store.arun(peek))
+            replies = await self._checker.within_deadline(core.rules.engine.store.arun(peek))
         except StoreError:
             replies = unknown(peek)
         return Reply(200, [JSON_LINE, NO_STORE], page_of(shown, replies, core.clock()))
@@ -113,27 +113,27 @@ Metrics = Callable[[], Awaitable[str]]
 
 
 class Endpoints:
-    """By path and method, what answers."""
+    """The table of endpoints by path and method."""
 
     def __init__(
         self,
-        checking: Checking,
+        checker: Checker,
         peers: Peers,
         options: HttpOptions,
         rls_json: RlsJson | None,
         document: Mapping[str, object],
         metrics: Metrics | None = None,
     ) -> None:
-        self._checking = checking
+        self._checker = checker
         self._options = options
         self._rls_json = rls_json
-        self._told = metrics or _own_metrics
-        self._reservations = Reservations(checking, options)
-        standing = Standing(checking, peers, options)
+        self._metrics_text = metrics or _own_metrics
+        self._reservations = Reservations(checker, options)
+        status = RateLimitStatus(checker, peers, options)
         self._document = json.dumps(document).encode("ascii")
         self._table: dict[bytes, dict[str, Endpoint]] = {
             b"/v1/check": {"POST": self._check},
-            b"/v1/rate_limit": {"GET": standing.of_this, "POST": standing.of_described},
+            b"/v1/rate_limit": {"GET": status.of_this, "POST": status.of_described},
             RESERVATIONS: {"POST": self._reserve},
             b"/healthz": {"GET": self._alive},
             b"/readyz": {"GET": self._ready},
@@ -150,11 +150,11 @@ class Endpoints:
                 methods["HEAD"] = methods["GET"]
 
     async def reply(self, scope: Scope, path: bytes, receive: Receive) -> Reply:
-        """What the endpoint at *path* says."""
+        """Call the endpoint at *path*."""
         methods = self._table.get(path)
         if methods is None:
             if not path.startswith(RESERVATIONS + b"/"):
-                raise RefusedError(problem(404, "no such path; /openapi.json has all there are"))
+                raise RefusedError(problem(404, "no such path; see /openapi.json"))
             methods = self._of_one(path[len(RESERVATIONS) + 1 :])
         endpoint = methods.get(scope["method"])
         if endpoint is None:
@@ -162,14 +162,14 @@ class Endpoints:
             raise RefusedError(
                 problem(
                     405,
-                    f"{scope['method'][:40]} is not for this path; expected {allowed}",
+                    f"{scope['method'][:40]} is not allowed for this path; expected {allowed}",
                     headers=((b"allow", allowed.encode()),),
                 )
             )
         return await endpoint(scope, receive)
 
     def _of_one(self, rest: bytes) -> dict[str, Endpoint]:
-        """What can be done with the reservation that *rest* names."""
+        """The endpoints of the reservation that *rest* names."""
 
         async def commit(scope: Scope, receive: Receive) -> Reply:
             body = await body_of(scope, receive, self._options)
@@ -183,15 +183,15 @@ class Endpoints:
 
     async def _check(self, scope: Scope, receive: Receive) -> Reply:
         body = await json_body_of(scope, receive, self._options)
-        return await self._checking.check(body, scope)
+        return await self._checker.check(body, scope)
 
     async def _reserve(self, scope: Scope, receive: Receive) -> Reply:
         document = document_of(await json_body_of(scope, receive, self._options))
         return await self._reservations.reserve(document, scope)
 
     async def _json(self, scope: Scope, receive: Receive) -> Reply:
-        assert self._rls_json is not None  # noqa: S101 (else it has no path)
-        # As with envoyproxy/ratelimit, whose users send it with a plain `curl -d`.
+        assert self._rls_json is not None  # noqa: S101 (the path exists only then)
+        # Any content type, like envoyproxy/ratelimit, whose users send it with a plain `curl -d`.
         body = await any_body_of(scope, receive, self._options)
         status, body = await self._rls_json(body)
         return Reply(status, [JSON_LINE, NO_STORE], body)
@@ -200,7 +200,7 @@ class Endpoints:
         return json_reply({"status": "alive"})
 
     async def _ready(self, _scope: Scope, _receive: Receive) -> Reply:
-        core = self._checking.core
+        core = self._checker.core
         if reasons := core.not_ready():
             return json_reply({"status": "not ready", "reasons": list(reasons)}, status=503)
         if trouble := core.trouble():
@@ -208,7 +208,7 @@ class Endpoints:
         return json_reply({"status": "ready"})
 
     async def _metrics(self, _scope: Scope, _receive: Receive) -> Reply:
-        text = await self._told()
+        text = await self._metrics_text()
         return Reply(200, [METRICS_LINE, NO_STORE], text.encode())
 
     async def _openapi(self, _scope: Scope, _receive: Receive) -> Reply:

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the HTTP API: data, held against the implementation by a test."""
+"""The OpenAPI document of the HTTP API: data, compared with the implementation by a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# The shapes of bodies and headers in the OpenAPI document.
+# Schemas of bodies and headers.
 
 
 Schema = dict[str, Any]
@@ -23,7 +23,7 @@ _TEXT: Final[Schema] = {"type": "string"}
 _TEXTS: Final[Schema] = {"type": "array", "items": _TEXT}
 _AMOUNT: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": LARGEST_AMOUNT}
 _COST: Final[Schema] = {
-    "description": "For all rules, or by the id of a rule; as the rules say if it is not there.",
+    "description": "For all rules, or by rule id. Default: the cost that each rule defines.",
     "oneOf": [_AMOUNT, {"type": "object", "additionalProperties": _AMOUNT}],
 }
 _REQUEST: Final[Schema] = {
@@ -32,9 +32,9 @@ _REQUEST: Final[Schema] = {
         "type": "string",
         "pattern": "^[/*]",
         "maxLength": LONGEST_PATH,
-        "description": "As it was received: not decoded. A query does not matter.",
+        "description": "As received, not decoded. A query is ignored.",
     },
-    "host": {"type": "string", "description": "The Host header, if it is not there."},
+    "host": {"type": "string", "description": "Default: the Host header."},
     "headers": {
         "oneOf": [
             {"type": "object", "additionalProperties": {"oneOf": [_TEXT, _TEXTS]}},
@@ -44,12 +44,12 @@ _REQUEST: Final[Schema] = {
     },
     "ip": {
         "type": "string",
-        "description": "The address that the request came from: a client's, or that of a proxy.",
+        "description": "The peer address of the request: a client's or a proxy's.",
     },
     "attributes": {
         "type": "object",
         "additionalProperties": _TEXT,
-        "description": "What else rules may look at.",
+        "description": "Other attributes that rules can match.",
     },
 }
 
@@ -70,20 +70,20 @@ _ESTIMATE: Final[Schema] = {
 _RULE: Final[Schema] = {
     "id": _TEXT,
     "mode": {"enum": ["enforce", "shadow"]},
-    "limit": {"type": "string", "description": "The limit that binds most, as rules have it."},
+    "limit": {"type": "string", "description": "The tightest limit, in the notation of rules."},
     "quota": {"type": "integer", "minimum": 0},
     "cost": _AMOUNT,
     "allowed": {"type": "boolean"},
     "remaining": {"type": "integer", "minimum": 0},
-    "retry_after_ms": _nullable("integer", "0 if it was allowed; null if it can never fit."),
+    "retry_after_ms": _nullable("integer", "0 if allowed; null if the cost can never fit."),
     "is_estimate": _ESTIMATE,
     "reset_after": {"type": "number", "minimum": 0},
     "source": _TEXT,
 }
 _DECISION: Final[Schema] = {
     "allowed": {"type": "boolean"},
-    "limit": _nullable("string", "The id of the rule that binds most; null if there is none."),
-    "quota": _nullable("integer", "Of the limit that binds most."),
+    "limit": _nullable("string", "The id of the tightest rule; null if there is none."),
+    "quota": _nullable("integer", "The quota of the tightest limit."),
     "remaining": _nullable("integer", "The largest cost that would be allowed now."),
     "retry_after": _nullable("integer", "Seconds, rounded up; null if waiting does not help."),
     "retry_after_ms": _nullable("integer", "The same in milliseconds."),
@@ -91,29 +91,29 @@ _DECISION: Final[Schema] = {
     "delay_ms": {
         "type": "integer",
         "minimum": 1,
-        "description": "How long the request is to wait for its turn; absent if it may go now.",
+        "description": "Time to wait in the queue; absent if the request may proceed now.",
     },
-    "reset_after": {"type": "number", "description": "Seconds until all is as if untouched."},
-    "source": _nullable("string", "Who decided: `store`, or what stood in for it."),
-    "revision": {"type": "integer", "description": "Of the policy in force."},
+    "reset_after": {"type": "number", "description": "Seconds until all limits are unused again."},
+    "source": _nullable("string", "The origin of the decision: `store`, or a fallback."),
+    "revision": {"type": "integer", "description": "The revision of the policy in force."},
     "rules": {"type": "array", "items": {"$ref": "#/components/schemas/RuleDecision"}},
 }
 _SOMETIMES: Final = ("delay_ms", "is_estimate")
 _ALWAYS: Final = tuple(name for name in _DECISION if name not in _SOMETIMES)
 _REFUSAL: Final[Schema] = {
     "error": {"enum": [one[0] for one in (EXCEEDED, OUTAGE, BUSY, BLOCKED)]},
-    "message": {"type": "string", "description": "What happened, for people."},
-    "limit": {"type": "string", "description": "The id of the rule that refused."},
+    "message": {"type": "string", "description": "A message for people."},
+    "limit": {"type": "string", "description": "The id of the rule that denied the request."},
     "retry_after": {"type": "integer"},
     "retry_after_ms": {"type": "integer"},
 }
 _LIMIT: Final[Schema] = {
-    "name": {"type": "string", "description": "The id of the rule; of its second limit `id/2`."},
+    "name": {"type": "string", "description": "The id of the rule; for its second limit `id/2`."},
     "limit": _TEXT,
     "quota": {"type": "integer"},
     "window": {"type": "integer", "description": "Seconds."},
     "remaining": {"type": "integer"},
-    "reset": {"type": "integer", "description": "When all is back: epoch seconds."},
+    "reset": {"type": "integer", "description": "Time of the full reset, epoch seconds."},
     "reset_after": {"type": "number"},
     "endpoints": _TEXTS,
     "methods": _TEXTS,
@@ -127,9 +127,9 @@ _PROBLEM: Final[Schema] = {
         "type": "array",
         "items": _body(
             {
-                "field": {"type": "string", "description": "Where; empty for the whole body."},
-                "message": {"type": "string", "description": "What was found."},
-                "hint": {"type": "string", "description": "What would be right."},
+                "field": {"type": "string", "description": "The field; empty for the whole body."},
+                "message": {"type": "string", "description": "The value that was found."},
+                "hint": {"type": "string", "description": "The value that was expected."},
             },
             "field",
             "message",
@@ -143,13 +143,13 @@ SCHEMAS: Final[Schema] = {
     "ReservationRequest": _body(
         {
             **_REQUEST,
-            "cost": {**_COST, "description": "At least 1 for a rule that is to hold something."},
+            "cost": {**_COST, "description": "At least 1 for each rule that holds an amount."},
             "ttl": {"type": "number", "minimum": 0.001, "default": 60, "description": "Seconds."},
         },
         "path",
         "cost",
     ),
-    "CommitRequest": _body({"cost": {**_COST, "description": "What was held, if not there."}}),
+    "CommitRequest": _body({"cost": {**_COST, "description": "Default: the reserved amount."}}),
     "RuleDecision": _body(_RULE, *[name for name in _RULE if name not in _SOMETIMES]),
     "Decision": _body(_DECISION, *_ALWAYS),
     "DeniedDecision": _body({**_REFUSAL, **_DECISION}, *_ALWAYS, "error", "message"),
@@ -157,7 +157,7 @@ SCHEMAS: Final[Schema] = {
     "Reservation": _body(
         {
             "id": _TEXT,
-            "expires": {"type": "number", "description": "When it lapses: epoch seconds."},
+            "expires": {"type": "number", "description": "Time of expiry, epoch seconds."},
             **_DECISION,
         },
         "id",
@@ -181,51 +181,51 @@ def _header(description: str, kind: str = "integer") -> Schema:
 
 HEADERS: Final[Schema] = {
     "X-RateLimit-Limit": _header("The quota of the tightest limit."),
-    "X-RateLimit-Remaining": _header("What is left of it."),
-    "X-RateLimit-Reset": _header("When all of it is back: epoch seconds."),
+    "X-RateLimit-Remaining": _header("The rest of that quota."),
+    "X-RateLimit-Reset": _header("Time of the full reset, epoch seconds."),
     "RateLimit-Policy": _header("All limits that apply (IETF draft 11).", "string"),
-    "RateLimit": _header("What is left of each (IETF draft 11).", "string"),
-    "Headgate-Queue": _header("How much waits, and for about how long.", "string"),
-    "Headgate-Delay": _header("How many seconds the request is delayed.", "number"),
+    "RateLimit": _header("The rest of each (IETF draft 11).", "string"),
+    "Headgate-Queue": _header("Length of the queue and approximate waiting time.", "string"),
+    "Headgate-Delay": _header("Seconds that the request is delayed.", "number"),
     "Retry-After": _header("Seconds to wait; absent if waiting does not help."),
 }
 
 
-# The paths of the OpenAPI document.
+# Paths.
 
 
-Part = dict[str, Any]
+Fragment = dict[str, Any]
 
 _ALLOWED_HEADERS: Final = [name for name in HEADERS if name != "Retry-After"]
 
 
-def _ref(name: str) -> Part:
+def _ref(name: str) -> Fragment:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _content(name: str, *kinds: str) -> Part:
+def _content(name: str, *kinds: str) -> Fragment:
     return {kind: {"schema": _ref(name)} for kind in kinds or ("application/json",)}
 
 
-def _headers(names: list[str]) -> Part:
+def _headers(names: list[str]) -> Fragment:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _told(description: str, name: str | None, *, denied: bool = False) -> Part:
-    """A response that tells of limits."""
-    said: Part = {
+def _limit_response(description: str, name: str | None, *, denied: bool = False) -> Fragment:
+    """A response with rate limit headers."""
+    response: Fragment = {
         "description": description,
         "headers": _headers(list(HEADERS) if denied else _ALLOWED_HEADERS),
     }
     kinds = ("application/json", "application/problem+json") if denied else ()
-    return said | ({"content": _content(name, *kinds)} if name else {})
+    return response | ({"content": _content(name, *kinds)} if name else {})
 
 
-def _plain(description: str, name: str | None = None) -> Part:
+def _plain(description: str, name: str | None = None) -> Fragment:
     return {"description": description} | ({"content": _content(name)} if name else {})
 
 
-def _problems(*statuses: int) -> Part:
+def _problems(*statuses: int) -> Fragment:
     return {
         str(status): {
             "description": _WHY[status],
@@ -235,103 +235,104 @@ def _problems(*statuses: int) -> Part:
     }
 
 
-def _refused(description: str, name: str) -> Part:
-    """A refusal, or a problem, under one status."""
-    said = _told(description, name, denied=True)
+def _denial_or_problem(description: str, name: str) -> Fragment:
+    """A denial or a problem under one status."""
+    response = _limit_response(description, name, denied=True)
     either = {"anyOf": [_ref(name), _ref("Problem")]}
-    said["content"]["application/problem+json"] = {"schema": either}
-    return said
+    response["content"]["application/problem+json"] = {"schema": either}
+    return response
 
 
-def _paths_body(name: str, *, required: bool = True) -> Part:
+def _paths_body(name: str, *, required: bool = True) -> Fragment:
     return {"required": required, "content": _content(name)}
 
 
 _WHY: Final = {
-    400: "Something is wrong with what was sent; all errors at once.",
-    404: "There is no such thing.",
+    400: "The request is invalid; all errors are listed.",
+    404: "Not found.",
     408: "The body did not arrive in time.",
-    409: "It was settled or cancelled already, perhaps by a call that was answered 503.",
-    410: "It has lapsed; nothing was charged.",
+    409: "Already settled or cancelled, perhaps by a call that was answered 503.",
+    410: "Expired; nothing was charged.",
     413: "The body is too large.",
     414: "The path is too long.",
     415: "The body is not JSON.",
-    422: "Too many rules would hold something.",
+    422: "Too many rules would hold an amount.",
     431: "Too many headers.",
-    503: "No answer of the store in time. What it was told it may have done all the same.",
+    503: "The store did not answer in time. It may have executed the call.",
 }
 _OUTAGE: Final = (
-    "Not enough capacity for now; or a rule that fails closed, and no store; or no decision in "
-    "time: what the store decides later is charged all the same, but for reservations, which are "
-    "given back."
+    "Load shedding; or the store is down and a rule fails closed; or no decision in time: what "
+    "the store decides later is charged, except for reservations, which are cancelled."
 )
 _OF_BODY: Final = (400, 408, 413, 415)
-_ID: Final[Part] = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+_ID: Final[Fragment] = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 
-_CHECK: Final[Part] = {
+_CHECK: Final[Fragment] = {
     "operationId": "check",
-    "summary": "May the request that is described go on?",
+    "summary": "Decide the request that the body describes.",
     "requestBody": _paths_body("CheckRequest"),
     "responses": {
-        "200": _told("It may.", "Decision"),
-        "429": _told("It may not.", "DeniedDecision", denied=True),
+        "200": _limit_response("Allowed.", "Decision"),
+        "429": _limit_response("Denied.", "DeniedDecision", denied=True),
         **_problems(*_OF_BODY),
-        "503": _refused(_OUTAGE, "DeniedDecision"),
+        "503": _denial_or_problem(_OUTAGE, "DeniedDecision"),
     },
 }
 
 
-def _authorize(method: str, place: str, summary: str, parameters: list[Part]) -> Part:
+def _authorize(method: str, place: str, summary: str, parameters: list[Fragment]) -> Fragment:
     return {
         "operationId": f"authorize{place}{method.capitalize()}",
         "summary": summary,
         "parameters": parameters,
         "responses": {
-            "200": _told("It may go on. If it has to wait for its turn, so does the answer.", None),
-            "429": _told("It may not.", "Refusal", denied=True),
-            "403": _refused(
-                "The peer is not among the gateways; or it may not, if deny is 403.", "Refusal"
+            "200": _limit_response(
+                "Allowed. If the request has to wait, so does the answer.", None
+            ),
+            "429": _limit_response("Denied.", "Refusal", denied=True),
+            "403": _denial_or_problem(
+                "The peer is not a trusted gateway; or denied, if deny is 403.", "Refusal"
             ),
             **_problems(400, 414, 431),
-            "503": _refused(_OUTAGE, "Refusal"),
+            "503": _denial_or_problem(_OUTAGE, "Refusal"),
         },
     }
 
 
 _METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options", "trace")
-_PATH: Final[Part] = {
+_PATH: Final[Fragment] = {
     "name": "path",
     "in": "path",
     "required": True,
     "schema": {"type": "string"},
-    "description": "The path of the original request, of any number of segments.",
+    "description": "The path of the original request, with any number of segments.",
 }
-_DENY: Final[Part] = {
+_DENY: Final[Fragment] = {
     "name": "deny",
     "in": "query",
     "schema": {"enum": ["403", "429"]},
-    "description": "The status of refusals, for gateways that know 403 only.",
+    "description": "The status of denials, for gateways that support only 403.",
 }
 
-PATHS: Final[Part] = {
+PATHS: Final[Fragment] = {
     "/v1/check": {"post": _CHECK},
     "/v1/authorize": {
-        method: _authorize(method, "", "The request that a gateway's headers describe.", [_DENY])
+        method: _authorize(method, "", "Decide the request in a gateway's headers.", [_DENY])
         for method in _METHODS
     },
     "/v1/authorize/{path}": {
-        method: _authorize(method, "Path", "The request itself, behind the prefix.", [_PATH])
+        method: _authorize(method, "Path", "Decide the request behind the prefix.", [_PATH])
         for method in _METHODS
     },
     "/v1/rate_limit": {
         "get": {
             "operationId": "rateLimit",
-            "summary": "Every limit of this caller; consumes nothing.",
+            "summary": "All limits of this caller; consumes nothing.",
             "responses": {"200": _plain("The limits.", "Standing"), **_problems(503)},
         },
         "post": {
             "operationId": "rateLimitOf",
-            "summary": "Every limit of the caller that is described; consumes nothing.",
+            "summary": "All limits of the caller that the body describes; consumes nothing.",
             "requestBody": _paths_body("CallerRequest"),
             "responses": {"200": _plain("The limits.", "Standing"), **_problems(*_OF_BODY, 503)},
         },
@@ -339,24 +340,24 @@ PATHS: Final[Part] = {
     "/v1/reservations": {
         "post": {
             "operationId": "reserve",
-            "summary": "Hold an amount until it is settled or lapses.",
+            "summary": "Hold an amount until it is settled or expires.",
             "requestBody": _paths_body("ReservationRequest"),
             "responses": {
-                "201": _told("It is held.", "Reservation"),
-                "429": _told("It does not fit.", "DeniedDecision", denied=True),
+                "201": _limit_response("The amount is held.", "Reservation"),
+                "429": _limit_response("Denied.", "DeniedDecision", denied=True),
                 **_problems(*_OF_BODY, 422),
-                "503": _refused(_OUTAGE, "DeniedDecision"),
+                "503": _denial_or_problem(_OUTAGE, "DeniedDecision"),
             },
         }
     },
     "/v1/reservations/{id}/commit": {
         "post": {
             "operationId": "commit",
-            "summary": "Charge what it really cost, even beyond what was held.",
+            "summary": "Charge the actual cost, even above the reserved amount.",
             "parameters": [_ID],
             "requestBody": _paths_body("CommitRequest", required=False),
             "responses": {
-                "200": _plain("It is settled.", "Settlement"),
+                "200": _plain("Settled.", "Settlement"),
                 **_problems(*_OF_BODY, 404, 409, 410, 503),
             },
         }
@@ -364,32 +365,32 @@ PATHS: Final[Part] = {
     "/v1/reservations/{id}": {
         "delete": {
             "operationId": "cancel",
-            "summary": "Give back what is held.",
+            "summary": "Return the reserved amount.",
             "parameters": [_ID],
-            "responses": {"204": _plain("It is cancelled."), **_problems(404, 409, 410, 503)},
+            "responses": {"204": _plain("Cancelled."), **_problems(404, 409, 410, 503)},
         }
     },
     "/healthz": {
         "get": {
             "operationId": "alive",
-            "summary": "Whether the process is alive.",
-            "responses": {"200": _plain("It is.", "Health")},
+            "summary": "Liveness.",
+            "responses": {"200": _plain("The process is alive.", "Health")},
         }
     },
     "/readyz": {
         "get": {
             "operationId": "ready",
-            "summary": "Whether it should be given requests.",
+            "summary": "Readiness.",
             "responses": {
-                "200": _plain("It should; with reasons: though something is amiss.", "Health"),
-                "503": _plain("It should not, and why.", "Health"),
+                "200": _plain("Ready; the reasons list problems, if any.", "Health"),
+                "503": _plain("Not ready, with the reasons.", "Health"),
             },
         }
     },
     "/metrics": {
         "get": {
             "operationId": "metrics",
-            "summary": "What this worker has counted, for Prometheus.",
+            "summary": "Metrics for Prometheus.",
             "responses": {
                 "200": {
                     "description": "The text format of Prometheus.",
@@ -413,10 +414,10 @@ PATHS: Final[Part] = {
     "/": {
         "get": {
             "operationId": "index",
-            "summary": "What there is, for people.",
+            "summary": "The dashboard, or a list of endpoints.",
             "responses": {
                 "200": {
-                    "description": "A text.",
+                    "description": "A page or a text.",
                     "content": {"text/plain": {"schema": {"type": "string"}}},
                 }
             },
@@ -424,7 +425,7 @@ PATHS: Final[Part] = {
     },
 }
 
-RLS_JSON: Final[Part] = {
+RLS_JSON: Final[Fragment] = {
     "/json": {
         "post": {
             "operationId": "rlsJson",
@@ -438,7 +439,7 @@ RLS_JSON: Final[Part] = {
                     "description": description,
                     "content": {"application/json": {"schema": {"type": "object"}}},
                 }
-                for status, description in ((200, "It may."), (429, "It may not."))
+                for status, description in ((200, "Allowed."), (429, "Denied."))
             },
         }
     }
@@ -454,10 +455,10 @@ def openapi_document(
     schemes: Mapping[str, object] = MappingProxyType({}),
     has_rls: bool = False,
 ) -> dict[str, Any]:
-    """The document, with the *paths* of other parts of the service added, and the security
-    *schemes* that they name.
+    """The document, with the *paths* of other parts of the service and the security *schemes*
+    that they name.
 
-    *has_rls*: whether there is `POST /json`.
+    *has_rls*: include `POST /json`.
     """
     secured = {"securitySchemes": dict(schemes)} if schemes else {}
     own = {**PATHS, **RLS_JSON} if has_rls else PATHS
@@ -465,7 +466,7 @@ def openapi_document(
         "openapi": OPENAPI,
         "info": {
             "title": "Headgate",
-            "description": "Rate limit decisions: may this request go on?",
+            "description": "Rate limit decisions for requests.",
             "version": __version__,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },

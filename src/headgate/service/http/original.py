@@ -1,28 +1,29 @@
-"""The request that a gateway asks about, as each of them describes it, and whom to believe.
+"""The request that a gateway asks about, in the form of each gateway, and the headers to trust.
 
-    gateway                 asks                       what it says of the request
+        gateway                 calls                      describes the request by
     Envoy ext_authz (HTTP)  /v1/authorize + the path   its method, Host, X-Forwarded-For
     nginx auth_request      /v1/authorize?deny=403     X-Original-URI, X-Original-Method, Host,
                                                        X-Forwarded-For or X-Real-IP
     Caddy forward_auth,     /v1/authorize              X-Forwarded-Uri, -Method, -Host, -For
     Traefik forwardAuth
 
-A gateway passes the client's own headers on, so a client can send what one of them would have said.
-Nothing it sends may change which request is checked:
+A gateway passes the client's own headers on, so a client can send the headers of another gateway.
+They must not change which request is checked:
 
 - A path behind `/v1/authorize` is the path; then none of the other headers count. (With the path
-  `/` alone they are refused: somebody wrote one slash too many in the configuration of a gateway
-  of the other kinds, and everything would be checked as `/`.)
-- X-Original-* with X-Forwarded-Uri or -Method is refused: one of the two is the client's.
-- A header that the gateway sets replaces the client's, so one that is there twice is refused.
+`/` alone they are rejected: the configuration of a gateway of another kind has one slash too many,
+and everything would be checked as `/`.)
+- X-Original-* with X-Forwarded-Uri or -Method is rejected: one of the two is the client's.
+- A header that the gateway sets replaces the client's, so a duplicate is rejected.
 
-Who asked the gateway is at the right end of X-Forwarded-For, where each of them adds the address
-that it sees (Envoy with `use_remote_address`; nginx with `$proxy_add_x_forwarded_for`; Caddy and
-Traefik by themselves). That is the peer of the original request, and what is left of the header is
-what the peer had sent: from there on the policy's own `identity.ip` decides whom to believe. nginx
-may say X-Real-IP instead; both, and not the same, is refused, for one is the client's.
+The peer of the gateway is at the right end of X-Forwarded-For, where each gateway appends the
+address that it sees (Envoy with `use_remote_address`; nginx with `$proxy_add_x_forwarded_for`;
+Caddy and Traefik by default). That is the peer of the original request, and the rest of the header
+is what the peer had sent: from there on the policy's own `identity.ip` decides. nginx may send
+X-Real-IP instead; if both are present and differ, the request is rejected, because one is the
+client's.
 
-All of this holds for the networks in `HttpOptions.gateways`. Nobody else is answered.
+Only the networks in `HttpOptions.gateways` are answered.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from headgate.engine.request import Reads
     from headgate.service.http.replies import Headers, HttpOptions, Scope
 
-REMEMBERED: Final = 4096
-"""How many peers are remembered as trusted or not."""
+CACHED_PEERS: Final = 4096
+"""Peers whose trust is cached."""
 
 FORWARDED_FOR: Final = b"x-forwarded-for"
 REAL_IP: Final = b"x-real-ip"
@@ -51,7 +52,7 @@ FORWARDED_URI: Final = b"x-forwarded-uri"
 FORWARDED_METHOD: Final = b"x-forwarded-method"
 FORWARDED_HOST: Final = b"x-forwarded-host"
 
-SAID_BY_GATEWAYS: Final = frozenset(
+GATEWAY_HEADERS: Final = frozenset(
     {
         REAL_IP,
         ORIGINAL_URI,
@@ -61,15 +62,15 @@ SAID_BY_GATEWAYS: Final = frozenset(
         FORWARDED_HOST,
     }
 )
-_SAYS_WHICH: Final = SAID_BY_GATEWAYS - {REAL_IP, FORWARDED_HOST}
+_REQUEST_HEADERS: Final = GATEWAY_HEADERS - {REAL_IP, FORWARDED_HOST}
 LONGEST_METHOD: Final = 64
 
 
 class Original(Request):
-    """A request as a server's lines of bytes have it, read as far as it is asked for.
+    """A request on the server's raw header lines, decoded on demand.
 
-    *trail* is what `X-Forwarded-For` was before the gateway added to it, in place of what is in
-    *lines*; None if that is to stay.
+    *trail* is X-Forwarded-For without the gateway's own entry, in place of the one in *lines*;
+    None keeps that.
     """
 
     __slots__ = ("_decoded", "_lines", "_trail", "attributes", "host", "method", "path", "peer")
@@ -83,7 +84,7 @@ class Original(Request):
     _trail: bytes | None
     _decoded: tuple[tuple[str, str], ...] | None
 
-    __setattr__ = object.__setattr__  # a frozen value is made slowly, and this one for each request
+    __setattr__ = object.__setattr__  # the frozen base class is slow to construct
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class Original(Request):
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """The lines of the header."""
+        """All headers, decoded."""
         found = self._decoded
         if found is None:
             lines, trail = self._lines, self._trail
@@ -118,7 +119,7 @@ class Original(Request):
         return found
 
     def header(self, name: str) -> str | None:
-        """The value of the header *name* (in lower case); of several lines the first."""
+        """The value of the header *name* (lower case); of several lines the first."""
         wanted = name.encode("latin-1", "replace")
         if wanted == FORWARDED_FOR and self._trail is not None:
             return self._trail.decode("latin-1") or None
@@ -128,14 +129,14 @@ class Original(Request):
         return None
 
     def header_lines(self, name: str) -> list[str]:
-        """The values of all lines of the header *name* (in lower case), in their order."""
+        """The values of all lines of the header *name* (lower case), in order."""
         wanted = name.encode("latin-1", "replace")
         if wanted == FORWARDED_FOR and self._trail is not None:
             return [self._trail.decode("latin-1")] if self._trail else []
         return [value.decode("latin-1") for field, value in self._lines if field == wanted]
 
     def parts(self, reads: Reads) -> tuple[Hashable, ...]:
-        """The values of all that *reads* names, as the lines have them."""
+        """The values of everything that *reads* names, undecoded."""
         fields = reads.fields
         lines = [(name, value) for name, value in self._lines if name.lower() in fields]
         found = Original, self.method, self.path, self.host, self.peer, self._trail, *lines
@@ -143,7 +144,7 @@ class Original(Request):
 
 
 class Peers:
-    """The other ends of connections: which of them are gateways."""
+    """Decides which peers are gateways, and caches it."""
 
     def __init__(self, options: HttpOptions) -> None:
         self._gateways = Proxies(options.networks)
@@ -151,24 +152,24 @@ class Peers:
         self._known: dict[str, bool] = {}
 
     def peer_of(self, scope: Scope) -> tuple[str, bool]:
-        """The address of the other end, and whether it is a gateway's."""
+        """The peer's address, and true if it is a gateway."""
         client = scope.get("client")
         peer = client[0] if client else ""
         if not peer:
             return LOCAL, self._unix
         known = self._known.get(peer)
-        return peer, self._meet(peer) if known is None else known
+        return peer, self._trusts(peer) if known is None else known
 
-    def _meet(self, peer: str) -> bool:
+    def _trusts(self, peer: str) -> bool:
         address = read_address(peer)
-        if len(self._known) >= REMEMBERED:
+        if len(self._known) >= CACHED_PEERS:
             self._known.clear()
         known = self._known[peer] = address is not None and address in self._gateways
         return known
 
 
 class Described(NamedTuple):
-    """What a gateway says of a request by headers rather than by the path that it asks for."""
+    """A request that a gateway describes by headers instead of a path."""
 
     method: str
     path: str
@@ -176,20 +177,20 @@ class Described(NamedTuple):
 
 
 def original_at(scope: Scope, rest: bytes, peer: str) -> Original:
-    """The request that the gateway at *peer* asks about by its path, *rest*."""
+    """The request that the gateway at *peer* describes by the path *rest*."""
     lines: Headers = scope["headers"]
-    host, trail, said = b"", None, None
+    host, trail, given = b"", None, None
     for name, value in lines:
         if name == b"host":
             host = value
         elif name == FORWARDED_FOR:
             trail = value if trail is None else b"%b,%b" % (trail, value)
-        elif name in _SAYS_WHICH:
-            said = name
-    if said is not None and rest == b"/":
-        raise _misled(
-            f"{said.decode()} describes the request, and so does the path behind /v1/authorize: "
-            "point the gateway at /v1/authorize, without a slash at the end"
+        elif name in _REQUEST_HEADERS:
+            given = name
+    if given is not None and rest == b"/":
+        raise _rejected(
+            f"both {given.decode()} and the path behind /v1/authorize describe the request: "
+            "configure the gateway with /v1/authorize, without a slash at the end"
         )
     if trail is not None:
         peer, trail = before_gateway(trail)
@@ -197,89 +198,90 @@ def original_at(scope: Scope, rest: bytes, peer: str) -> Original:
 
 
 def original_in(scope: Scope, peer: str) -> Original:
-    """The request that the gateway at *peer* describes by its headers."""
+    """The request that the gateway at *peer* describes by headers."""
     lines: Headers = scope["headers"]
-    said: dict[bytes, bytes] = {}
+    given: dict[bytes, bytes] = {}
     for name, value in lines:
-        if name in SAID_BY_GATEWAYS:
-            if name in said:
-                raise _misled(f"{name.decode()} is there twice: the gateway must replace it")
-            said[name] = value
-    told = _described(said)
-    real = said.get(REAL_IP) if ORIGINAL_URI in said else None
+        if name in GATEWAY_HEADERS:
+            if name in given:
+                raise _rejected(
+                    f"{name.decode()} occurs twice: configure the gateway to replace it"
+                )
+            given[name] = value
+    described = _description(given)
+    real = given.get(REAL_IP) if ORIGINAL_URI in given else None
     trail = trail_in(lines)
     if trail is not None:
         peer, trail = before_gateway(trail)
         if real is not None and not _same(real, peer):
-            raise _misled(
+            raise _rejected(
                 "x-real-ip and the end of x-forwarded-for differ: set X-Real-IP $remote_addr and "
                 "X-Forwarded-For $proxy_add_x_forwarded_for"
             )
     elif real is not None:
         peer = real.decode("latin-1")
-    host = told.host
+    host = described.host
     if host is None:
         own = next((value for name, value in lines if name == b"host"), b"")
         host = own.decode("latin-1")
-    return Original(told.method, told.path, host, peer, lines, trail)
+    return Original(described.method, described.path, host, peer, lines, trail)
 
 
 def trail_in(lines: Headers) -> bytes | None:
-    """All lines of `X-Forwarded-For` as one; None if there is none."""
+    """All lines of `X-Forwarded-For` as one, or None."""
     found = [value for name, value in lines if name == FORWARDED_FOR]
     return b",".join(found) if found else None
 
 
 def before_gateway(trail: bytes) -> tuple[str, bytes]:
-    """Whom the gateway saw at the other end, and the trail as it was before it added that."""
+    """The peer that the gateway saw, and the trail before the gateway appended it."""
     earlier, _, seen = trail.rpartition(b",")
     return seen.strip(b" \t").decode("latin-1"), earlier
 
 
 def path_text(target: bytes) -> str:
-    """The path of *target*, without its query. Bytes that are no UTF-8 stand as lone surrogates."""
+    """The path of *target* without the query; bytes that are not UTF-8 become lone surrogates."""
     if b"?" in target:
         target = target.partition(b"?")[0]
     return target.decode("utf-8", "surrogateescape")
 
 
 def untrusted(peer: str) -> RefusedError:
-    """The answer to somebody who is no gateway."""
+    """The response to a peer that is not a gateway."""
     return RefusedError(
         problem(
             403,
-            f"{peer} is not among the gateways of this service, whose word is taken on whose "
-            "request is to be checked; add its network to them",
+            f"{peer} is not a trusted gateway: add its network to the setting gateways",
         )
     )
 
 
-def _described(said: dict[bytes, bytes]) -> Described:
-    is_nginx = ORIGINAL_URI in said or ORIGINAL_METHOD in said
-    if is_nginx and (FORWARDED_URI in said or FORWARDED_METHOD in said):
-        raise _misled(
-            "x-original-* and x-forwarded-uri or -method are both there: the gateway must send its "
-            "own and remove the client's"
+def _description(given: dict[bytes, bytes]) -> Described:
+    is_nginx = ORIGINAL_URI in given or ORIGINAL_METHOD in given
+    if is_nginx and (FORWARDED_URI in given or FORWARDED_METHOD in given):
+        raise _rejected(
+            "both x-original-* and x-forwarded-uri or -method are present: the gateway must "
+            "send its own and remove the client's"
         )
     uri, method = (ORIGINAL_URI, ORIGINAL_METHOD) if is_nginx else (FORWARDED_URI, FORWARDED_METHOD)
-    if uri not in said or method not in said:
-        raise _misled(
-            "which request is it about? Expected X-Original-URI and X-Original-Method (nginx), or "
-            "X-Forwarded-Uri and X-Forwarded-Method (Caddy, Traefik), or the path behind "
+    if uri not in given or method not in given:
+        raise _rejected(
+            "the request is not described: expected X-Original-URI and X-Original-Method (nginx), "
+            "or X-Forwarded-Uri and X-Forwarded-Method (Caddy, Traefik), or the path behind "
             "/v1/authorize (Envoy)"
         )
-    verb = said[method].strip().decode("latin-1").upper()
+    verb = given[method].strip().decode("latin-1").upper()
     if not 0 < len(verb) <= LONGEST_METHOD:
-        raise _misled(f"{method.decode()} is no method")
-    if said[uri][:1] not in (b"/", b"*"):
-        raise _misled(f"{uri.decode()} is no path: expected one that begins with /")
-    host = None if is_nginx else said.get(FORWARDED_HOST)
-    return Described(verb, path_text(said[uri]), None if host is None else host.decode("latin-1"))
+        raise _rejected(f"{method.decode()} is not a method")
+    if given[uri][:1] not in (b"/", b"*"):
+        raise _rejected(f"{uri.decode()} is not a path: expected one that begins with /")
+    host = None if is_nginx else given.get(FORWARDED_HOST)
+    return Described(verb, path_text(given[uri]), None if host is None else host.decode("latin-1"))
 
 
 def _same(real: bytes, seen: str) -> bool:
     return read_address(real.strip(b" \t").decode("latin-1")) == read_address(seen)
 
 
-def _misled(detail: str) -> RefusedError:
+def _rejected(detail: str) -> RefusedError:
     return RefusedError(problem(400, detail))

@@ -1,13 +1,13 @@
-"""What the id of a reservation is: all that is needed to settle it, signed.
+"""The id of a reservation: everything that is needed to settle it, signed.
 
-Any worker of any replica can settle a reservation, so none of them keeps anything about it. The
-store has the hold; the id says where:
+Any worker of any replica can settle a reservation, so none of them keeps state about it. The store
+has the hold; the id says where:
 
     version (1 byte) | the receipt, JSON, deflated | the first 16 bytes of an HMAC-SHA256
 
-in base64url. It is signed with a key made of the service's secret and the namespace, so nobody
-makes one up. It can be read by whoever has it: the keys of counters are in it, as the store knows
-them, in which secrets are hashed.
+in base64url. The key is derived from the service's secret and the namespace, so ids cannot be
+forged. They can be read: they contain the keys of counters as the store has them, with secrets
+hashed.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 
 VERSION: Final = b"\x01"
 LONGEST: Final = 4_096
-"""How many characters an id has at most: it is part of a URL."""
+"""Maximum length of an id in characters: it is part of a URL."""
 
 _PURPOSE: Final = b"headgate reservation"
 _DIGEST: Final = 16
 
 _STORES: Final = frozenset({"store", "lease", "sync", "cache"})
-"""Sources that the store knows of: itself, and what it has lent or said."""
+"""Sources of decisions that the store knows of: itself, leases, caches of its replies."""
 
 Limits = tuple["Limit", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRule:
-    """What one rule holds: *cost* under *key*, in a counter for each limit.
+    """The hold of one rule: *cost* under *key*, in a counter for each limit.
 
-    *tier* is a list of the tier whose limits they are; empty if nobody knows.
+    *tier* contains the tier of the limits; empty if unknown.
     """
 
     id: str
@@ -61,13 +61,13 @@ class HeldRule:
     tier: tuple[str | None, ...] = ()
 
     def checks(self, amount: int, limits: Limits) -> list[Check]:
-        """What charges *amount*, under the *limits* of today."""
+        """The checks that charge *amount* under the current *limits*."""
         pairs = zip(self.groups, limits, strict=True)
         return [Check(group, self.key, limit, amount) for group, limit in pairs]
 
     def limits_under(self, rule: Rule | None) -> Limits:
-        """The limits that *rule*, the one of that id in force today, has for the same caller; those
-        of the reservation if it has others in number, slots or a queue, or is gone."""
+        """The limits that *rule*, now in force with this id, has for the same caller; those of the
+        reservation if their number or kind differs, or the rule is gone."""
         if rule is None or not self.tier:
             return self.limits
         today = rule.limits_for(self.tier[0])
@@ -77,8 +77,8 @@ class HeldRule:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A reservation. *is_held*: the store has it; else it was granted while there was none. Its
-    slots were granted at *since_ns*."""
+    """A reservation. *is_held*: the store has the hold; otherwise it was granted during an outage.
+    Its slots were taken at *since_ns*."""
 
     name: str
     expires_ns: int
@@ -89,24 +89,24 @@ class Receipt:
 
     @classmethod
     def of(cls, verdict: Verdict, expires_ns: int) -> Receipt:
-        """The receipt for what was granted by *verdict*."""
-        held, leaving = verdict.held, verdict.slots
-        name = "" if leaving is None else leaving.lease  # which a hold beside it has too
+        """The receipt for the reservation granted by *verdict*."""
+        held, slots = verdict.held, verdict.slots
+        name = "" if slots is None else slots.lease  # the same as that of a hold beside it
         sources = {one.decision.source for one in verdict.rules if not one.is_shadow}
         return cls(
             name if held is None else held.name,
             expires_ns,
             () if held is None else tuple(map(_held_rule, held.rules)),
-            () if leaving is None else leaving.checks,
+            () if slots is None else slots.checks,
             sources <= _STORES,
-            0 if leaving is None else verdict.since_ns,
+            0 if slots is None else verdict.since_ns,
         )
 
     def amounts(
         self, cost: int | Mapping[str, int] | None, rule: Callable[[str], Rule | None]
     ) -> dict[str, int]:
-        """What each rule is settled for: what *cost* says, for all or by rule, else what is
-        held. A candidate is for what is said of the rule that it is tried beside.
+        """The amount to settle for each rule: *cost*, for all or by rule, or else the amount held.
+        A candidate follows the rule that it is a candidate of.
 
         *rule* is as for `settle`.
         """
@@ -124,7 +124,7 @@ class Receipt:
     def settle(
         self, amounts: Mapping[str, int], rule: Callable[[str], Rule | None]
     ) -> Settle | None:
-        """What settles each rule for its amount, if the hold is open; None if there is no hold.
+        """The operation that settles each rule for its amount; None if there is no hold.
 
         *rule* finds a rule of the policy in force by its id.
         """
@@ -133,33 +133,33 @@ class Receipt:
             for one in self.rules
             for check in one.checks(amounts[one.id], one.limits_under(rule(one.id)))
         ]
-        # A hold that is not open has been settled, or has lapsed: the store cannot tell. So that
-        # nothing is ever charged twice, neither is charged.
+        # A hold that is not open is settled or expired: the store cannot tell which. So that
+        # nothing is charged twice, neither is charged.
         return Settle(tuple(checks), self.name, charge_lapsed=False) if checks else None
 
     @property
-    def leave(self) -> ReleaseSlot | None:
-        """What gives the slots back; None if it has none."""
+    def release(self) -> ReleaseSlot | None:
+        """The operation that releases the slots; None if there are none."""
         return ReleaseSlot(self.slots, self.name) if self.slots else None
 
 
 class Receipts:
-    """Makes ids of receipts, and reads those that it or another worker made."""
+    """Encodes receipts as ids and decodes ids of any worker."""
 
     def __init__(self, secret: bytes, namespace: str) -> None:
         if not secret:
-            raise OptionError("the secret of the service is empty; ids would be anybody's to make")
+            raise OptionError("the secret of the service is empty; ids could be forged")
         self._key = hmac.digest(secret, _PURPOSE + VERSION + namespace.encode(), "sha256")
 
     def id_of(self, receipt: Receipt) -> str | None:
-        """The id that says *receipt*; None if it would be longer than `LONGEST`."""
+        """The id of *receipt*; None if it would be longer than `LONGEST`."""
         text = json.dumps(_data(receipt), separators=(",", ":")).encode("ascii")
         signed = VERSION + zlib.compress(text, 9, wbits=-15)
         found = urlsafe_b64encode(signed + self._digest(signed)).rstrip(b"=").decode("ascii")
         return found if len(found) <= LONGEST else None
 
     def receipt_of(self, text: bytes) -> Receipt | None:
-        """The receipt that the id *text* says; None if none of us made it."""
+        """The receipt in the id *text*; None if no worker made it."""
         if not _DIGEST * 4 // 3 < len(text) <= LONGEST:
             return None
         try:

@@ -1,4 +1,4 @@
-"""What is answered: a status, headers and a body, and what goes wrong as problem details."""
+"""Replies, problem details, and the options of the HTTP API."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ NO_STORE: Final = (b"cache-control", b"no-store")
 _NO_LENGTH: Final = (b"content-length", b"0")
 CLOSE: Final = (b"connection", b"close")
 _WITHOUT_LENGTH: Final = (204, 304)
-"""What has no length, or that of something else (RFC 9110, 8.6)."""
+"""Statuses without Content-Length (RFC 9110, 8.6)."""
 
 
 class Reply(NamedTuple):
-    """A response, all but its `Content-Length`."""
+    """A response without its Content-Length."""
 
     status: int
     headers: Headers
@@ -44,7 +44,7 @@ class Reply(NamedTuple):
 
 
 class Flaw(NamedTuple):
-    """One thing that is wrong with what was sent: where, what, and what would be right."""
+    """One error in a request: the field, the problem, the expected value."""
 
     field: str
     message: str
@@ -52,7 +52,7 @@ class Flaw(NamedTuple):
 
 
 class RefusedError(HeadgateError):
-    """A request that gets no further; *reply* says why."""
+    """A rejected request; *reply* is the response."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.status)
@@ -60,7 +60,7 @@ class RefusedError(HeadgateError):
 
 
 async def respond(send: Send, reply: Reply, *, is_head: bool = False) -> None:
-    """Send *reply*, and add to its headers what is missing; of one to HEAD no body."""
+    """Send *reply* with its Content-Length, and without a body for HEAD."""
     status, headers, body = reply
     if status not in _WITHOUT_LENGTH:
         headers.append((b"content-length", b"%d" % len(body)) if body else _NO_LENGTH)
@@ -69,14 +69,14 @@ async def respond(send: Send, reply: Reply, *, is_head: bool = False) -> None:
 
 
 def json_reply(content: object, *, status: int = 200) -> Reply:
-    """*content* as JSON, not to be kept by anybody."""
+    """Encode *content* as JSON that must not be cached."""
     return Reply(status, [JSON_LINE, NO_STORE], json.dumps(content).encode("ascii"))
 
 
 def problem(
     status: int, detail: str, *, flaws: tuple[Flaw, ...] = (), headers: tuple[Any, ...] = ()
 ) -> Reply:
-    """What went wrong, as problem details (RFC 9457); *detail* says what would be right."""
+    """Problem details (RFC 9457); *detail* says what is expected."""
     content: dict[str, object] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -101,28 +101,28 @@ def header_of(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-# What an operator may choose about the HTTP API.
+# Options.
 
 
 UNIX: Final = "unix"
-"""Among the gateways: whoever comes through a Unix socket."""
+"""Among the gateways: all peers on a Unix socket."""
 
 LONGEST_DEADLINE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Whom to believe, how much to take in, how long to take.
+    """Options of the HTTP API.
 
-    *gateways*: networks, and `unix`, whose word is taken on the request they ask about
-    (`/v1/authorize`). The server must leave the peer's address as it is: uvicorn's `proxy_headers`
-    has to be off.
+    *gateways*: networks, and `unix`, that are trusted to describe requests of others
+    (`/v1/authorize`). The server must not change the peer's address: uvicorn's `proxy_headers` must
+    be off.
 
-    *deadline*: seconds that a decision may take; beyond, the answer is 503, and what the store
-    decides later is charged all the same (a reservation is given back). *body_timeout*: seconds
-    that a body may take to arrive; beyond, 408. *largest_body*: bytes of it; beyond, 413.
-    *longest_target*: bytes of a path; beyond, 414. *most_headers*: lines; beyond, 431.
-    *longest_hold*: seconds that a reservation may be held.
+    *deadline*: seconds for a decision; beyond it the answer is 503, and what the store decides
+    later is charged (a reservation is cancelled). *body_timeout*: seconds for a body to arrive;
+    beyond it 408. *largest_body*: bytes; beyond it 413. *longest_target*: bytes of a path; beyond
+    it 414. *most_headers*: lines; beyond it 431. *longest_hold*: seconds that a reservation may
+    last.
     """
 
     gateways: tuple[str, ...] = ("127.0.0.0/8", "::1/128", UNIX)
@@ -152,9 +152,9 @@ class HttpOptions:
 
     @property
     def networks(self) -> tuple[Network, ...]:
-        """The gateways that have an address; `OptionError` for what is none."""
+        """The networks among the gateways. Raises `OptionError` for an invalid one."""
         if isinstance(self.gateways, str):
-            raise OptionError(f"gateways is {self.gateways!r}; expected several, as a tuple")
+            raise OptionError(f"gateways is {self.gateways!r}; expected a tuple of networks")
         return tuple(_network(text) for text in self.gateways if text != UNIX)
 
 
@@ -163,5 +163,5 @@ def _network(text: object) -> Network:
         return ip_network(text if isinstance(text, str) else repr(text))
     except ValueError as error:
         raise OptionError(
-            f"gateways has {text!r}; expected a network as 10.0.0.0/8, or {UNIX!r} ({error})"
+            f"gateways has {text!r}; expected a network such as 10.0.0.0/8, or {UNIX!r} ({error})"
         ) from error

@@ -1,16 +1,16 @@
-"""Reservations: an amount held now, and settled when the real one is known.
+"""Reservations: an amount held now and settled when the actual cost is known.
 
-A reservation is settled once. Who settles it again hears 409; after it has lapsed, 410, whether it
-had been settled or not: nobody can tell then, and nothing is charged. Which of the two goes by the
-clock of the worker that answers, and the hold by the store's: near the end either may be said. Who
-hears 503 does not know; the next try says 409 if it was settled after all.
+A reservation is settled once. Settling it again returns 409; after it has expired, 410, whether it
+had been settled or not: that is unknown then, and nothing is charged. The worker's clock decides
+between 409 and 410, the store's clock ends the hold: near the end either may be returned. After a
+503 the outcome is unknown; the next attempt returns 409 if it was settled.
 
-What was granted while the store was gone (a rule that fails open) is held nowhere, and charged when
-it is settled: see `unheld`. Cancelling gives back what is held; what other rules charged for the
-request stays charged.
+A reservation granted during an outage (by a rule that fails open) is held nowhere and charged when
+it is settled: see `OfflineReservations`. Cancelling returns the amount held; what other rules
+charged for the request stays charged.
 
-A turn in a queue cannot be held. A reservation takes one as a check does, at what the rule says
-that a request costs, and the answer says how long to wait for it.
+A place in a queue cannot be held. A reservation takes one like a check does, at the cost that the
+rule defines, and the answer says how long to wait.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from headgate.service.http.replies import (
     json_reply,
     problem,
 )
-from headgate.service.http.verdict_json import debugged, portrait
+from headgate.service.http.verdict_json import debugged, verdict_json
 from headgate.stores.base import group_name
 from headgate.stores.operations import Charge, Check, Take
 from headgate.units import MILLISECOND, SECOND, duration_ns
@@ -55,30 +55,29 @@ if TYPE_CHECKING:
     from headgate.policy.compiled import Costs
     from headgate.policy.model import Policy, Rule
     from headgate.service.http.body import Document
-    from headgate.service.http.check import Checking
+    from headgate.service.http.check import Checker
     from headgate.service.http.receipts import HeldRule
     from headgate.service.http.replies import HttpOptions, Scope
 
 
-# Reservations that were granted while the store was gone: held nowhere, but settled all the same.
+# Reservations granted during an outage: held nowhere, but settled.
 #
-# The id has all that is to be charged, and the store is told when it is settled. Since it has no
-# hold that could be settled once, it is given a mark: a counter with room for one, in the store or,
-# while that is still gone, in this process, which tells the store of both afterwards. So nothing is
-# charged twice, by whichever worker; but for two workers that settle it at the same time without a
-# store.
+# The id contains everything to charge, and the store is charged at settlement. Without a hold that
+# can be settled only once, a mark takes its place: a counter with room for one, in the store or,
+# while that is down, in this process, which reports both later. So nothing is charged twice by any
+# worker, except if two workers settle it at the same time during an outage.
 
 
 if TYPE_CHECKING:
     Rules = Callable[[str], Rule | None]
-    """From the id of a rule to that of the policy in force."""
+    """Finds a rule of the policy in force by id."""
 
-MOST_KNOWN: Final = 10_000
-"""Of how many it is known that they were granted, and charged by an estimate, in this process."""
+MAX_GRANTED: Final = 10_000
+"""Grants of this process that are remembered: they were charged to its fallback counters."""
 
 
-class Unheld:
-    """Settles them by *engine*. None of them lasts longer than *longest* seconds."""
+class OfflineReservations:
+    """Settles them with *engine*. None lasts longer than *longest* seconds."""
 
     def __init__(self, engine: Engine, namespace: str, longest: float) -> None:
         self._engine = engine
@@ -87,15 +86,15 @@ class Unheld:
         self._granted: dict[str, None] = {}
 
     def granted(self, receipt: Receipt) -> None:
-        """It was granted here, where the counters of this process were charged what it holds."""
-        if len(self._granted) >= MOST_KNOWN:
+        """Record that this process granted *receipt* and charged its fallback counters."""
+        if len(self._granted) >= MAX_GRANTED:
             self._granted.pop(next(iter(self._granted)))
         self._granted[receipt.name] = None
 
     async def settle(self, receipt: Receipt, amounts: Mapping[str, int], rules: Rules) -> bool:
         """Charge each rule its amount; False if that was done before.
 
-        Raises `StoreError` if nobody knows whether the store has heard of it.
+        Raises `StoreError` if the outcome is unknown.
         """
         if not receipt.rules:
             return True
@@ -132,7 +131,7 @@ class Unheld:
         return True
 
     def _record(self, receipt: Receipt, asked: list[RuleChecks], error: StoreError | None) -> None:
-        """Make the counters of this process right; with *error* the store will be told."""
+        """Correct the fallback counters; with *error*, report the usage to the store later."""
         fallback = self._engine.fallback
         is_ours = receipt.name in self._granted
         self._granted.pop(receipt.name, None)
@@ -153,30 +152,32 @@ def _asked(one: HeldRule, amount: int, rules: Rules) -> RuleChecks:
 
 
 _RETRY_SOON: Final = (b"retry-after", b"1")
-_TOO_MUCH: Final = "too many rules hold something for this request: name those in cost that should"
+_TOO_MUCH: Final = "too many rules hold an amount for this request: name the rules in cost"
 
 
 class Reservations:
-    """Makes, settles and cancels them. It keeps nothing: see `receipts`."""
+    """Makes, settles and cancels reservations. Keeps no state: see `receipts`."""
 
-    def __init__(self, checking: Checking, options: HttpOptions) -> None:
-        self._checking = checking
-        self._core = checking.core
+    def __init__(self, checker: Checker, options: HttpOptions) -> None:
+        self._checker = checker
+        self._core = checker.core
         self._longest = options.longest_hold
         self._receipts = Receipts(self._core.secret, self._core.namespace)
-        self._unheld = Unheld(self._core.rules.engine, self._core.namespace, self._longest)
+        self._offline = OfflineReservations(
+            self._core.rules.engine, self._core.namespace, self._longest
+        )
         self._rules: tuple[Policy | None, dict[str, Rule]] = None, {}
 
     async def reserve(self, document: Document, scope: Scope) -> Reply:
-        """Hold what *document* asks for: 201 with an id, or a refusal; *scope* is of who asks."""
+        """Hold what *document* asks for: 201 with an id, or a denial; *scope* is the request."""
         asked = read_asked(document, TO_RESERVE, longest_ttl=self._longest)
         rules = self._core.rules
         cost = _without_queues(asked.cost, rules.in_force.policy)
-        verdict = await self._checking.within_deadline(
+        verdict = await self._checker.within_deadline(
             rules.reserve(asked.request, cost=cost, ttl=asked.ttl)
         )
         if not verdict.allowed:
-            denied = self._checking.denial(verdict, header_of(scope, b"accept"))
+            denied = self._checker.denial(verdict, header_of(scope, b"accept"))
             return debugged(self._core, scope, verdict, denied)
         lasts_ns = min([duration_ns(asked.ttl, "ttl"), *_leases_ns(verdict)])
         expires_ns = self._core.clock() + lasts_ns
@@ -187,15 +188,15 @@ class Reservations:
             await adrive(rules.engine.undo(verdict))
             raise RefusedError(problem(422, _TOO_MUCH))
         if not receipt.is_held:
-            self._unheld.granted(receipt)
-        lines = self._checking.teller.lines(verdict)
+            self._offline.granted(receipt)
+        lines = self._checker.encoder.lines(verdict)
         lines += [JSON_LINE, NO_STORE, (b"location", f"/v1/reservations/{name}".encode())]
-        content = {"id": name, "expires": expires_ns / SECOND, **portrait(verdict)}
+        content = {"id": name, "expires": expires_ns / SECOND, **verdict_json(verdict)}
         made = Reply(201, lines, json.dumps(content).encode("ascii"))
         return debugged(self._core, scope, verdict, made)
 
     async def commit(self, name: bytes, document: Document) -> Reply:
-        """Charge what it really cost: *document* says so, or what was held."""
+        """Charge the actual cost from *document*, or by default the amount held."""
         found, flaws = read_fields(document, TO_COMMIT)
         if flaws:
             raise invalid(flaws)
@@ -205,7 +206,7 @@ class Reservations:
         return json_reply({"charged": amounts})
 
     async def cancel(self, name: bytes) -> Reply:
-        """Give back what is held."""
+        """Return the amount held."""
         receipt = self._receipt(name)
         await self._close(receipt, receipt.amounts(0, self._rule))
         return Reply(204, [], b"")
@@ -217,31 +218,32 @@ class Reservations:
         return receipt
 
     async def _close(self, receipt: Receipt, amounts: dict[str, int]) -> None:
-        """Settle *receipt*, once. Raises `RefusedError` if it was not open, or nobody knows."""
+        """Settle *receipt* once. Raises `RefusedError` if it was not open or the outcome is
+        unknown."""
         try:
-            was_open = await self._checking.within_deadline(self._settled(receipt, amounts))
+            was_open = await self._checker.within_deadline(self._settled(receipt, amounts))
         except StoreError as error:
-            detail = f"the store could not be told ({error.reason}): try again"
+            detail = f"the store failed ({error.reason}): try again"
             raise RefusedError(problem(503, detail, headers=(_RETRY_SOON,))) from None
         if was_open:
             return
         if self._core.clock() < receipt.expires_ns:
-            raise RefusedError(problem(409, "this reservation was settled or cancelled already"))
-        raise RefusedError(problem(410, "this reservation has lapsed, and nothing was charged"))
+            raise RefusedError(problem(409, "this reservation is already settled or cancelled"))
+        raise RefusedError(problem(410, "this reservation has expired; nothing was charged"))
 
     async def _settled(self, receipt: Receipt, amounts: dict[str, int]) -> bool:
-        """Tell the store; whether all was held still."""
+        """Settle *receipt* in the store; true if everything was still held."""
         if not receipt.is_held:
             is_in_time = self._core.clock() < receipt.expires_ns
-            return is_in_time and await self._unheld.settle(receipt, amounts, self._rule)
+            return is_in_time and await self._offline.settle(receipt, amounts, self._rule)
         engine = self._core.rules.engine
         store = engine.store
         settle = receipt.settle(amounts, self._rule)
         was_open = True if settle is None else await store.arun(settle)
-        if receipt.leave is not None:
-            engine.record_hold(receipt.leave, receipt.since_ns)
-            has_left = await store.arun(receipt.leave)
-            was_open &= has_left or settle is not None  # a lease may end before the hold does
+        if receipt.release is not None:
+            engine.record_hold(receipt.release, receipt.since_ns)
+            was_released = await store.arun(receipt.release)
+            was_open &= was_released or settle is not None  # a lease may end before the hold does
         return was_open
 
     def _rule(self, name: str) -> Rule | None:
@@ -253,14 +255,14 @@ class Reservations:
 
 
 def _without_queues(cost: Costs, policy: Policy) -> Costs:
-    """What each rule of *policy* is to hold: *cost*, but for those in which there are queues."""
+    """The *cost* that each rule of *policy* holds, without rules that have queues."""
     queues = {rule.id for rule in policy.rules if _is_queue(rule)}
     if not queues:
         return cost
     if isinstance(cost, int):
         return {rule.id: cost for rule in policy.rules if rule.id not in queues}
     flaws = [
-        Flaw(f"cost.{name[:40]}", "it is a queue, in which nothing is held", "leave it out")
+        Flaw(f"cost.{name[:40]}", "a queue cannot hold an amount", "remove it")
         for name in cost or ()
         if name in queues
     ]
@@ -274,7 +276,7 @@ def _is_queue(rule: Rule) -> bool:
 
 
 def _leases_ns(verdict: Verdict) -> list[int]:
-    """How long places last that are all a reservation has; longer than they do, it does not."""
+    """The lease times of slots, if slots are all that a reservation has: it lasts no longer."""
     if verdict.held is not None or verdict.slots is None:
         return []
     return [check.limit.period_ns for check in verdict.slots.checks]

@@ -1,4 +1,4 @@
-"""A verdict as plain data: what a caller of the API reads of it."""
+"""A verdict as JSON data for callers of the API."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def denial_json(verdict: Verdict) -> dict[str, Any]:
-    """The keys of `portrait` for a denial, which may be passed on to the caller.
+    """The keys of `verdict_json` for a denial that may be passed on to the client.
 
-    A rule that does not tell its figures has none here, and is not listed.
+    Rules that hide their figures are not listed.
     """
-    told = tuple([one for one in verdict.rules if one.rule.headers == "on"])
+    shown = tuple([one for one in verdict.rules if one.rule.headers == "on"])
     binding = verdict.denied_by
     if binding is not None and binding.rule.headers == "on":
-        return portrait(replace(verdict, rules=told))
+        return verdict_json(replace(verdict, rules=shown))
     hidden = dict.fromkeys(("limit", "quota", "remaining", "retry_after", "retry_after_ms"))
     return {
         "allowed": False,
@@ -35,17 +35,15 @@ def denial_json(verdict: Verdict) -> dict[str, Any]:
         "reset_after": 0.0,
         "source": verdict.source,
         "revision": verdict.revision,
-        "rules": [_rule(one) for one in told],
+        "rules": [_rule(one) for one in shown],
     }
 
 
-def portrait(verdict: Verdict) -> dict[str, Any]:
-    """All that came of a request. *limit* is the rule that binds most, as in the body of a refusal.
-    *is_estimate* is there if `retry_after` is one, *delay_ms* if the request has to wait for its
-    turn.
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """All results of a request. *limit* is the tightest rule, as in the body of a denial.
+    *is_estimate* is present if `retry_after` is one, *delay_ms* if the request has to wait.
 
-    It is for the code that enforces: rules in shadow, and those that callers are not told of, are
-    in it.
+    For the code that enforces: includes shadow rules and rules that hide their figures.
     """
     decision = verdict.decision
     binding = _binding(verdict)
@@ -68,7 +66,7 @@ def portrait(verdict: Verdict) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def limit_text(limit: Limit) -> str:
-    """*limit* as it is written in rules, or in words if it has no notation."""
+    """The notation of *limit* in rules, or words if it has none."""
     return limit_in_words(limit)
 
 
@@ -96,14 +94,14 @@ def _rule(one: RuleVerdict) -> dict[str, Any]:
     }
 
 
-# How a request was decided, for who brings a token.
+# Debug headers for callers with a token.
 
 
 _FIELD: Final = DEBUG.lower().encode()
 
 
 def debugged(core: Core, scope: Scope, verdict: Verdict, reply: Reply) -> Reply:
-    """*reply* to the request of *scope*, with how it was decided if that may be told."""
+    """Add the trace of the decision to *reply* if the request has a valid debug token."""
     for name, value in scope["headers"]:
         if name == _FIELD and is_debugged(core, value.decode("latin-1")):
             ours = encoded_lines(traced_lines([verdict], core.hash_key))

@@ -45,7 +45,7 @@ def test_a_policy_that_is_replaced_is_obeyed_at_once() -> None:
     app = app_of(ONE)
     assert _statuses(app, 4) == [200, 200, 200, 429]
     assert [check(app, headers={"x-user-id": "eve"}).status for _ in range(4)][-1] == 429
-    engine = app._checking.core.rules
+    engine = app._checker.core.rules
     engine.replace(read_policy(ONE.replace("3/minute", "5/minute")))
     assert _statuses(app, 3) == [200, 200, 429]
     assert [check(app, headers={"x-user-id": "eve"}).status for _ in range(3)] == [200, 200, 429]
@@ -59,10 +59,10 @@ def test_an_override_that_ends_is_not_remembered(kind: str) -> None:
     policy = f"{ONE}\noverrides: [{{rule: per-user, key: user_id=ada, block: true, until: UNTIL}}]"
     until = "'2023-11-14T23:13:20Z'"
     app = app_of(policy.replace("UNTIL", until), clock=clock, store=MemoryStore(clock=clock))
-    engine = app._checking.core.rules
+    engine = app._checker.core.rules
     wall = [1_700_000_000_000_000_000]
     engine.in_force = type(engine.in_force)(engine.in_force.policy, clock=lambda: wall[0])
-    app._checking._in_force = engine.in_force
+    app._checker._in_force = engine.in_force
 
     def status() -> int:
         if kind == "check":

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from headgate.service.http import HttpApp, HttpOptions
-from headgate.service.http.check_request import TO_CHECK, TO_COMMIT, TO_LOOK, TO_RESERVE, Wanted
+from headgate.service.http.check_request import TO_CHECK, TO_COMMIT, TO_LOOK, TO_RESERVE, BodyFields
 from tests.support.http_app import Answer, FakeStore, app_of, ask, check, core_of, post
 
 DOCUMENT: dict[str, Any] = ask(app_of(), "GET", "/openapi.json").json
@@ -51,7 +51,7 @@ def test_other_parts_add_their_paths() -> None:
         ("CommitRequest", TO_COMMIT),
     ],
 )
-def test_every_field_of_a_body_is_in_it_and_no_other(name: str, wanted: Wanted) -> None:
+def test_every_field_of_a_body_is_in_it_and_no_other(name: str, wanted: BodyFields) -> None:
     assert set(SCHEMAS[name]["properties"]) == wanted.fields
     assert tuple(SCHEMAS[name].get("required", ())) == wanted.required
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.service.http import HttpApp
-from headgate.service.http.reservations import MOST_KNOWN, Unheld
+from headgate.service.http.reservations import MAX_GRANTED, OfflineReservations
 from headgate.stores.operations import Take, TakeEach
 from headgate.testing import ManualClock
 from tests.support.http_app import START, FakeStore, core_of
@@ -115,8 +115,8 @@ def test_who_cannot_know_whether_the_store_heard_it_is_told_so() -> None:
 
 
 def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MOST_KNOWN >= 1_000
-    monkeypatch.setattr("headgate.service.http.reservations.MOST_KNOWN", 2)
+    assert MAX_GRANTED >= 1_000
+    monkeypatch.setattr("headgate.service.http.reservations.MAX_GRANTED", 2)
     here = Worker()
     names = [here.reserve(10) for _ in range(3)]
     unheld = _unheld(here)
@@ -129,5 +129,5 @@ def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert left(here.app) == 97
 
 
-def _unheld(worker: Worker) -> Unheld:
-    return worker.app._endpoints._reservations._unheld
+def _unheld(worker: Worker) -> OfflineReservations:
+    return worker.app._endpoints._reservations._offline

@@ -13,8 +13,8 @@ from headgate.engine.request import Request
 from headgate.policy.loader import read_policy
 from headgate.responses import ResponseOptions
 from headgate.service.http import HttpApp
-from headgate.service.http.check import Teller
-from headgate.service.http.verdict_json import portrait
+from headgate.service.http.check import ResponseEncoder
+from headgate.service.http.verdict_json import verdict_json
 from headgate.stores import MemoryStore
 from headgate.stores.operations import CancelQueued
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
@@ -82,11 +82,11 @@ def test_a_look_tells_the_delay_and_takes_no_turn() -> None:
 
 def test_what_is_told_quickly_of_a_queue_is_what_is_told_slowly() -> None:
     core = core_of(SHAPED)
-    teller = Teller(ResponseOptions(), core.clock)
+    encoder = ResponseEncoder(ResponseOptions(), core.clock)
     for _ in range(4):
         verdict = asyncio.run(core.rules.check(Request("GET", "/", peer="203.0.113.7")))
-        assert teller.lines(verdict) == teller.slow_lines(verdict)
-        assert teller.text(verdict) == json.dumps(portrait(verdict))
+        assert encoder.lines(verdict) == encoder.slow_lines(verdict)
+        assert encoder.text(verdict) == json.dumps(verdict_json(verdict))
 
 
 def test_the_limits_of_a_caller_show_a_queue() -> None:
@@ -127,7 +127,7 @@ def test_who_would_hold_something_in_a_queue_is_told_that_it_cannot_be() -> None
     answer = post(app_of(SHAPED), "/v1/reservations", {"path": "/", "cost": {"exports": 1}})
     assert answer.status == 400
     (error,) = answer.json["errors"]
-    assert (error["field"], error["hint"]) == ("cost.exports", "leave it out")
+    assert (error["field"], error["hint"]) == ("cost.exports", "remove it")
 
 
 async def timed(app: HttpApp, path: str = "/v1/authorize/a") -> tuple[float, Answer]:

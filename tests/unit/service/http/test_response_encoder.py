@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headgate.engine.request import Request
 from headgate.responses import ResponseOptions
-from headgate.service.http.check import Teller
-from headgate.service.http.verdict_json import portrait
+from headgate.service.http.check import ResponseEncoder
+from headgate.service.http.verdict_json import verdict_json
 from headgate.stores.factory import unwrapped
 from headgate.testing import ManualClock
 from tests.support.http_app import START, FakeStore, core_of
@@ -67,58 +67,58 @@ def test_headers_and_json_are_those_of_the_long_way(
     store = unwrapped(core.rules.engine.store)
     assert isinstance(store, FakeStore)
     store.is_gone = is_gone
-    teller = Teller(ResponseOptions(), core.clock)
+    encoder = ResponseEncoder(ResponseOptions(), core.clock)
     for wait, cost in steps:
         clock.advance(wait)
         asked = Request("GET", "/", peer="203.0.113.7")
         verdict = asyncio.run(core.rules.check(asked, cost=cost))
         if verdict.allowed:
-            assert teller.lines(verdict) == teller.slow_lines(verdict)
-            assert json.loads(teller.text(verdict)) == portrait(verdict)
-            assert teller.text(verdict) == json.dumps(portrait(verdict))
+            assert encoder.lines(verdict) == encoder.slow_lines(verdict)
+            assert json.loads(encoder.text(verdict)) == verdict_json(verdict)
+            assert encoder.text(verdict) == json.dumps(verdict_json(verdict))
 
 
 def test_what_is_held_is_told_as_slowly() -> None:
     core = core_of("version: 1\nrules: [{id: a, key_by: ip, limit: 1000/hour}]")
     asked = Request("GET", "/", peer="203.0.113.7")
     verdict = asyncio.run(core.rules.reserve(asked, cost=700, ttl=60))
-    teller = Teller(ResponseOptions(), core.clock)
-    assert (b"ratelimit", b'"a";r=300;t=1') in teller.lines(verdict)
-    assert teller.lines(verdict) == teller.slow_lines(verdict)
+    encoder = ResponseEncoder(ResponseOptions(), core.clock)
+    assert (b"ratelimit", b'"a";r=300;t=1') in encoder.lines(verdict)
+    assert encoder.lines(verdict) == encoder.slow_lines(verdict)
 
 
 @pytest.mark.parametrize("quota", [10**15 - 1, 10**14])
 def test_the_largest_quotas_are_told_as_slowly(quota: int) -> None:
     core = core_of(f"version: 1\nrules: [{{id: a, key_by: ip, limit: {quota}/hour}}]")
     verdict = asyncio.run(core.rules.check(Request("GET", "/", peer="203.0.113.7")))
-    teller = Teller(ResponseOptions(), core.clock)
-    assert teller.lines(verdict) == teller.slow_lines(verdict)
+    encoder = ResponseEncoder(ResponseOptions(), core.clock)
+    assert encoder.lines(verdict) == encoder.slow_lines(verdict)
 
 
 def test_what_is_remembered_of_a_rule_goes_when_there_is_too_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headgate.service.http.check.REMEMBERED", 2)
+    monkeypatch.setattr("headgate.service.http.check.CACHED_LIMITS", 2)
     core = core_of(
         "version: 1\nrules: [{id: a, key_by: ip, limit: 9/s}, {id: b, key_by: ip, limit: 8/s}, "
         "{id: c, key_by: ip, limit: 7/s}]"
     )
-    teller = Teller(ResponseOptions(), core.clock)
+    encoder = ResponseEncoder(ResponseOptions(), core.clock)
     for _ in range(3):
         verdict = asyncio.run(core.rules.check(Request("GET", "/", peer="203.0.113.7")))
-        assert teller.lines(verdict) == teller.slow_lines(verdict)
+        assert encoder.lines(verdict) == encoder.slow_lines(verdict)
 
 
 def test_a_rule_that_took_over_the_limit_of_another_speaks_for_itself() -> None:
     core = core_of()
-    teller = Teller(ResponseOptions(), core.clock)
+    encoder = ResponseEncoder(ResponseOptions(), core.clock)
     asked = Request("GET", "/api/a", peer="203.0.113.7")
-    teller.lines(asyncio.run(core.rules.check(asked)))
+    encoder.lines(asyncio.run(core.rules.check(asked)))
     policy = core.rules.in_force.policy
     core.rules.replace(replace(policy, rules=(replace(policy.rules[0], id="renamed"),)))
     verdict = asyncio.run(core.rules.check(asked))
-    assert teller.lines(verdict) == teller.slow_lines(verdict)
-    assert json.loads(teller.text(verdict)) == portrait(verdict)
+    assert encoder.lines(verdict) == encoder.slow_lines(verdict)
+    assert json.loads(encoder.text(verdict)) == verdict_json(verdict)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,6 @@ def test_a_rule_that_took_over_the_limit_of_another_speaks_for_itself() -> None:
 def test_other_families_of_headers_are_told_the_long_way(options: ResponseOptions) -> None:
     core = core_of()
     verdict = asyncio.run(core.rules.check(Request("GET", "/api/a", peer="203.0.113.7")))
-    teller = Teller(options, core.clock)
-    assert teller.lines(verdict) == teller.slow_lines(verdict)
-    assert teller.lines(verdict) != Teller(ResponseOptions(), core.clock).lines(verdict)
+    encoder = ResponseEncoder(options, core.clock)
+    assert encoder.lines(verdict) == encoder.slow_lines(verdict)
+    assert encoder.lines(verdict) != ResponseEncoder(ResponseOptions(), core.clock).lines(verdict)
