@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class Assignment:
     """What a worker is to do: its *number*, and the file numbers of the sockets it serves on.
 
-    *boards* is that of the memory that workers share, None if there is none.
+    *shared_snapshots* is that of the memory that workers share, None if there is none.
     """
 
     settings: Settings
     number: int
     http: tuple[int, ...]
     grpc: tuple[int, ...]
-    boards: int | None = None
+    shared_snapshots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

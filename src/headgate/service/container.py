@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from headgate.service.grpc.method import GrpcLimits, TlsFiles
     from headgate.service.http import HttpOptions
     from headgate.service.http_server import Bounds
-    from headgate.service.live import Boards
+    from headgate.service.live import SharedSnapshots
     from headgate.service.rlqs.options import RlqsOptions
     from headgate.service.rls.reading import RlsOptions
     from headgate.stores.base import Store
@@ -321,8 +321,10 @@ class Parts:
             stack.push_async_callback(self.live.aclose)
 
 
-def make_parts(settings: Settings, *, worker: int = 0, boards: Boards | None = None) -> Parts:
-    """The parts of *worker*, which shares *boards* with others if there are any.
+def make_parts(
+    settings: Settings, *, worker: int = 0, shared_snapshots: SharedSnapshots | None = None
+) -> Parts:
+    """The parts of *worker*, which shares *shared_snapshots* with others if there are any.
 
     Nothing is asked or read yet. Raises `HeadgateError` for what cannot be.
     """
@@ -368,7 +370,7 @@ def make_parts(settings: Settings, *, worker: int = 0, boards: Boards | None = N
             core,
             watcher,
             options=LiveOptions(store=shown_store(settings.store), worker=worker),
-            boards=boards,
+            shared_snapshots=shared_snapshots,
             store_trouble=readiness.store_trouble,
         ),
         measures=measures,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
 from headgate.service.channel import Assignment, Failure, Report, SupervisorEnd
-from headgate.service.live.boards import new_file
+from headgate.service.live.shared_snapshots import new_file
 from headgate.service.logs import LOG, tell
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Supervisor:
         self._is_stopping = False
         self._status = 0
         self._failure: str | None = None
-        self._boards = _new_boards()
+        self._snapshots_file = _new_snapshots_file()
 
     def run(self) -> int:
         """Serve; the exit status. Raises `StartError` if the workers cannot start."""
@@ -87,9 +87,9 @@ class Supervisor:
             with asyncio.Runner() as runner:
                 return runner.run(self.serve())
         finally:
-            if self._boards is not None:
-                os.close(self._boards)
-                self._boards = None
+            if self._snapshots_file is not None:
+                os.close(self._snapshots_file)
+                self._snapshots_file = None
 
     async def serve(self) -> int:
         """As `run`, in an event loop."""
@@ -136,13 +136,15 @@ class Supervisor:
         http = tuple(one.sock.fileno() for one in self._listeners.http)
         grpc = tuple(one.sock.fileno() for one in self._listeners.grpc[number])
         call = [sys.executable, "-P", "-m", "headgate.service.worker", str(theirs.fileno())]
-        boards = () if self._boards is None else (self._boards,)
+        shared_snapshots = () if self._snapshots_file is None else (self._snapshots_file,)
         with ours, theirs:
             process = subprocess.Popen(  # noqa: S603 - our own module
-                call, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), *http, *grpc, *boards)
+                call,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), *http, *grpc, *shared_snapshots),
             )
             channel = SupervisorEnd(ours.detach())
-        channel.assign(Assignment(self._settings, number, http, grpc, self._boards))
+        channel.assign(Assignment(self._settings, number, http, grpc, self._snapshots_file))
         return _Hand(number, process, channel, asyncio.get_running_loop().time())
 
     def _cannot_start(self, number: int, reason: str) -> None:
@@ -238,7 +240,7 @@ class Supervisor:
             self._ended.set()
 
 
-def _new_boards() -> int | None:
+def _new_snapshots_file() -> int | None:
     """The memory that workers share, to tell what the others do; they serve without it too."""
     try:
         return new_file()

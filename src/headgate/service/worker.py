@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from headgate.config.service import Settings
     from headgate.service.channel import Assignment, Report
-    from headgate.service.live import Boards
+    from headgate.service.live import SharedSnapshots
 
 COLLECTED_AFTER: Final = (200_000, 5, 5)
 """The thresholds of the garbage collector while the service runs.
@@ -63,7 +63,7 @@ class Worker:
     """Serves on sockets that listen already, until it is told to stop.
 
     *on_ready* hears what is served by as soon as it is. *is_alone*: without a supervisor. With one
-    it has a *number*, and *boards* that it shares with the others.
+    it has a *number*, and *shared_snapshots* that it shares with the others.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Worker:
         on_ready: Callable[[Report], None],
         is_alone: bool,
         number: int = 0,
-        boards: Boards | None = None,
+        shared_snapshots: SharedSnapshots | None = None,
     ) -> None:
         self._settings = settings
         self._http, self._grpc = http, grpc
         self._on_ready = on_ready
         self._is_alone = is_alone
-        self._number, self._boards = number, boards
+        self._number, self._snapshots_file = number, shared_snapshots
         self._stopping = asyncio.Event()
 
     def run(self) -> int:
@@ -95,7 +95,9 @@ class Worker:
         from headgate.service.container import make_parts
         from headgate.service.listeners import Doors
 
-        parts = make_parts(self._settings, worker=self._number, boards=self._boards)
+        parts = make_parts(
+            self._settings, worker=self._number, shared_snapshots=self._snapshots_file
+        )
         end_denials = tell_denials(self._settings)
         try:
             self._listen_to_signals(parts)
@@ -188,7 +190,7 @@ def main(fileno: int) -> int:
         on_ready=lambda report: _ready(channel, worker, report),
         is_alone=False,
         number=assignment.number,
-        boards=_boards(assignment),
+        shared_snapshots=_snapshots_file(assignment),
     )
     try:
         return worker.run()
@@ -197,12 +199,12 @@ def main(fileno: int) -> int:
         return CUT_OFF
 
 
-def _boards(assignment: Assignment) -> Boards | None:
-    if assignment.boards is None:
+def _snapshots_file(assignment: Assignment) -> SharedSnapshots | None:
+    if assignment.shared_snapshots is None:
         return None
-    from headgate.service.live import Boards
+    from headgate.service.live import SharedSnapshots
 
-    return Boards(assignment.boards, count=assignment.settings.workers)
+    return SharedSnapshots(assignment.shared_snapshots, count=assignment.settings.workers)
 
 
 def _ready(channel: WorkerEnd, worker: Worker, report: Report) -> None:

@@ -24,7 +24,7 @@ from headgate.service.admin.operations import (
 from headgate.service.http.check_request import TO_CHECK, read_asked
 from headgate.service.http.replies import JSON_LINE, NO_STORE, Reply, json_reply
 from headgate.service.http.verdict_json import limit_text
-from headgate.service.live.standing import bounds, hot_keys
+from headgate.service.live.worker_state import bounds, hot_keys
 from headgate.stores.factory import health_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What the service tells of itself at `/metrics`: its version, and how its policy stands."""
+"""The service's own metrics: its version and the state of its policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _DIGEST_BYTES: Final = 6
-"""So many that a float has all of them."""
+"""As many as a float represents exactly."""
 
 
 class ServiceMeasures:
@@ -64,7 +64,7 @@ class ServiceMeasures:
         return 0 if self._watcher is None else self._watcher.state.revision or 0
 
     def digest(self) -> float:
-        """A number that is the same wherever the policy is. (A revision may be counted by each
+        """A number that is equal wherever the policy is equal. (A revision may be counted by each
         process for itself.)"""
         policy = self._engine.in_force.policy
         if self._digested is None or self._digested[0] is not policy:
@@ -89,26 +89,26 @@ class ServiceMeasures:
         return 1.0
 
 
-# Several workers' measures as one text: what `/metrics` answers.
+# The metrics of several workers as one text: the reply of `/metrics`.
 
 
 DECISIONS: Final = "decisions"
-"""The measure whose samples are the cells: told as numbers, and written here."""
+"""The metric whose samples are the cells: published as numbers and formatted here."""
 
 _NAME: Final = f"headgate_{DECISIONS}"
 
 
 class Writer:
-    """Writes measures of workers; the names and labels of their many cells only once."""
+    """Formats metrics of workers; caches the names and labels of their many cells."""
 
     def __init__(self) -> None:
         self._begun: dict[Labels, tuple[list[Name], list[str]]] = {}
 
-    def text(self, heard: Iterable[tuple[Snapshot, Labels, bool]]) -> str:
-        """As Prometheus reads it: of each worker that was *heard* of its measures, the labels that
-        mark it, and whether it is here. Of one that is not, only what was counted is told."""
+    def text(self, workers: Iterable[tuple[Snapshot, Labels, bool]]) -> str:
+        """The Prometheus text of all workers: snapshot, labels of the worker, and whether it is
+        alive. Of one that is not, only counters are included."""
         by_name: dict[str, list[tuple[Family, str]]] = {}
-        for snapshot, marks, is_here in heard:
+        for snapshot, marks, is_here in workers:
             for family in snapshot.families():
                 if is_here or family.kind != "gauge":
                     body = family.body
@@ -130,7 +130,7 @@ class Writer:
 
 
 def _begun(marks: Labels, names: Iterable[Name]) -> list[str]:
-    """The lines of cells up to their numbers."""
+    """The lines of cells without their values."""
     samples = [
         ("_total", (*marks, ("outcome", outcome), ("rule", rule), ("source", source)), 0.0)
         for rule, outcome, source in names

@@ -1,8 +1,7 @@
-"""Several workers' snapshots as one picture of the node. Pure; in whatever order they come.
+"""Merges the snapshots of several workers into one view of the node. Pure, in any order.
 
-What is counted is added up. What holds at the moment is told by those only who have been heard of
-lately: a worker that has died, and has no successor yet, has counted what it has, but no key is
-busy there any more.
+Counters are added up. Current values come from live workers only: a dead worker without a successor
+has counted what it has, but has no busy keys.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ if TYPE_CHECKING:
     from headgate.service.live.snapshot import Series, State
 
 
-FORGOTTEN_NS: Final = 10 * SECOND
-"""Who has not been heard of for so long is not taken to be there."""
+STALE_NS: Final = 10 * SECOND
+"""Age from which a worker counts as dead."""
 
-MOST_SHOWN: Final = 20
-MOST_RULES: Final = 1_000
+MAX_SHOWN: Final = 20
+MAX_RULES: Final = 1_000
 
 Declared = tuple[str, str, str | None]
-"""A rule of the policy: its id, its mode, what it is a candidate of."""
+"""A rule of the policy: its id, its mode, the rule it is a candidate of."""
 
 
 def fresh(states: Iterable[State], now_ns: int) -> list[State]:
-    """Those that have been heard of lately."""
-    return [one for one in states if now_ns - one["seen_ns"] <= FORGOTTEN_NS]
+    """The states of live workers."""
+    return [one for one in states if now_ns - one["seen_ns"] <= STALE_NS]
 
 
 def merged_policy(states: Sequence[State]) -> dict[str, Any]:
-    """The policy that is in force everywhere, and whatever any of them has to say against it."""
+    """The policy that is in force on all workers, and the worst problem of any."""
     all_of = [one["policy"] for one in states]
     revisions = [one["revision"] for one in all_of]
     troubles = [one["trouble"] for one in all_of if one["trouble"] is not None]
@@ -60,7 +59,7 @@ _WORSE: Final = ("ok", "failing", "open")
 
 
 def merged_store(now: Sequence[State], ever: Sequence[State]) -> dict[str, Any]:
-    """The store as those see it who see it worst; calls and errors of all that ever were."""
+    """The worst state of the store on any live worker; calls and errors of all."""
     stores = [one["store"] for one in now]
     errors: dict[str, int] = {}
     for state in ever:
@@ -69,7 +68,7 @@ def merged_store(now: Sequence[State], ever: Sequence[State]) -> dict[str, Any]:
     return {
         "url": min((one["url"] for one in stores), default=""),
         "state": max((one["state"] for one in stores), key=_WORSE.index, default="ok"),
-        "trouble": sorted({told for one in stores for told in one["trouble"]}),
+        "trouble": sorted({text for one in stores for text in one["trouble"]}),
         "errors": dict(sorted(errors.items())),
         "calls": sum(state["store"]["calls"] for state in ever),
         "fail_mode": max((one["fail_mode"] for one in stores), default=0),
@@ -77,27 +76,27 @@ def merged_store(now: Sequence[State], ever: Sequence[State]) -> dict[str, Any]:
 
 
 def merged_requests(states: Iterable[State]) -> dict[str, int]:
-    """How many were admitted and refused."""
+    """The numbers of allowed and denied requests."""
     rows = [one["requests"] for one in states]
     return {"allowed": sum(row[1] for row in rows), "denied": sum(row[0] for row in rows)}
 
 
 def merged_latency(states: Iterable[State]) -> dict[str, Any]:
-    """How long decisions of the last minute took, in seconds."""
+    """The latency of decisions of the last minute, in seconds."""
     counts = [sum(column) for column in zip(*(one["latency"] for one in states), strict=True)]
-    told = {f"p{share}": quantile(counts, share / 100) for share in (50, 90, 99)}
-    return {**told, "count": sum(counts)}
+    quantiles = {f"p{share}": quantile(counts, share / 100) for share in (50, 90, 99)}
+    return {**quantiles, "count": sum(counts)}
 
 
 class Rates(NamedTuple):
-    """What a rule said per second lately, by outcome and by source."""
+    """Recent decisions of a rule per second, by outcome and by source."""
 
     outcomes: dict[str, float]
     sources: dict[str, float]
 
 
 def merged_rates(states: Iterable[State]) -> dict[str, Rates]:
-    """What each rule said per second lately."""
+    """Recent decisions per second by rule."""
     found: dict[str, tuple[dict[str, list[float]], dict[str, list[float]]]] = {}
     for state in states:
         for rule, outcome, source, rate in state["rates"]:
@@ -117,10 +116,9 @@ _NO_RATES: Final = Rates({}, {})
 def merged_rules(
     states: Iterable[State], declared: Sequence[Declared], rates: dict[str, Rates]
 ) -> list[dict[str, Any]]:
-    """The rules of the policy in its order, and behind them what else was counted.
+    """The rules of the policy in order, followed by other rules that were counted.
 
-    *rates* are what each said per second lately. Of more than `MOST_RULES`, those that most was
-    asked of.
+    *rates* are the recent decisions per second. Of more than `MAX_RULES`, the busiest.
     """
     counted: dict[str, dict[str, Any]] = {}
     for state in states:
@@ -134,10 +132,10 @@ def merged_rules(
         _rule_row(one, counted.get(one[0]), rates.get(one[0], _NO_RATES))
         for one in (*declared, *others)
     ]
-    if len(rows) <= MOST_RULES:
+    if len(rows) <= MAX_RULES:
         return rows
     busiest = sorted(rows, key=lambda row: (-sum(row[one] for one in OUTCOMES), row["rule_id"]))
-    kept = {row["rule_id"] for row in busiest[:MOST_RULES]}
+    kept = {row["rule_id"] for row in busiest[:MAX_RULES]}
     return [row for row in rows if row["rule_id"] in kept]
 
 
@@ -159,14 +157,14 @@ def _rule_row(
     }
 
 
-def merged_keys(rows: Iterable[Sequence[Any]], *, most: int = MOST_SHOWN) -> list[dict[str, Any]]:
-    """The busiest keys of all; the same key of several workers is one."""
+def merged_keys(rows: Iterable[Sequence[Any]], *, most: int = MAX_SHOWN) -> list[dict[str, Any]]:
+    """The busiest keys of all workers; equal keys are added up."""
     found: dict[tuple[str | None, str], tuple[list[float], list[float]]] = {}
     for rule, key, least, at_most in rows:
         leasts, at_mosts = found.setdefault((rule, key), ([], []))
         leasts.append(least)
         at_mosts.append(at_most)
-    told: list[dict[str, Any]] = [
+    merged: list[dict[str, Any]] = [
         {
             "rule_id": rule,
             "key": key,
@@ -175,26 +173,27 @@ def merged_keys(rows: Iterable[Sequence[Any]], *, most: int = MOST_SHOWN) -> lis
         }
         for (rule, key), (leasts, at_mosts) in found.items()
     ]
-    told.sort(key=lambda row: (-row["per_second"], row["rule_id"] or "", row["key"]))
-    return told[:most]
+    merged.sort(key=lambda row: (-row["per_second"], row["rule_id"] or "", row["key"]))
+    return merged[:most]
 
 
 def merged_bounds(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-    """By how much limits may be overshot, as whoever was told last knows: it is the fleet's."""
+    """The overshoot of limits, which is a figure of the fleet: the largest that any worker
+    knows."""
     found: dict[str | None, tuple[int, int]] = {}
     for rule, holders, units in rows:
         known = found.get(rule, (0, 0))
         found[rule] = max(known[0], holders), max(known[1], units)
-    told: list[dict[str, Any]] = [
+    merged: list[dict[str, Any]] = [
         {"rule_id": rule, "holders": holders, "units": units}
         for rule, (holders, units) in found.items()
     ]
-    told.sort(key=lambda row: (-row["units"], row["rule_id"] or ""))
-    return told[:MOST_SHOWN]
+    merged.sort(key=lambda row: (-row["units"], row["rule_id"] or ""))
+    return merged[:MAX_SHOWN]
 
 
 def merged_queues(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-    """What waits at each gate, of all workers; they wait as long as at the slowest."""
+    """The queues at each gate, summed over workers; the wait is that of the slowest."""
     found: dict[str, list[Sequence[float]]] = {}
     for gate, *numbers in rows:
         found.setdefault(gate, []).append(numbers)
@@ -210,28 +209,28 @@ def merged_queues(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
     ]
 
 
-# Several workers' points as one series: what is drawn, and what is told per second. Pure.
+# Merging the points of several workers to one series. Pure.
 
 
-MOST_DRAWN: Final = 100
-"""How many rules are in a series, the busiest."""
+MAX_SERIES_RULES: Final = 100
+"""Rules in a series, the busiest."""
 
-PATIENCE: Final = 2
+MAX_LAG: Final = 2
 """Points that the last one waits for a worker that is late."""
 
 Lines = dict["Line", list[int]]
 
 
 def common_end(ends: Iterable[int | None], *, otherwise: int) -> int:
-    """The last point that all have, but for those who are late by more than `PATIENCE`."""
+    """The last point that all workers have, except those late by more than `MAX_LAG`."""
     known = [end for end in ends if end is not None]
     if not known:
         return otherwise
-    return max(min(known), max(known) - PATIENCE)
+    return max(min(known), max(known) - MAX_LAG)
 
 
 def merged_lines(all_of: Iterable[Points], *, end: int, length: int) -> Lines:
-    """The lines of all, added up: *length* points each, the last of them number *end*."""
+    """The sums of all lines: *length* points each, the last with number *end*."""
     found: Lines = {}
     for points in all_of:
         if points.end is None:
@@ -245,7 +244,7 @@ def merged_lines(all_of: Iterable[Points], *, end: int, length: int) -> Lines:
 
 
 def _moved(values: array[int], late: int, length: int) -> list[int]:
-    """*values* with *late* points less at the end, or more if it is negative."""
+    """Move *values* by *late* points towards the end, or back if negative."""
     if late >= 0:
         until = len(values) - late
         kept = values[max(0, until - length) : max(0, until)].tolist()
@@ -256,12 +255,12 @@ def _moved(values: array[int], late: int, length: int) -> list[int]:
 
 
 def series(lines: Lines, *, end: int, step: int, length: int) -> dict[str, Any]:
-    """*lines* of whole requests, and by rule and outcome for the busiest rules."""
+    """The series of all requests, and by rule and outcome for the busiest rules."""
     totals: dict[str, int] = {}
     for (rule, _), values in lines.items():
         if rule != WHOLE:
             totals[rule] = totals.get(rule, 0) + sum(values)
-    busiest = sorted(totals, key=lambda rule: (-totals[rule], rule))[:MOST_DRAWN]
+    busiest = sorted(totals, key=lambda rule: (-totals[rule], rule))[:MAX_SERIES_RULES]
     nothing = [0] * length
     drawn = {
         rule: {outcome: lines.get((rule, outcome), nothing) for outcome in OUTCOMES}
@@ -275,20 +274,20 @@ def series(lines: Lines, *, end: int, step: int, length: int) -> dict[str, Any]:
     return {"end": end * step, "step": step, "requests": whole, "rules": drawn}
 
 
-# All workers of a node as one picture: what `/admin/v1/live` answers. Pure.
+# All workers of a node as one view: the reply of `/admin/v1/live`. Pure.
 
 
-def merged_picture(
-    heard: Sequence[tuple[State, Series]],
+def merged_view(
+    workers: Sequence[tuple[State, Series]],
     rules: Sequence[Declared],
     *,
     now_ns: int,
     at_ns: int,
 ) -> dict[str, Any]:
-    """The picture of all workers that were *heard* of; *rules* are the policy's."""
-    ever = [state for state, _ in heard]
+    """The view of all workers in *workers*; *rules* are those of the policy."""
+    ever = [state for state, _ in workers]
     now = fresh(ever, now_ns)
-    lines, last = _lines(heard, now_ns, at_ns)
+    lines, last = _lines(workers, now_ns, at_ns)
     by_second, by_minute = lines
     second, minute = last
     return {
@@ -313,11 +312,11 @@ def merged_picture(
 
 
 def _lines(
-    heard: Sequence[tuple[State, Series]], now_ns: int, at_ns: int
+    workers: Sequence[tuple[State, Series]], now_ns: int, at_ns: int
 ) -> tuple[tuple[Lines, Lines], tuple[int, int]]:
     """All lines by second and by minute, and the numbers of their last points."""
-    series = [one for _, one in heard]
-    here = [one for state, one in heard if fresh([state], now_ns)]
+    series = [one for _, one in workers]
+    here = [one for state, one in workers if fresh([state], now_ns)]
     now = at_ns // SECOND
     second = common_end((one.seconds.end for one in here), otherwise=now - 1)
     minute = common_end((one.minutes.end for one in here), otherwise=now // MINUTE - 1)
@@ -326,11 +325,11 @@ def _lines(
     return (by_second, by_minute), (second, minute)
 
 
-def encoded_picture(picture: dict[str, Any]) -> bytes:
-    """*picture* as JSON, in small pieces: in between, others have their turn."""
+def encoded_view(view: dict[str, Any]) -> bytes:
+    """Encode *view* as JSON in small pieces, between which other threads can run."""
     return (
         b"{"
-        + b",".join([json_of(key) + b":" + _piece(key, value) for key, value in picture.items()])
+        + b",".join([json_of(key) + b":" + _piece(key, value) for key, value in view.items()])
         + b"}"
     )
 

@@ -1,4 +1,4 @@
-"""The journal of a process, looked at once a second, as points of rings."""
+"""Samples of a process's journal, once a second, as points of rings."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
     from headgate.observability import Journal
 
 
-# What rules said, counted by second or by minute, the newest few of them.
+# Decisions counted by second or by minute, in rings of the newest points.
 #
 # Points stand for whole seconds (minutes) since the epoch, so those of several workers can be added
-# up. A *line* has the points of one rule and outcome. There are so many lines at the most: when
-# there would be more, those go that have least in them.
+# up. A *line* has the points of one rule and outcome. The number of lines is bounded: the lines
+# with the smallest sums are dropped.
 
 
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
-MOST_LINES: Final = 400
-"""Of at least a hundred rules, then."""
+MAX_LINES: Final = 400
+"""Enough for at least a hundred rules."""
 
 WHOLE: Final = ""
-"""In place of a rule, which always has a name: whole requests, whatever the rules. It stays."""
+"""In place of a rule id: all requests, whatever the rules. This line is never dropped."""
 
 Line = tuple[str, Outcome]
 Counts = dict[Line, int]
-"""How often which rule said what."""
+"""Numbers of decisions by rule and outcome."""
 
 
 class Points(NamedTuple):
-    """The lines of a ring, oldest point first; the last is number *end*, None if there is none."""
+    """The lines of a ring, oldest point first; the last has number *end*, None if there is none."""
 
     end: int | None
     lines: Mapping[Line, array[int]]
 
 
 class Ring:
-    """The newest *length* points, each *step* seconds long."""
+    """The newest *length* points of *step* seconds each."""
 
     def __init__(self, step: int, length: int) -> None:
         self.step = step
@@ -54,16 +54,16 @@ class Ring:
         self.end: int | None = None
         """The number of the last point, which is complete."""
         self.changes = 0
-        """How often anything was changed here."""
+        """Number of changes, for caches."""
         self._lines: dict[Line, array[int]] = {}
 
     def put(self, number: int, counts: Counts) -> None:
-        """Point *number* is complete, with *counts*; it is newer than all before."""
+        """Add the complete point *number* with *counts*; it is newer than all others."""
         self.changes += 1
         self._skip_to(number)
         place = number % self.length
         lines = self._lines
-        if sum(1 for line in counts if line not in lines) > MOST_LINES - len(lines):
+        if sum(1 for line in counts if line not in lines) > MAX_LINES - len(lines):
             counts = self._made_room(counts)
         for line, count in counts.items():
             points = lines.get(line)
@@ -72,7 +72,7 @@ class Ring:
             points[place] = count
 
     def restore(self, points: Points) -> None:
-        """Begin with what another has counted before."""
+        """Start with the points of a previous worker."""
         self.clear()
         if points.end is None:
             return
@@ -84,13 +84,13 @@ class Ring:
         self.end = points.end
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all points."""
         self.changes += 1
         self._lines.clear()
         self.end = None
 
     def go_back(self, number: int) -> None:
-        """Forget the points from *number* on: the clock was set back, and they will come again."""
+        """Remove the points from *number* on: the clock stepped back, and they will come again."""
         if self.end is None or number > self.end:
             return
         gone = self.end - number + 1
@@ -104,17 +104,17 @@ class Ring:
         self.end = number - 1
 
     def points(self) -> Points:
-        """All of it."""
+        """All points, oldest first."""
         first = 0 if self.end is None else (self.end + 1) % self.length
         lines = {line: points[first:] + points[:first] for line, points in self._lines.items()}
         return Points(self.end, lines)
 
     def lines(self) -> Mapping[Line, array[int]]:
-        """The lines as they are, not to be changed: point n is at n modulo `length`."""
+        """The lines in place, not to be changed: point n is at n modulo `length`."""
         return self._lines
 
     def _skip_to(self, number: int) -> None:
-        """Nothing was said between the last point and *number*."""
+        """Fill the points between the last one and *number* with zeros."""
         passed = self.length if self.end is None else min(number - self.end, self.length)
         for points in self._lines.values():
             for back in range(passed):
@@ -122,13 +122,13 @@ class Ring:
         self.end = number
 
     def _made_room(self, counts: Counts) -> Counts:
-        """What is to be put of *counts*: the most, of the lines that there are and the new."""
+        """Drop the smallest lines, and return those of *counts* that stay."""
         sums = {line: sum(points) for line, points in self._lines.items()}
         for line, count in counts.items():
             sums[line] = sums.get(line, 0) + count
         ranked = sorted(sums, key=sums.__getitem__, reverse=True)
         ranked.sort(key=_is_of_a_rule)
-        kept = set(ranked[:MOST_LINES])
+        kept = set(ranked[:MAX_LINES])
         for line in [line for line in self._lines if line not in kept]:
             del self._lines[line]
         return {line: count for line, count in counts.items() if line in kept}
@@ -145,7 +145,7 @@ def add_counts(to: Counts, more: Counts) -> None:
 
 
 def spread(counts: Counts, over: int) -> list[Counts]:
-    """*counts* as evenly as whole numbers go over so many points, none of it lost."""
+    """Spread *counts* over *over* points as evenly as whole numbers allow."""
     if over == 1:
         return [counts]
     parts: list[Counts] = [{} for _ in range(over)]
@@ -157,29 +157,29 @@ def spread(counts: Counts, over: int) -> list[Counts]:
     return parts
 
 
-# How long decisions took in the last minute, as far as a histogram can tell.
+# The latency of decisions in the last minute, from a histogram.
 
 
-LASTING: Final = 60
+LATENCY_SPAN_S: Final = 60
 """Seconds."""
 
 
 class LatencyMinute:
-    """The differences of a histogram that only grows, over the last `LASTING` seconds."""
+    """Differences of a growing histogram over the last `LATENCY_SPAN_S` seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[int, list[int]]] = deque()
 
-    def look(self, second: int, counts: Sequence[int]) -> None:
-        """At *second* the histogram says *counts*."""
+    def sample(self, second: int, counts: Sequence[int]) -> None:
+        """Record *counts* of the histogram at *second*."""
         if self._seen and second < self._seen[-1][0]:
-            self._seen.clear()  # the clock was set back
+            self._seen.clear()  # the clock stepped back
         self._seen.append((second, list(counts)))
-        while self._seen[0][0] < second - LASTING:
+        while self._seen[0][0] < second - LATENCY_SPAN_S:
             self._seen.popleft()
 
     def counts(self) -> list[int]:
-        """How many took how long, by `BOUNDS_NS`."""
+        """The numbers of decisions by latency bucket (`BOUNDS_NS`)."""
         if not self._seen:
             return [0] * (len(BOUNDS_NS) + 1)
         first, last = self._seen[0][1], self._seen[-1][1]
@@ -187,10 +187,10 @@ class LatencyMinute:
 
 
 def quantile_ns(counts: Sequence[int], share: float) -> float | None:
-    """How long *share* of the decisions took at the most; None if there were none.
+    """The latency that the fraction *share* of decisions did not exceed; None if there were none.
 
-    Within a bucket they are taken to be spread evenly. Of those that took longer than the largest
-    bound nothing more is known: then it is that bound.
+    Within a bucket, values are assumed to be evenly spread. Above the largest bound, the result is
+    that bound.
     """
     total = sum(counts)
     if total == 0:
@@ -211,35 +211,35 @@ def quantile(counts: Sequence[int], share: float) -> float | None:
     return None if found is None else found / SECOND
 
 
-# What rules said, by rule, outcome and source: since a worker began, and lately; as bytes.
+# Decisions by rule, outcome and source, in total and recently, as bytes.
 #
-# There may be thousands of cells, and they are told every second. Their names hardly ever change,
-# so they are written once; the rest is numbers.
+# There may be thousands of cells, and they are published every second. Their names hardly ever
+# change, so they are encoded once; the rest is numbers.
 #
-#     length of the head | head: [seconds that "lately" was, [names]] | counts | counts lately
+#     length of the head | head: [seconds of "recently", [names]] | counts | recent counts
 
 
-LATELY: Final = 10
-"""Seconds that are meant by "per second"."""
+RECENT_S: Final = 10
+"""Seconds over which "per second" is averaged."""
 
 _LENGTH: Final = 4
-"""Bytes that say how long the head is."""
+"""Bytes of the length of the head."""
 
 Name = tuple[str, str, str]
 """Rule, outcome, source."""
 
 
 class Counted(NamedTuple):
-    """Cells by their *names*: *counts* since it began, and *lately*, which was *span* seconds."""
+    """Cells by their *names*: *counts* in total, and *recent*, in the last *span* seconds."""
 
     span: int
     names: list[Name]
     counts: array[int]
-    lately: array[int]
+    recent: array[int]
 
 
 class Cells:
-    """The cells of *journal*, which are never taken away there."""
+    """The cells of *journal*, which never removes any."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -247,44 +247,44 @@ class Cells:
         self._names: Sequence[Name] = []
         self._written = b"[]"
 
-    def look(self, second: int) -> None:
-        """*second* has begun."""
+    def sample(self, second: int) -> None:
+        """Sample the counts at the beginning of *second*."""
         seen = self._seen
         if seen and second < seen[-1][0]:
-            seen.clear()  # the clock was set back
+            seen.clear()  # the clock stepped back
         seen.append((second, self._counts()))
-        while len(seen) > 2 and seen[1][0] <= second - LATELY:
+        while len(seen) > 2 and seen[1][0] <= second - RECENT_S:
             seen.popleft()
 
     def packed(self) -> bytes:
-        """All of them as bytes; what was said lately as it was at the last look."""
+        """Encode all cells; recent counts are those of the last sample."""
         counts = self._counts()
         names = list(self._journal.cells)[: len(counts)]
         if names != self._names:
             self._names, self._written = names, _json(names)
-        span, lately = self._lately(len(counts))
-        return _joined(span, self._written, counts, lately)
+        span, recent = self._recent(len(counts))
+        return _joined(span, self._written, counts, recent)
 
-    def _lately(self, length: int) -> tuple[int, array[int]]:
+    def _recent(self, length: int) -> tuple[int, array[int]]:
         if not self._seen:
             return 0, array("q", bytes(8 * length))
         (began, before), (ended, after) = self._seen[0], self._seen[-1]
         before = before + array("q", bytes(8 * (len(after) - len(before))))
-        lately = array("q", map(sub, after, before))
-        return ended - began, lately + array("q", bytes(8 * (length - len(lately))))
+        recent = array("q", map(sub, after, before))
+        return ended - began, recent + array("q", bytes(8 * (length - len(recent))))
 
     def _counts(self) -> array[int]:
         return array("q", [cell[0] for cell in list(self._journal.cells.values())])
 
 
 def packed_counts(counts: dict[Name, int]) -> bytes:
-    """*counts* as bytes, none of it lately."""
+    """Encode *counts* with no recent ones."""
     numbers = array("q", counts.values())
     return _joined(0, _json(list(counts)), numbers, array("q", bytes(8 * len(numbers))))
 
 
 def unpacked_cells(data: bytes) -> Counted:
-    """What `Cells.packed` or `packed_counts` has made. Raises `ValueError` for anything else."""
+    """Decode `Cells.packed` or `packed_counts`. Raises `ValueError` for anything else."""
     start = _LENGTH + int.from_bytes(data[:_LENGTH], sys.byteorder)
     span, names = json.loads(data[_LENGTH:start])
     numbers = array("q")
@@ -296,7 +296,7 @@ def unpacked_cells(data: bytes) -> Counted:
 
 
 def added_up(all_of: Iterable[Counted]) -> dict[Name, int]:
-    """How often which rule said what, of all of them."""
+    """The sums of all counts by name."""
     found: dict[Name, int] = {}
     for one in all_of:
         for name, count in zip(one.names, one.counts, strict=True):
@@ -308,22 +308,22 @@ def _json(names: Sequence[Name]) -> bytes:
     return json.dumps(names, separators=(",", ":")).encode("ascii")
 
 
-def _joined(span: int, names: bytes, counts: array[int], lately: array[int]) -> bytes:
+def _joined(span: int, names: bytes, counts: array[int], recent: array[int]) -> bytes:
     head = b"[%d,%b]" % (span, names)
     length = len(head).to_bytes(_LENGTH, sys.byteorder)
-    return b"".join([length, head, counts.tobytes(), lately.tobytes()])
+    return b"".join([length, head, counts.tobytes(), recent.tobytes()])
 
 
 SECONDS: Final = 120
 MINUTES: Final = 180
 MINUTE: Final = 60
 
-MOST_MADE_UP: Final = 60
-"""Over how many seconds, at the most, a look that is late spreads what was counted meanwhile."""
+MAX_SPREAD_S: Final = 60
+"""Seconds over which a late sample is spread at most."""
 
 
 class Recorder:
-    """The last seconds and minutes of *journal*. Times are those of the epoch."""
+    """The last seconds and minutes of *journal*. Times are seconds since the epoch."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -335,11 +335,11 @@ class Recorder:
         self.latency = LatencyMinute()
         self.cells = Cells(journal)
 
-    def look(self, now_ns: int) -> None:
-        """Put down what was counted until *now_ns*, if a second has passed since the last look.
+    def sample(self, now_ns: int) -> None:
+        """Record the counts until *now_ns* if a second has passed since the last sample.
 
-        After a pause it is spread over the seconds of the pause. A clock that was set back by more
-        than a moment makes the seconds that will come again be forgotten.
+        After a pause they are spread over its seconds. If the clock stepped back by more than a
+        moment, the seconds that will come again are removed.
         """
         second = now_ns // SECOND
         if self._next is None:
@@ -347,21 +347,21 @@ class Recorder:
         elif second < self._next - 1:
             self._go_back(second)
         elif second > self._next:
-            first = max(self._next, second - MOST_MADE_UP)
+            first = max(self._next, second - MAX_SPREAD_S)
             parts = spread(self._differences(), second - first)
             for number, part in enumerate(parts, first):
                 self._put(number, part)
             self._now(second)
 
     def finish(self, now_ns: int) -> None:
-        """Put down what was counted until *now_ns*, as if the second had passed: it is the last."""
-        self.look(now_ns)
+        """Record the counts until *now_ns* as the last point, complete or not."""
+        self.sample(now_ns)
         if self._next == now_ns // SECOND:
             self._put(self._next, self._differences())
             self._next += 1
 
     def restore(self, seconds: Points, minutes: Points) -> None:
-        """Go on from what a worker before this one has counted."""
+        """Continue the points of a previous worker."""
         self.seconds.restore(seconds)
         self.minutes.restore(minutes)
         self._begin_minute()
@@ -369,7 +369,7 @@ class Recorder:
     def _begin(self, second: int) -> None:
         end = self.seconds.end
         if end is None or end <= second:
-            # A worker that has ended in this second has put down the whole of it.
+            # A worker that ended in this second has recorded all of it.
             self._now(second if end is None else max(second, end + 1))
         else:
             self._go_back(second)
@@ -381,13 +381,13 @@ class Recorder:
         self._now(second)
 
     def _now(self, second: int) -> None:
-        """*second* has begun."""
+        """Start *second*."""
         self._next = second
-        self.latency.look(second, self._journal.latency)
-        self.cells.look(second)
+        self.latency.sample(second, self._journal.latency)
+        self.cells.sample(second)
 
     def _begin_minute(self) -> None:
-        """What was counted in the seconds of the minute that is not complete."""
+        """Sum up the seconds of the incomplete minute."""
         self._minute = {}
         seconds, minutes = self.seconds.points(), self.minutes.end
         if seconds.end is None or minutes is None:
@@ -398,7 +398,7 @@ class Recorder:
                 self._minute[line] = count
 
     def _counts(self) -> Iterator[tuple[tuple[str, Outcome, str], int]]:
-        """What rules said, and behind it what came of whole requests."""
+        """The decisions of rules, followed by those of whole requests."""
         yield from self._journal.counts()
         yield (WHOLE, "allowed", ""), self._journal.admitted_requests()
         yield (WHOLE, "denied", ""), self._journal.requests[False][0]
@@ -427,7 +427,7 @@ class Recorder:
             self._end_minutes(minute)
 
     def _end_minutes(self, last: int) -> None:
-        """All minutes until *last* are complete: what was counted is that of the first of them."""
+        """Complete all minutes until *last*; the counts belong to the first of them."""
         first = last if self.minutes.end is None else self.minutes.end + 1
         self.minutes.put(first, self._minute)
         if last > first:

@@ -1,9 +1,9 @@
-"""All that a worker has to say at one moment, as data, and as bytes for its board.
+"""All figures of a worker at one moment, as data and as bytes.
 
-As bytes it has sections, so that who needs only one of them need not read the others: how the
-worker stands, its measures, what its rules said (and those of the workers before it), its points by
-second and by minute, and its rules in shadow. They are written every second while requests wait, so
-what may be large is numbers, and what has not changed is not written anew.
+The bytes have sections that can be read one by one: the state of the worker, its metrics, the
+decisions of its rules (and those of previous workers), its points by second and by minute, and its
+shadow rules. They are written every second while requests wait, so large parts are numbers, and
+unchanged parts are not encoded again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
 
 from headgate.errors import HeadgateError
 from headgate.observability.metrics import text_of
-from headgate.service.live.recorder import LATELY, Points, added_up, unpacked_cells
+from headgate.service.live.recorder import RECENT_S, Points, added_up, unpacked_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from headgate.service.live.recorder import Counted, Line, Ring
 
 
-# Lines of points as bytes: there are many numbers, and they are told every second.
+# Points as bytes: there are many numbers, and they are published every second.
 
 
 _BYTES: Final = 8
 _LENGTH: Final = 4
-"""Bytes that say how long the list of names is."""
+"""Bytes of the length of the list of names."""
 
 
 class RingPacker:
-    """The points of *ring* as bytes; written anew only when there are others."""
+    """Encodes the points of *ring*; cached until they change."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
@@ -44,7 +44,7 @@ class RingPacker:
         self._written = b"[]"
 
     def packed(self) -> bytes:
-        """For `unpacked`: the names of the lines as JSON, then all numbers as the ring has them."""
+        """Encode for `unpacked`: the names of the lines as JSON, then all numbers in ring order."""
         ring = self._ring
         if self._changes != ring.changes:
             lines = ring.lines()
@@ -58,7 +58,7 @@ class RingPacker:
 
 
 def unpacked(data: bytes) -> Points:
-    """The points that a `RingPacker` has packed. Raises `ValueError` for anything else."""
+    """Decode points from a `RingPacker`. Raises `ValueError` for anything else."""
     start = _LENGTH + int.from_bytes(data[:_LENGTH], sys.byteorder)
     end, length, names = json.loads(data[_LENGTH:start])
     numbers = array("q")
@@ -84,11 +84,11 @@ def _joined(end: int | None, length: int, names: bytes, numbers: Iterable[bytes]
 
 
 NO_POINTS: Final = _joined(None, 0, b"[]", ())
-"""Those of a ring that has none."""
+"""The encoding of an empty ring."""
 
 
 def joined(sections: Iterable[bytes]) -> bytes:
-    """Several sections as one, with the length of each before it."""
+    """Join sections, each with its length before it."""
     parts = []
     for section in sections:
         parts += [len(section).to_bytes(_BYTES, sys.byteorder), section]
@@ -96,7 +96,7 @@ def joined(sections: Iterable[bytes]) -> bytes:
 
 
 def parted(data: bytes) -> list[bytes]:
-    """What `joined` has made. Raises `ValueError` for anything else."""
+    """Split what `joined` made. Raises `ValueError` for anything else."""
     sections, start = [], 0
     while start < len(data):
         begins = start + _BYTES
@@ -109,23 +109,23 @@ def parted(data: bytes) -> list[bytes]:
 
 
 FORMAT: Final = b"headgate live 1"
-"""Another number for whatever is written otherwise: a worker that has died may be replaced by one
-of newer code, where the others are still of the old."""
+"""Change the number with the format: a dead worker may be replaced by one of newer code while the
+others still run the old one."""
 
 KeyRow = tuple[str | None, str, float, float]
-"""Rule, key as it is told, at least and at most so many a second."""
+"""Rule, displayed key, lower and upper bound of requests per second."""
 
 
 class SnapshotError(HeadgateError):
-    """What was read is no snapshot."""
+    """Data that is not a snapshot."""
 
 
 class State(TypedDict):
-    """How a worker stands. Rows come back from JSON as lists."""
+    """The state of a worker. Rows come back from JSON as lists."""
 
     worker: int
     at: float
-    """When, in seconds since the epoch."""
+    """Seconds since the epoch."""
     seen_ns: int
     """The same on the machine's monotonic clock, which all its processes share."""
     began: float
@@ -133,13 +133,13 @@ class State(TypedDict):
     store: dict[str, Any]
     factor: float
     requests: list[int]
-    """Refused, admitted: since it began."""
+    """Denied and allowed since the start."""
     latency: list[int]
-    """How many decisions of the last minute took how long."""
+    """Decisions of the last minute by latency bucket."""
     cells: list[tuple[str, str, str, int]]
-    """Rule, outcome, source, how often."""
+    """Rule, outcome, source, count."""
     rates: list[tuple[str, str, str, float]]
-    """Rule, outcome, source, how often per second lately."""
+    """Rule, outcome, source, recent decisions per second."""
     busiest_keys: list[KeyRow]
     refused_keys: list[KeyRow]
     hot_keys: list[KeyRow]
@@ -150,14 +150,14 @@ class State(TypedDict):
 
 
 class Series(NamedTuple):
-    """What a worker's rules said lately."""
+    """Recent decisions of a worker's rules."""
 
     seconds: Points
     minutes: Points
 
 
 class Family(NamedTuple):
-    """Measures of one name, written as Prometheus reads it: what they are, and their lines."""
+    """Metrics of one name as Prometheus text: the head lines and the samples."""
 
     name: str
     kind: str
@@ -167,92 +167,92 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What a worker says, section by section.
+    """The figures of a worker by section.
 
-    *cells* and *points* by `seconds` and `minutes` are packed; *former* is what the workers before
-    it have counted, packed like *cells*; *trials* is what rules in shadow would have done.
+    *cells* and the points in *seconds* and *minutes* are packed; *previous* has the counts of
+    previous workers, packed like *cells*; *shadow* has the figures of shadow rules.
     """
 
-    standing: bytes
+    worker_state: bytes
     measures: bytes
     cells: bytes
-    former: bytes
+    previous: bytes
     seconds: bytes
     minutes: bytes
-    trials: bytes
+    shadow: bytes
 
     @classmethod
     def decoded(cls, data: bytes) -> Snapshot:
-        """What `encoded` has made. Raises `SnapshotError`."""
+        """Decode the result of `encoded`. Raises `SnapshotError`."""
         try:
             written_as, *sections = parted(data)
             if written_as != FORMAT:
-                raise SnapshotError(f"it is written as {written_as[:40]!r}; expected {FORMAT!r}")
+                raise SnapshotError(f"the format is {written_as[:40]!r}; expected {FORMAT!r}")
             return cls(**dict(zip(_SECTIONS, sections, strict=True)))
         except ValueError as error:
-            raise SnapshotError(f"it does not have the sections of a snapshot: {error}") from error
+            raise SnapshotError(f"the sections are malformed: {error}") from error
 
     def encoded(self) -> bytes:
         return joined((FORMAT, *(getattr(self, section) for section in _SECTIONS)))
 
     def without_series(self) -> Snapshot:
-        """The same with no points, and no rules in shadow."""
-        return replace(self, seconds=NO_POINTS, minutes=NO_POINTS, trials=b"[]")
+        """The same without points and shadow rules."""
+        return replace(self, seconds=NO_POINTS, minutes=NO_POINTS, shadow=b"[]")
 
     def state(self) -> State:
-        """How the worker stands."""
+        """The state of the worker."""
         own = self.counted()
-        counts = added_up((own, unpacked_cells(self.former)))
-        found = json.loads(self.standing)
+        counts = added_up((own, unpacked_cells(self.previous)))
+        found = json.loads(self.worker_state)
         found["cells"] = [(*name, count) for name, count in counts.items()]
         found["rates"] = _rates(own)
         return cast("State", found)
 
     def seen_ns(self) -> int:
-        """When it was made, on the machine's monotonic clock."""
-        return cast("int", json.loads(self.standing)["seen_ns"])
+        """The time of the snapshot on the machine's monotonic clock."""
+        return cast("int", json.loads(self.worker_state)["seen_ns"])
 
     def counted(self) -> Counted:
-        """What its rules said, without those of the workers before it."""
+        """The counts of its rules, without those of previous workers."""
         return unpacked_cells(self.cells)
 
     def families(self) -> list[Family]:
-        """Its measures."""
+        """The metrics."""
         return [Family(*one) for one in json.loads(self.measures)]
 
     def series(self) -> Series:
-        """Its points. Raises `ValueError` if they are none."""
+        """The points. Raises `ValueError` if they are malformed."""
         return Series(unpacked(self.seconds), unpacked(self.minutes))
 
     def candidates(self) -> list[dict[str, Any]]:
-        """What its rules in shadow would have done, for `merged_candidates`: of the worker, and of
-        those before it."""
-        return cast("list[dict[str, Any]]", json.loads(self.trials))
+        """The figures of shadow rules for `merged_candidates`, of this worker and of previous
+        ones."""
+        return cast("list[dict[str, Any]]", json.loads(self.shadow))
 
 
 _SECTIONS: Final = tuple(one.name for one in fields(Snapshot))
 
 
 def _rates(counted: Counted) -> list[tuple[str, str, str, float]]:
-    """What each rule said per second lately. Who began a moment ago said nothing before."""
-    seconds = max(LATELY, counted.span)
-    pairs = zip(counted.names, counted.lately, strict=True)
+    """Recent decisions of each rule per second; a new worker had none before."""
+    seconds = max(RECENT_S, counted.span)
+    pairs = zip(counted.names, counted.recent, strict=True)
     return [(*name, count / seconds) for name, count in pairs if count]
 
 
-def written(told: Iterable[MetricSnapshot]) -> bytes:
-    """Measures as the section `measures`."""
-    return json_of([_written(one) for one in told])
+def written(metrics: Iterable[MetricSnapshot]) -> bytes:
+    """Encode metrics as the section `measures`."""
+    return json_of([_written(one) for one in metrics])
 
 
 _HEAD_LINES: Final = 2
 
 
-def _written(told: MetricSnapshot) -> Family:
-    *head, body = text_of([told]).split("\n", _HEAD_LINES)
-    return Family(told.name, told.kind, "\n".join(head), body)
+def _written(metric: MetricSnapshot) -> Family:
+    *head, body = text_of([metric]).split("\n", _HEAD_LINES)
+    return Family(metric.name, metric.kind, "\n".join(head), body)
 
 
 def json_of(value: object) -> bytes:
-    """*value* as JSON."""
+    """Encode *value* as compact JSON."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")

@@ -70,8 +70,8 @@ def test_a_quantile_is_in_the_bucket_of_the_true_one(took_ns: list[int], percent
 
 def test_a_clock_that_is_set_back_begins_anew() -> None:
     minute = LatencyMinute()
-    minute.look(100, NONE)
-    minute.look(101, counts(b0=4))
+    minute.sample(100, NONE)
+    minute.sample(101, counts(b0=4))
     assert sum(minute.counts()) == 4
-    minute.look(50, counts(b0=4))
+    minute.sample(50, counts(b0=4))
     assert sum(minute.counts()) == 0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.service.live import merging
-from headgate.service.live.merging import encoded_picture, merged_picture
+from headgate.service.live.merging import encoded_view, merged_view
 from headgate.service.live.recorder import OUTCOMES, WHOLE
 from headgate.units import SECOND
 from tests.support.live_states import NOW, NOW_NS, POLICY, STORE, any_worker, series_of, state_of
@@ -19,7 +19,7 @@ RULES = [("a", "enforce", None), ("c", "shadow", "a")]
 
 
 def picture_of(*heard: Any) -> dict[str, Any]:
-    return merged_picture(heard, RULES, now_ns=NOW_NS, at_ns=NOW * SECOND)
+    return merged_view(heard, RULES, now_ns=NOW_NS, at_ns=NOW * SECOND)
 
 
 @given(st.integers(0, 2**32), st.integers(2, 4))
@@ -33,7 +33,7 @@ def test_the_order_of_the_workers_does_not_matter(seed: int, count: int) -> None
 def test_the_answer_is_that_picture_as_json() -> None:
     state = state_of(cells=[("a", "allowed", "store", 3)], hot_keys=[("a", 'k"\u00e4', 1.0, 2.0)])
     picture = picture_of((state, series_of(a=[1, 2], b=[3])), (state_of(), series_of(None)))
-    assert json.loads(encoded_picture(picture)) == json.loads(json.dumps(picture))
+    assert json.loads(encoded_view(picture)) == json.loads(json.dumps(picture))
 
 
 def test_counts_are_added_up_and_gone_rules_are_told_without_a_mode() -> None:
@@ -161,7 +161,7 @@ def test_of_thousands_of_rules_those_are_told_that_most_is_asked_of() -> None:
     declared = [(f"r{n:04}", "enforce", None) for n in range(3000)]
     state = state_of(cells=[("r2999", "allowed", "store", 1), ("gone", "denied", "store", 5)])
     found = merging.merged_rules([state], declared, {})
-    assert len(found) == merging.MOST_RULES
+    assert len(found) == merging.MAX_RULES
     assert [row["rule_id"] for row in found[-2:]] == ["r2999", "gone"]
     assert found[0]["rule_id"] == "r0000"
 

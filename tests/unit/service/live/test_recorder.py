@@ -20,10 +20,10 @@ class Observed:
             before = former.recorder
             self.recorder.restore(before.seconds.points(), before.minutes.points())
         else:
-            self.look(BEGAN)
+            self.sample(BEGAN)
 
-    def look(self, second: float) -> None:
-        self.recorder.look(int(second * SECOND) + 2 * MILLISECOND)
+    def sample(self, second: float) -> None:
+        self.recorder.sample(int(second * SECOND) + 2 * MILLISECOND)
 
     def say(self, times: int, rule: str = "a", source: str = "store") -> None:
         self.journal.cell(rule, "allowed", source)[0] += times
@@ -38,10 +38,10 @@ class Observed:
 def test_what_is_counted_in_a_second_is_its_point() -> None:
     one = Observed()
     one.say(3)
-    one.look(BEGAN + 1)
+    one.sample(BEGAN + 1)
     one.say(2)
     one.say(2, source="lease")
-    one.look(BEGAN + 2)
+    one.sample(BEGAN + 2)
     assert one.recorder.seconds.end == BEGAN + 1
     assert one.seconds(3) == [0, 3, 4]
 
@@ -53,7 +53,7 @@ def test_whole_requests_have_points_of_their_own_whatever_the_rules() -> None:
         one.say(2, rule)
     admitted[0] += 2
     refused[0] += 1
-    one.look(BEGAN + 1)
+    one.sample(BEGAN + 1)
     lines = one.recorder.seconds.points().lines
     assert lines[WHOLE, "allowed"].tolist()[-2:] == [0, 2]
     assert lines[WHOLE, "denied"].tolist()[-2:] == [0, 1]
@@ -63,33 +63,33 @@ def test_what_was_counted_before_the_first_look_is_no_point() -> None:
     journal = Journal()
     journal.cell("a", "allowed", "store")[0] += 100
     recorder = Recorder(journal)
-    recorder.look(BEGAN * SECOND)
-    recorder.look((BEGAN + 1) * SECOND)
+    recorder.sample(BEGAN * SECOND)
+    recorder.sample((BEGAN + 1) * SECOND)
     assert not recorder.seconds.points().lines
 
 
 def test_a_second_look_within_a_second_changes_nothing() -> None:
     one = Observed()
     one.say(3)
-    one.look(BEGAN + 1)
+    one.sample(BEGAN + 1)
     one.say(5)
-    one.look(BEGAN + 1.5)
+    one.sample(BEGAN + 1.5)
     assert one.seconds(2) == [0, 3]
-    one.look(BEGAN + 2)
+    one.sample(BEGAN + 2)
     assert one.seconds(2) == [3, 5]
 
 
 def test_a_late_look_spreads_what_was_counted_meanwhile() -> None:
     one = Observed()
     one.say(10)
-    one.look(BEGAN + 4)
+    one.sample(BEGAN + 4)
     assert one.seconds() == [0, 3, 3, 2, 2]
 
 
 def test_after_a_long_pause_it_is_spread_over_the_last_minute() -> None:
     one = Observed()
     one.say(60)
-    one.look(BEGAN + 1000)
+    one.sample(BEGAN + 1000)
     assert one.recorder.seconds.end == BEGAN + 999
     assert one.seconds(61) == [0] + [1] * 60
 
@@ -97,11 +97,11 @@ def test_after_a_long_pause_it_is_spread_over_the_last_minute() -> None:
 def test_a_clock_that_is_set_back_begins_anew_and_loses_no_count() -> None:
     one = Observed()
     one.say(3)
-    one.look(BEGAN + 1)
+    one.sample(BEGAN + 1)
     one.say(4)
-    one.look(BEGAN - 3600)
+    one.sample(BEGAN - 3600)
     assert not one.recorder.seconds.points().lines
-    one.look(BEGAN - 3599)
+    one.sample(BEGAN - 3599)
     assert one.seconds(2) == [0, 4]
 
 
@@ -109,7 +109,7 @@ def test_minutes_are_the_sums_of_their_seconds() -> None:
     one = Observed()
     for second in range(1, 131):
         one.say(1 if second <= 60 else 2)
-        one.look(BEGAN + second)
+        one.sample(BEGAN + second)
     assert one.recorder.minutes.end == BEGAN // MINUTE + 1
     assert one.minutes() == [0, 60, 120]
 
@@ -117,8 +117,8 @@ def test_minutes_are_the_sums_of_their_seconds() -> None:
 def test_minutes_without_anything_are_zero() -> None:
     one = Observed()
     one.say(7)
-    one.look(BEGAN + 1)
-    one.look(BEGAN + 241)
+    one.sample(BEGAN + 1)
+    one.sample(BEGAN + 241)
     assert one.recorder.minutes.end == BEGAN // MINUTE + 3
     assert one.minutes(5) == [0, 7, 0, 0, 0]
 
@@ -127,12 +127,12 @@ def test_a_successor_goes_on_in_the_middle_of_a_minute() -> None:
     one = Observed()
     for second in range(1, 71):
         one.say(1)
-        one.look(BEGAN + second)
+        one.sample(BEGAN + second)
     other = Observed(one)
-    other.look(BEGAN + 75)
+    other.sample(BEGAN + 75)
     for second in range(76, 121):
         other.say(2)
-        other.look(BEGAN + second)
+        other.sample(BEGAN + second)
     assert other.minutes(2) == [60, 10 + 2 * 45]
     assert other.seconds(51) == [1] + [0] * 5 + [2] * 45
 
@@ -140,11 +140,11 @@ def test_a_successor_goes_on_in_the_middle_of_a_minute() -> None:
 def test_how_long_decisions_took_is_that_of_the_last_minute() -> None:
     one = Observed()
     one.journal.time(3_000)
-    one.look(BEGAN + 1)
+    one.sample(BEGAN + 1)
     assert sum(one.recorder.latency.counts()) == 1
     for second in range(2, 61):
-        one.look(BEGAN + second)
+        one.sample(BEGAN + second)
     one.journal.time(3_000)
     one.journal.time(700)
-    one.look(BEGAN + 61)
+    one.sample(BEGAN + 61)
     assert sum(one.recorder.latency.counts()) == 2

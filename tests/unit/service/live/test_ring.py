@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.service.live.recorder import MOST_LINES, WHOLE, Counts, Points, Ring, spread
+from headgate.service.live.recorder import MAX_LINES, WHOLE, Counts, Points, Ring, spread
 from headgate.service.live.snapshot import NO_POINTS, RingPacker, joined, parted, unpacked
 from tests.examples import example_count
 
@@ -37,7 +37,7 @@ def test_a_thousand_rules_leave_the_busiest() -> None:
     for second in range(2, 4):
         ring.put(second, {(f"rule-{n}", "allowed"): n for n in range(1, 1000)})
     lines = ring.points().lines
-    assert len(lines) == MOST_LINES
+    assert len(lines) == MAX_LINES
     assert ("busy", "allowed") in lines
     assert ("rule-999", "allowed") in lines
     assert ("rule-1", "allowed") not in lines
@@ -49,7 +49,7 @@ def test_whole_requests_are_never_left_out_for_rules() -> None:
     for second in range(2, 4):
         ring.put(second, {(f"rule-{n}", "allowed"): 50 for n in range(1000)})
     lines = ring.points().lines
-    assert len(lines) == MOST_LINES
+    assert len(lines) == MAX_LINES
     assert (list(lines[WHOLE, "allowed"]), list(lines[WHOLE, "denied"])) == ([9, 0, 0], [1, 0, 0])
 
 

@@ -1,4 +1,4 @@
-"""Workers that share boards, in one process."""
+"""Workers that share shared_snapshots, in one process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headgate.observability import Journal, Measures
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
-from headgate.service.live import Boards, Live, LiveOptions
-from headgate.service.live.boards import new_file
+from headgate.service.live import Live, LiveOptions, SharedSnapshots
+from headgate.service.live.shared_snapshots import new_file
 from headgate.testing import ManualClock, run_virtually
 from headgate.units import SECOND
 
@@ -48,7 +48,9 @@ class Node:
 class Worker:
     """One of them."""
 
-    def __init__(self, node: Node, number: int, boards: Boards | None = None) -> None:
+    def __init__(
+        self, node: Node, number: int, shared_snapshots: SharedSnapshots | None = None
+    ) -> None:
         self.journal, self.measures = Journal(), Measures()
         self.measures.mark(worker=str(number))
         text = "What rules said."
@@ -58,7 +60,7 @@ class Worker:
         self.live = Live(
             core,
             options=LiveOptions(worker=number, store="redis://host/0"),
-            boards=boards or Boards(node.fileno, count=node.count),
+            shared_snapshots=shared_snapshots or SharedSnapshots(node.fileno, count=node.count),
             journal=self.journal,
             measures=self.measures,
             monotonic=node.clock,
@@ -72,7 +74,7 @@ class Worker:
         self.journal.requests[allowed][0] += times
 
     def picture(self) -> dict[str, Any]:
-        return asyncio.run(self.live.picture())
+        return asyncio.run(self.live.view())
 
     def text(self) -> str:
         return asyncio.run(self.live.text())
@@ -190,7 +192,7 @@ def test_points_are_put_down_every_second(node: Node) -> None:
     assert found["end"] == node.clock() // SECOND
 
 
-class Full(Boards):
+class Full(SharedSnapshots):
     """There is no memory left."""
 
     def _write(self, data: bytes, start: int) -> None:
@@ -203,22 +205,22 @@ def test_without_memory_it_is_said_once_and_what_is_there_is_told(
     one = node.worker(0)
     one.decide(3)
     one.live.publish()
-    full = node.worker(0, boards=Full(node.fileno, count=2))
+    full = node.worker(0, shared_snapshots=Full(node.fileno, count=2))
     with caplog.at_level(logging.WARNING):
         full.decide(5)
         # What was told before by this worker's board; else the other would tell less than it.
         assert full.decided() == node.worker(1).decided() == {"0": 3}
         full.picture()
-    told = "other workers will not tell all of what this one does: the board cannot be written"
+    told = "other workers lack some figures of this worker: the snapshot cannot be written"
     lines = [record.getMessage() for record in caplog.records]
     assert lines == [f"{told}: No space left on device"]
-    other = node.worker(2, boards=Full(node.fileno, count=3))
+    other = node.worker(2, shared_snapshots=Full(node.fileno, count=3))
     other.decide(2)
     assert other.decided() == {"0": 3, "2": 2}  # its own if there is nothing on its board
 
 
 def test_what_is_left_by_another_version_is_not_there(node: Node) -> None:
-    Boards(node.fileno, count=2).write(1, b"something else")
+    SharedSnapshots(node.fileno, count=2).write(1, b"something else")
     one = node.worker(0)
     one.decide(1)
     assert one.decided() == {"0": 1}
@@ -231,7 +233,7 @@ async def _started_and_ended(worker: Worker) -> None:
     await worker.live.aclose()
 
 
-class Small(Boards):
+class Small(SharedSnapshots):
     """Holds little."""
 
     def write(self, board: int, data: bytes) -> None:
@@ -241,13 +243,13 @@ class Small(Boards):
 def test_what_is_too_large_is_told_without_its_points(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = node.worker(0, boards=Small(node.fileno, count=2))
-    one.live._recorder.look(node.clock())
+    one = node.worker(0, shared_snapshots=Small(node.fileno, count=2))
+    one.live._recorder.sample(node.clock())
     for rule in range(20):
         one.journal.cell(f"rule-{rule}", "allowed", "store")[0] += 1
     node.pass_seconds(1)
     assert len(one.live.publish().encoded()) > 20_000
-    assert "too much for a board" in caplog.text
+    assert "the maximum is" in caplog.text
     found = node.worker(1).picture()
     assert len(found["rules"]) == 22
     assert found["series"]["rules"] == {}

@@ -1,13 +1,13 @@
-"""Memory that the workers of a node share: a board for each, where it leaves its snapshot.
+"""Memory shared by the workers of a node: a slot for each, where it publishes its snapshot.
 
-The supervisor makes one file that is nowhere but in memory, and passes it on. Each worker writes on
-the board of its number only, and reads the others'. A board has two sides: the writer fills the one
-that is older, its head last. So there is always one side that is whole, whenever a writer is
-stopped or killed; a reader takes the newer side if its checksum is right, and looks again if not,
-as then it was read while it was being written.
+The supervisor makes one file that exists only in memory and passes it on. Each worker writes to the
+slot of its number only and reads the others. A slot has two sides: the writer overwrites the older
+one, its head last. So one side is always complete, even if a writer is stopped or killed; a reader
+takes the newer side if its checksum is correct, and reads again if not, because then it was read
+while it was being written.
 
-    file    board 0 | board 1 | ...         each 2 * SIDE bytes, most of which are never touched
-    side    number  | length  | checksum | snapshot ...
+        file    slot 0 | slot 1 | ...           each 2 * SIDE bytes, most of which are never touched
+        side    number | length | checksum | snapshot ...
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 
 SIDE: Final = 8 * 1024 * 1024
-"""Bytes of a side. It is an address, not memory: only what was written is that."""
+"""Bytes of a side. This reserves address space; only written pages use memory."""
 
 _HEAD: Final = struct.Struct("<QQI")
 LARGEST: Final = SIDE - _HEAD.size
-"""Bytes of a snapshot."""
+"""Maximum size of a snapshot in bytes."""
 
 _ATTEMPTS: Final = 4
 
 
-class BoardError(HeadgateError):
-    """Something cannot be written on a board; what was on it before still is."""
+class SharedSnapshotError(HeadgateError):
+    """A failed write to a slot; its previous content is intact."""
 
 
 class _Head(NamedTuple):
@@ -51,37 +51,41 @@ class _Head(NamedTuple):
     checksum: int
 
 
-class Boards:
-    """The boards in the file *fileno*, which is its owner's to close."""
+class SharedSnapshots:
+    """The slots in the file *fileno*, which its owner closes."""
 
     def __init__(self, fileno: int, *, count: int) -> None:
         self._fileno = fileno
         self.count = count
 
-    def write(self, board: int, data: bytes) -> None:
-        """Leave *data* on *board*, which nobody else writes on. Raises `BoardError`."""
+    def write(self, slot: int, data: bytes) -> None:
+        """Write *data* to *slot*, which no other worker writes to. Raises `SharedSnapshotError`."""
         if len(data) > LARGEST:
-            raise BoardError(f"{len(data)} bytes are too much for a board; it holds {LARGEST}")
+            raise SharedSnapshotError(
+                f"the snapshot has {len(data)} bytes; the maximum is {LARGEST}"
+            )
         try:
-            newest, side = max((self._head(board, side).number, side) for side in (0, 1))
-            start = _start(board, 1 - side)
+            newest, side = max((self._head(slot, side).number, side) for side in (0, 1))
+            start = _start(slot, 1 - side)
             head = _HEAD.pack(newest + 1, len(data), zlib.crc32(data))
-            # What the head says of the side is void from here on, and again true with a new head.
+            # The side is invalid from here on, until it gets a new head.
             self._write(_HEAD.pack(0, 0, 0), start)
             self._write(data, start + _HEAD.size)
             self._write(head, start)
         except OSError as error:
-            raise BoardError(f"the board cannot be written: {error.strerror or error}") from error
+            raise SharedSnapshotError(
+                f"the snapshot cannot be written: {error.strerror or error}"
+            ) from error
 
-    def read(self, board: int) -> bytes | None:
-        """What was last left on *board*; None if nothing was, or if it cannot be read."""
+    def read(self, slot: int) -> bytes | None:
+        """The last snapshot in *slot*; None if there is none or it cannot be read."""
         try:
             for _ in range(_ATTEMPTS):
                 newer, older = sorted(
-                    ((self._head(board, side), side) for side in (0, 1)), reverse=True
+                    ((self._head(slot, side), side) for side in (0, 1)), reverse=True
                 )
                 for head, side in (newer, older):
-                    if head.number and (data := self._read(board, side, head)) is not None:
+                    if head.number and (data := self._read(slot, side, head)) is not None:
                         return data
                 if not newer[0].number:
                     return None
@@ -89,15 +93,15 @@ class Boards:
             return None
         return None
 
-    def _head(self, board: int, side: int) -> _Head:
-        data = os.pread(self._fileno, _HEAD.size, _start(board, side))
-        # Beyond what was ever written the file may have an end, or zeros.
+    def _head(self, slot: int, side: int) -> _Head:
+        data = os.pread(self._fileno, _HEAD.size, _start(slot, side))
+        # Beyond what was written, the file may end or contain zeros.
         return _Head(*_HEAD.unpack(data)) if len(data) == _HEAD.size else _Head(0, 0, 0)
 
-    def _read(self, board: int, side: int, head: _Head) -> bytes | None:
+    def _read(self, slot: int, side: int, head: _Head) -> bytes | None:
         if head.length > LARGEST:
             return None
-        data = os.pread(self._fileno, head.length, _start(board, side) + _HEAD.size)
+        data = os.pread(self._fileno, head.length, _start(slot, side) + _HEAD.size)
         is_whole = len(data) == head.length and zlib.crc32(data) == head.checksum
         return data if is_whole else None
 
@@ -109,37 +113,37 @@ class Boards:
 
 
 def new_file() -> int:
-    """The number of a file in memory, or of one without a name. Raises `OSError`."""
+    """Create a file in memory, or one without a name, and return its number. Raises `OSError`."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("headgate-boards", os.MFD_CLOEXEC)
-    fileno, path = tempfile.mkstemp(prefix="headgate-boards-")
+        return os.memfd_create("headgate-snapshots", os.MFD_CLOEXEC)
+    fileno, path = tempfile.mkstemp(prefix="headgate-snapshots-")
     Path(path).unlink()
     return fileno
 
 
-def _start(board: int, side: int) -> int:
-    return (2 * board + side) * SIDE
+def _start(slot: int, side: int) -> int:
+    return (2 * slot + side) * SIDE
 
 
-# What the worker before this one has counted: a worker that dies takes nothing along.
+# Counts of the previous worker in the same slot, so that a restart loses nothing.
 
 
 @dataclass(frozen=True, slots=True)
-class Former:
-    """What to begin with. Nothing, if there was nobody."""
+class PreviousCounts:
+    """The counts to start with; empty if there was no previous worker."""
 
     began: float | None = None
     requests: tuple[int, int] = (0, 0)
     cells: bytes = field(default_factory=lambda: packed_counts({}))
-    """Packed, as they are told again and again."""
+    """Packed, because they are published again every second."""
     calls: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     series: Series | None = None
     candidates: tuple[dict[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Former:
-        """What *snapshot* says. Raises `SnapshotError` for one of another version."""
+    def of(cls, snapshot: Snapshot) -> PreviousCounts:
+        """The counts in *snapshot*. Raises `SnapshotError` for another version."""
         try:
             state = snapshot.state()
             refused, admitted = state["requests"]
@@ -155,10 +159,10 @@ class Former:
                 candidates=(folded_candidates(snapshot.candidates()),),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise SnapshotError(f"it is not as expected: {error!r}") from error
+            raise SnapshotError(f"unexpected content: {error!r}") from error
 
     def added_to(self, state: State) -> State:
-        """*state* with what was counted before it began, but for `cells`."""
+        """Add the earlier counts to *state*, except `cells`."""
         if self.began is None:
             return state
         store = state["store"]

@@ -1,4 +1,4 @@
-"""How one worker stands: its policy, its store, its rules' counts, and the busiest keys."""
+"""The state of one worker: its policy, its store, the busiest keys."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from headgate.service.core import Core
     from headgate.service.live.snapshot import KeyRow
 
-MOST_KEYS: Final = 40
-"""How many keys a worker tells of each kind: more than are shown, as others have others."""
+MAX_KEYS: Final = 40
+"""Keys of each kind per worker: more than are shown, because workers have different keys."""
 
 _GATES: Final = ("gate_waiting", "gate_in_flight", "gate_slots", "gate_wait_seconds")
 _PREFIX: Final = "headgate_"
 
 
-class KeysTold(NamedTuple):
-    """The busiest keys, those that most is refused to, those the store is asked for most."""
+class TopKeys(NamedTuple):
+    """The busiest keys, the most denied ones, and those that the store is asked for most."""
 
     busiest: list[KeyRow]
     refused: list[KeyRow]
@@ -38,8 +38,8 @@ class KeysTold(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What is looked at. *store* is its URL without a password, *trouble* what is wrong with it."""
+class WorkerState:
+    """Sources of the state. *store* is its URL without a password, *trouble* describes problems."""
 
     core: Core
     watcher: PolicyWatcher | None
@@ -50,10 +50,10 @@ class Standing:
     began_ns: int
 
     def state(
-        self, *, told: Iterable[MetricSnapshot], latency: list[int], seen_ns: int, keys: KeysTold
+        self, *, metrics: Iterable[MetricSnapshot], latency: list[int], seen_ns: int, keys: TopKeys
     ) -> State:
-        """How things stand now, by its measures *told*."""
-        values = _Values(told)
+        """The current state, from the metrics *metrics*."""
+        values = _Values(metrics)
         return State(
             worker=self.worker,
             at=self.core.clock() / SECOND,
@@ -64,7 +64,7 @@ class Standing:
             factor=float(self.core.rules.in_force.scale.factor),
             requests=[self.journal.requests[False][0], self.journal.admitted_requests()],
             latency=latency,
-            cells=[],  # the recorder's: they are told as numbers
+            cells=[],  # from the recorder, as numbers
             rates=[],
             busiest_keys=keys.busiest,
             refused_keys=keys.refused,
@@ -73,17 +73,17 @@ class Standing:
             queues=values.queues(),
         )
 
-    def keys(self) -> KeysTold:
-        """Which keys are the busiest now."""
-        now_ns = monotonic_ns()  # as the journal does
-        return KeysTold(
-            self._rows(self.journal.busiest.top(MOST_KEYS, now_ns)),
-            self._rows(self.journal.refused.top(MOST_KEYS, now_ns)),
-            hot_keys(self.core, MOST_KEYS),
+    def keys(self) -> TopKeys:
+        """The busiest keys now."""
+        now_ns = monotonic_ns()  # the journal's clock
+        return TopKeys(
+            self._rows(self.journal.busiest.top(MAX_KEYS, now_ns)),
+            self._rows(self.journal.refused.top(MAX_KEYS, now_ns)),
+            hot_keys(self.core, MAX_KEYS),
         )
 
     def rules(self) -> list[tuple[str, str, str | None]]:
-        """Id, mode, and what it is a candidate of, for each rule in force."""
+        """Id, mode, and the rule it is a candidate of, for each rule in force."""
         policy = self.core.rules.in_force.policy
         return [(rule.id, rule.mode, rule.candidate_of) for rule in policy.rules]
 
@@ -122,14 +122,14 @@ class Standing:
 
 
 OPEN: Final = 2
-"""What the measure of the breaker says when no calls go to the store."""
+"""The value of the metric when the circuit is open."""
 
 
 class _Values:
-    """Measures by their names, without the prefix."""
+    """Metrics by name, without the prefix."""
 
-    def __init__(self, told: Iterable[MetricSnapshot]) -> None:
-        self._samples = {one.name.removeprefix(_PREFIX): one.samples for one in told}
+    def __init__(self, metrics: Iterable[MetricSnapshot]) -> None:
+        self._samples = {one.name.removeprefix(_PREFIX): one.samples for one in metrics}
 
     def total(self, name: str) -> float:
         return sum(value for _, _, value in self._samples.get(name, ()))
@@ -146,7 +146,7 @@ class _Values:
         return found
 
     def queues(self) -> list[tuple[str, float, float, float, float]]:
-        """What waits, by gate."""
+        """The queues by gate."""
         by_gate: dict[str, list[float]] = {}
         for place, name in enumerate(_GATES):
             for _, labels, value in self._samples.get(name, ()):
@@ -156,7 +156,7 @@ class _Values:
 
 
 def hot_keys(core: Core, count: int) -> list[KeyRow]:
-    """The *count* keys that most is asked of the store for."""
+    """The *count* keys that the store is asked for most."""
     store = core.rules.engine.store
     if not isinstance(store, LeasedStore):
         return []
@@ -165,7 +165,7 @@ def hot_keys(core: Core, count: int) -> list[KeyRow]:
 
 
 def bounds(core: Core) -> list[tuple[str | None, int, int]]:
-    """By rule: how many nodes something is lent to, and by how many units it may be overshot."""
+    """By rule: the number of nodes with leases, and the maximum overshoot in units."""
     store = core.rules.engine.store
     if not isinstance(store, LeasedStore):
         return []
@@ -174,13 +174,13 @@ def bounds(core: Core) -> list[tuple[str | None, int, int]]:
 
 
 def key_row(core: Core, rule: str | None, heavy: Heavy) -> KeyRow:
-    """A key as it is told: rule, key, at least and at most so many a second."""
+    """Rule, displayed key, lower and upper bound of requests per second."""
     least, most = heavy.per_second, heavy.per_second + heavy.error
     return rule, core.show_key(heavy.key), round(least, 1), round(most, 1)
 
 
 class _Groups:
-    """Which rule a group of counters is of; written anew only for another policy."""
+    """The rules of groups of counters, cached per policy."""
 
     def __init__(self) -> None:
         self._policy: Policy | None = None

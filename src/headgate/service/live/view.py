@@ -1,0 +1,290 @@
+"""The live figures of one worker, and of all workers of its node.
+
+Once a second it samples the counters and publishes a snapshot. A request publishes one too and
+reads the others, so figures never go backwards between workers. Errors here are logged once and
+do not affect requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from headgate.observability import JOURNAL, MEASURES
+from headgate.observability.candidates import CANDIDATES, merged_candidates
+from headgate.runtime.supervised_task import SupervisedTask
+from headgate.service.live import merging
+from headgate.service.live.measures import DECISIONS, Writer
+from headgate.service.live.merging import encoded_view, merged_view
+from headgate.service.live.recorder import Recorder
+from headgate.service.live.shared_snapshots import PreviousCounts, SharedSnapshotError
+from headgate.service.live.snapshot import RingPacker, Snapshot, SnapshotError, json_of, written
+from headgate.service.live.worker_state import WorkerState
+from headgate.service.logs import LOG
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headgate.clock import Clock
+    from headgate.control.watcher import PolicyWatcher
+    from headgate.observability import Journal, Measures
+    from headgate.observability.metrics import Labels
+    from headgate.policy.model import Policy
+    from headgate.service.core import Core
+    from headgate.service.live.shared_snapshots import SharedSnapshots
+
+T = TypeVar("T")
+
+_AFTER_NS: Final = 2_000_000
+"""Delay after the end of a second before its points are recorded."""
+
+SHADOW_NS: Final = 5 * SECOND
+KEYS_NS: Final = 3 * SECOND
+"""Maximum age of the figures of shadow rules, and of the busiest keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOptions:
+    """The store's URL, without a password, and this worker's number."""
+
+    store: str = "memory://"
+    worker: int = 0
+
+
+class _Cached(Generic[T]):
+    """A value from *make*, cached for *lasts_ns*."""
+
+    def __init__(self, lasts_ns: int, make: Callable[[], T]) -> None:
+        self._lasts_ns = lasts_ns
+        self._make = make
+        self._made: tuple[int, T] | None = None
+
+    def value(self, now_ns: int, *, is_new: bool) -> T:
+        """The cached value, or a new one if it expired or *is_new*."""
+        if is_new or self._made is None or now_ns >= self._made[0]:
+            self._made = now_ns + self._lasts_ns, self._make()
+        return self._made[1]
+
+
+class Live:
+    """The figures for `/admin/v1/live` and `/metrics`. *shared_snapshots* is None with one worker.
+
+    *store_trouble* describes what is wrong with the store; by default *core* does. Call `start` in
+    the event loop; without it there are only points of the times of requests.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        watcher: PolicyWatcher | None = None,
+        *,
+        options: LiveOptions | None = None,
+        shared_snapshots: SharedSnapshots | None = None,
+        store_trouble: Callable[[], tuple[str, ...]] | None = None,
+        journal: Journal = JOURNAL,
+        measures: Measures = MEASURES,
+        monotonic: Clock = time.monotonic_ns,
+    ) -> None:
+        self.options = options or LiveOptions()
+        self._clock = core.clock
+        self._monotonic = monotonic
+        self._shared = shared_snapshots
+        self._measures = measures
+        self._recorder = Recorder(journal)
+        self._worker_state = WorkerState(
+            core=core,
+            watcher=watcher,
+            journal=journal,
+            store=self.options.store,
+            trouble=store_trouble or core.trouble,
+            worker=self.options.worker,
+            began_ns=core.clock(),
+        )
+        self._packers = RingPacker(self._recorder.seconds), RingPacker(self._recorder.minutes)
+        self._ticking = SupervisedTask(self._tick, name="headgate-live", pause=1.0)
+        self._previous = PreviousCounts()
+        self._shadow = _Cached(SHADOW_NS, lambda: json_of(self._all_shadow()))
+        self._keys = _Cached(KEYS_NS, self._worker_state.keys)
+        self._policy: Policy | None = None
+        self._publish_lock = threading.Lock()
+        self._made = self._published = 0
+        self._has_failed = False
+        self._unread: set[int] = set()
+        self._writer = Writer()
+        self._asking = asyncio.Lock()
+        self._next_answer: asyncio.Future[bytes] | None = None
+
+    def start(self) -> None:
+        """Sample once a second from now on, continuing the counts of the previous worker."""
+        data = None if self._shared is None else self._shared.read(self.options.worker)
+        if data is not None:
+            try:
+                self._previous = PreviousCounts.of(Snapshot.decoded(data))
+            except SnapshotError as error:
+                LOG.warning("the counts of the previous worker are lost: %s", error)
+        series = self._previous.series
+        if series is not None:
+            self._recorder.restore(*series)
+        self._recorder.sample(self._clock())
+        self._ticking.start()
+
+    async def aclose(self) -> None:
+        """Stop sampling; the counts stay published."""
+        await self._ticking.aclose()
+        self._recorder.finish(self._clock())
+        self.publish()
+
+    async def view(self) -> dict[str, Any]:
+        """The figures of all workers."""
+        own = self._snapshot()
+        rules = self._worker_state.rules()
+        return await asyncio.to_thread(self._publish_and_merge, own, rules)
+
+    async def answer(self) -> bytes:
+        """The same as JSON. Concurrent requests are answered one after the other, and those that
+        wait share an answer."""
+        if self._next_answer is None:
+            self._next_answer = asyncio.ensure_future(self._answer())
+        return await asyncio.shield(self._next_answer)
+
+    async def text(self) -> str:
+        """The metrics of all workers as Prometheus text."""
+        own = self._snapshot(in_full=False)
+        return await asyncio.to_thread(self._publish_and_format, own)
+
+    def publish(self) -> Snapshot:
+        """Publish a snapshot and return it."""
+        made = self._snapshot()
+        self._publish(*made)
+        return made[1]
+
+    def _snapshot(self, *, in_full: bool = True) -> tuple[int, Snapshot]:
+        """A new snapshot and its number.
+
+        The figures of shadow rules and of the busiest keys are expensive and change slowly: unless
+        *in_full*, those of a few seconds ago are used. A new policy refreshes the shadow rules at
+        once.
+        """
+        now_ns = self._monotonic()
+        policy = self._worker_state.core.rules.in_force.policy
+        is_other, self._policy = policy is not self._policy, policy
+        self._recorder.sample(self._clock())
+        metrics = self._measures.snapshot(bare=(DECISIONS,))
+        keys = self._keys.value(now_ns, is_new=in_full)
+        latency = self._recorder.latency.counts()
+        state = self._worker_state.state(
+            metrics=metrics, latency=latency, seen_ns=now_ns, keys=keys
+        )
+        seconds, minutes = self._packers
+        self._made += 1
+        return self._made, Snapshot(
+            worker_state=json_of(self._previous.added_to(state)),
+            measures=written(metrics),
+            cells=self._recorder.cells.packed(),
+            previous=self._previous.cells,
+            seconds=seconds.packed(),
+            minutes=minutes.packed(),
+            shadow=self._shadow.value(now_ns, is_new=in_full or is_other),
+        )
+
+    def _all_shadow(self) -> list[dict[str, Any]]:
+        return [CANDIDATES.snapshot(), *self._previous.candidates]
+
+    async def _answer(self) -> bytes:
+        async with self._asking:
+            self._next_answer = None
+            found = await self.view()
+            return await asyncio.to_thread(encoded_view, found)
+
+    async def _tick(self) -> None:
+        while True:
+            now_ns = self._clock()
+            pause_ns = SECOND - now_ns % SECOND + _AFTER_NS
+            await asyncio.sleep(pause_ns / SECOND)
+            if self._shared is None:
+                self._recorder.sample(self._clock())
+            else:
+                await asyncio.to_thread(self._publish, *self._snapshot(in_full=False))
+
+    def _publish(self, number: int, snapshot: Snapshot) -> None:
+        """Publish *snapshot*, unless a newer one is published already. Thread-safe."""
+        if self._shared is None:
+            return
+        with self._publish_lock:
+            if number > self._published:
+                self._published = number
+                self._write(self._shared, snapshot)
+
+    def _write(self, shared_snapshots: SharedSnapshots, snapshot: Snapshot) -> None:
+        slot = self.options.worker
+        try:
+            try:
+                shared_snapshots.write(slot, snapshot.encoded())
+            except SharedSnapshotError:
+                shared_snapshots.write(slot, snapshot.without_series().encoded())
+                raise
+        except SharedSnapshotError as error:
+            if not self._has_failed:
+                LOG.warning("other workers lack some figures of this worker: %s", error)
+            self._has_failed = True
+        else:
+            self._has_failed = False
+
+    def _read_slot(self, slot: int) -> Snapshot | None:
+        data = None if self._shared is None else self._shared.read(slot)
+        if data is None:
+            return None
+        try:
+            found = Snapshot.decoded(data)
+        except SnapshotError as error:
+            if slot not in self._unread:
+                LOG.warning("the figures of worker %d are missing here: %s", slot, error)
+            self._unread.add(slot)
+            return None
+        self._unread.discard(slot)
+        return found
+
+    def _all(self, own: Snapshot) -> list[tuple[Labels, Snapshot]]:
+        """The snapshots of all workers by number, with their labels."""
+        if self._shared is None:
+            return [((), own)]
+        found: list[tuple[Labels, Snapshot]] = []
+        for slot in range(self._shared.count):
+            # If publishing failed, other workers know less: then this one reports no more than
+            # they.
+            is_own = slot == self.options.worker
+            snapshot = None if is_own and not self._has_failed else self._read_slot(slot)
+            if is_own and snapshot is None:
+                snapshot = own
+            if snapshot is not None:
+                found.append(((("worker", str(slot)),), snapshot))
+        return found
+
+    def _publish_and_format(self, made: tuple[int, Snapshot]) -> str:
+        """Publish the snapshot *made*, then format the metrics of all workers."""
+        self._publish(*made)
+        return self._text(made[1])
+
+    def _publish_and_merge(
+        self, made: tuple[int, Snapshot], rules: Sequence[merging.Declared]
+    ) -> dict[str, Any]:
+        self._publish(*made)
+        return self._merged(made[1], rules)
+
+    def _text(self, own: Snapshot) -> str:
+        since_ns = self._monotonic() - merging.STALE_NS
+        return self._writer.text(
+            (one, marks, one.seen_ns() >= since_ns) for marks, one in self._all(own)
+        )
+
+    def _merged(self, own: Snapshot, rules: Sequence[merging.Declared]) -> dict[str, Any]:
+        found = [one for _, one in self._all(own)]
+        workers = [(one.state(), one.series()) for one in found]
+        at_ns = self._clock()
+        metrics = merged_view(workers, rules, now_ns=self._monotonic(), at_ns=at_ns)
+        candidates = [one for found_one in found for one in found_one.candidates()]
+        return {**metrics, "candidates": merged_candidates(candidates, at_ns / SECOND)}
