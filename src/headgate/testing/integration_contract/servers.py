@@ -1,0 +1,434 @@
+"""Servers in this process: they call an ASGI or a WSGI app as a real one does, step by step.
+
+A test opens an `Exchange`, sends and reads as much as it likes, and ends it or goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from wsgiref.util import setup_testing_defaults
+
+from headgate.testing.integration_contract.app import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
+    from wsgiref.types import WSGIApplication
+
+    Message = dict[str, Any]
+
+_PEER: Final = "203.0.113.7"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response as the client has it. Header names are in lower case."""
+
+    status: int
+    lines: tuple[tuple[str, str], ...]
+    body: bytes = b""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers; each is sent once."""
+        found = dict(self.lines)
+        if len(found) < len(self.lines):
+            raise AssertionError(f"a header is sent twice: {self.lines}")
+        return found
+
+
+class Exchange(ABC):
+    """A request on its way, and its response."""
+
+    @abstractmethod
+    def send(self, part: bytes, *, is_last: bool = False) -> None:
+        """Send a part of the body of the request."""
+
+    @abstractmethod
+    def start(self) -> Reply:
+        """Wait for the status and the headers."""
+
+    @abstractmethod
+    def read(self) -> bytes:
+        """Wait for the next part of the body; empty at its end."""
+
+    @abstractmethod
+    def disconnect(self) -> None:
+        """Go away. The app may go on."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait until the app is done with the request."""
+
+    def finish(self) -> Reply:
+        """Read all that is left, and wait until the app is done."""
+        begun = self.start()
+        return Reply(begun.status, begun.lines, self.finish_body())
+
+    def finish_body(self) -> bytes:
+        """Read all that is left of the body, and wait until the app is done."""
+        parts = []
+        while part := self.read():
+            parts.append(part)
+        self.wait()
+        return b"".join(parts)
+
+
+class Socket(ABC):
+    """A websocket."""
+
+    @abstractmethod
+    def connect(self) -> Reply:
+        """Wait for the handshake: status 101, or that of a denial."""
+
+    @abstractmethod
+    def ask(self, text: str) -> str:
+        """Send *text*, and wait for a message."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it, and wait until the app is done."""
+
+
+class Server(ABC):
+    """A server of an app."""
+
+    @abstractmethod
+    def open(self, method: str, path: str, headers: Mapping[str, str], length: int) -> Exchange:
+        """Begin a request whose body has *length* bytes."""
+
+    def websocket(self, path: str, headers: Mapping[str, str]) -> Socket:
+        """Open a websocket, if the server knows them."""
+        raise NotImplementedError(f"{type(self).__name__} has no websockets")
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop serving."""
+
+
+# ASGI.
+
+
+class AsgiServer(Server):
+    """Serves an ASGI app in the event loop of a thread."""
+
+    def __init__(self, app: Any, *, has_lifespan: bool) -> None:
+        self._app = app
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="contract-asgi")
+        self._thread.start()
+        self._lifespan: AsgiExchange | None = None
+        if has_lifespan:
+            scope: Message = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+            self._lifespan = AsgiExchange(app, scope, self.loop)
+            self._lifespan.give({"type": "lifespan.startup"})
+            self._lifespan.expect("lifespan.startup.complete")
+
+    def open(self, method: str, path: str, headers: Mapping[str, str], length: int) -> AsgiExchange:
+        scope = _scope("http", path, headers) | {"method": method}
+        if length:
+            scope["headers"].append((b"content-length", b"%d" % length))
+        exchange = AsgiExchange(self._app, scope, self.loop)
+        if not length:
+            exchange.send(b"", is_last=True)
+        return exchange
+
+    def websocket(self, path: str, headers: Mapping[str, str]) -> AsgiSocket:
+        scope = _scope("websocket", path, headers) | {"subprotocols": []}
+        scope["extensions"] = {"websocket.http.response": {}}
+        return AsgiSocket(AsgiExchange(self._app, scope, self.loop))
+
+    def close(self) -> None:
+        if self._lifespan is not None:
+            self._lifespan.give({"type": "lifespan.shutdown"})
+            self._lifespan.expect("lifespan.shutdown.complete")
+            self._lifespan.wait()
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result(PATIENCE)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+async def _cancel_others() -> None:
+    """Cancel what is left in the loop, as `asyncio.run` does."""
+    loop = asyncio.get_running_loop()
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
+
+
+def _scope(kind: str, path: str, headers: Mapping[str, str]) -> Message:
+    lines = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    return {
+        "type": kind,
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"app.test"), *lines],
+        "client": (_PEER, 123),
+        "server": ("app.test", 80),
+    }
+
+
+class AsgiExchange(Exchange):
+    """One connection of an ASGI app."""
+
+    def __init__(self, app: Any, scope: Message, loop: asyncio.AbstractEventLoop) -> None:
+        self._app, self._scope, self._loop = app, scope, loop
+        self._sent: queue.Queue[Message] = queue.Queue()
+        self._given: asyncio.Queue[Message] = asyncio.Queue()
+        self._is_over = False
+        self._has_started = False
+        self._ended = threading.Event()
+        self._future: Future[None] = asyncio.run_coroutine_threadsafe(self._serve(), loop)
+
+    async def _serve(self) -> None:
+        async def send(message: Message) -> None:
+            self._has_started = True
+            self._sent.put(message)
+
+        try:
+            await self._app(self._scope, self._given.get, send)
+        except Exception as error:  # noqa: BLE001 (as a server: a 500, or a broken connection)
+            if self._scope["type"] == "lifespan":
+                self._sent.put({"type": "lifespan.failed", "error": error})
+            elif not self._has_started:
+                self._sent.put({"type": "http.response.start", "status": 500, "headers": []})
+        finally:
+            self._sent.put({"type": "end"})
+            self._ended.set()
+
+    def give(self, message: Message) -> None:
+        """Give the app *message* to receive."""
+        self._loop.call_soon_threadsafe(self._given.put_nowait, message)
+
+    def take(self) -> Message:
+        """Wait for a message of the app."""
+        return self._sent.get(timeout=PATIENCE)
+
+    def expect(self, kind: str) -> Message:
+        """Wait for a message of the app, which has to be of *kind*."""
+        message = self.take()
+        if message["type"] != kind:
+            raise AssertionError(f"expected {kind}, got {message}")
+        return message
+
+    def send(self, part: bytes, *, is_last: bool = False) -> None:
+        self.give({"type": "http.request", "body": part, "more_body": not is_last})
+
+    def start(self) -> Reply:
+        return reply_of(self.expect("http.response.start"))
+
+    def read(self) -> bytes:
+        while not self._is_over:
+            message = self.take()
+            self._is_over = message["type"] == "end" or not message.get("more_body", False)
+            if message.get("body"):
+                return bytes(message["body"])
+        return b""
+
+    def disconnect(self) -> None:
+        self.give({"type": "http.disconnect"})
+
+    def cancel(self) -> None:
+        """Cancel the task of the request, as a server does that shuts down."""
+        self._future.cancel()
+
+    def wait(self) -> None:
+        if not self._ended.wait(PATIENCE):
+            raise TimeoutError("the app is not done with the request")
+
+
+class AsgiSocket(Socket):
+    """A websocket of an ASGI app."""
+
+    def __init__(self, exchange: AsgiExchange) -> None:
+        self._exchange = exchange
+        exchange.give({"type": "websocket.connect"})
+
+    def connect(self) -> Reply:
+        message = self._exchange.take()
+        if message["type"] == "websocket.accept":
+            return reply_of({**message, "status": 101})
+        return reply_of(message)
+
+    def ask(self, text: str) -> str:
+        self._exchange.give({"type": "websocket.receive", "text": text})
+        return str(self._exchange.expect("websocket.send")["text"])
+
+    def close(self) -> None:
+        self._exchange.give({"type": "websocket.disconnect", "code": 1000})
+        self._exchange.wait()
+
+
+def reply_of(message: Message) -> Reply:
+    """The start of a response."""
+    lines = [
+        (name.decode("latin-1").lower(), value.decode("latin-1"))
+        for name, value in message.get("headers", ())
+    ]
+    return Reply(message["status"], tuple(lines))
+
+
+# WSGI.
+
+
+class WsgiServer(Server):
+    """Serves a WSGI app, each request in a thread of its own."""
+
+    def __init__(self, app: WSGIApplication) -> None:
+        self._app = app
+        self._exchanges: list[WsgiExchange] = []
+
+    def open(self, method: str, path: str, headers: Mapping[str, str], length: int) -> WsgiExchange:
+        exchange = WsgiExchange(self._app, method, path, headers, length)
+        self._exchanges.append(exchange)
+        return exchange
+
+    def close(self) -> None:
+        for exchange in self._exchanges:
+            exchange.disconnect()
+            exchange.wait()
+
+
+class WsgiExchange(Exchange):
+    """One request of a WSGI app. The app makes the next part of its body when the test reads."""
+
+    def __init__(
+        self,
+        app: WSGIApplication,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        length: int,
+    ) -> None:
+        self._input = _Input(length)
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": method,
+            "PATH_INFO": path,
+            "REMOTE_ADDR": _PEER,
+            "SCRIPT_NAME": "",
+            "QUERY_STRING": "",
+            "HTTP_HOST": "app.test",
+            "wsgi.input": self._input,
+            "wsgi.multithread": True,
+        }
+        if length:
+            environ["CONTENT_LENGTH"] = str(length)
+        environ |= {f"HTTP_{name.upper().replace('-', '_')}": v for name, v in headers.items()}
+        setup_testing_defaults(environ)
+        self._app, self._environ = app, environ
+        self._begun: list[tuple[str, list[tuple[str, str]]]] = []
+        self._wanted: queue.Queue[str] = queue.Queue()
+        self._starts: queue.Queue[Reply] = queue.Queue()
+        self._made: queue.Queue[bytes] = queue.Queue()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._serve, name="contract-wsgi")
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            body = self._app(self._environ, self._start_response)
+        except Exception:  # noqa: BLE001 (as a server: a 500)
+            self._starts.put(Reply(500, ()))
+            self._made.put(b"")
+            return
+        try:
+            self._send(body)
+        except Exception:  # noqa: BLE001 (as a server: a broken connection)
+            self._made.put(b"")
+        finally:
+            close: Callable[[], object] | None = getattr(body, "close", None)
+            if close is not None:
+                close()
+
+    def _send(self, body: Iterable[bytes]) -> None:
+        parts = iter(body)
+        if not self._begun:  # it begins with the first part
+            first = next(parts, b"")
+            self._starts.put(self._started())
+            self._made.put(first)
+        else:
+            self._starts.put(self._started())
+        while self._wanted.get(timeout=PATIENCE) == "part":
+            part = next(parts, None)
+            while part == b"":
+                part = next(parts, None)
+            self._made.put(part or b"")
+            if part is None:
+                return
+
+    def _started(self) -> Reply:
+        status, lines = self._begun[-1]
+        return Reply(int(status[:3]), tuple((name.lower(), value) for name, value in lines))
+
+    def _start_response(
+        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None, /
+    ) -> Callable[[bytes], object]:
+        self._begun.append((status, headers))
+        return self._made.put
+
+    def send(self, part: bytes, *, is_last: bool = False) -> None:
+        self._input.parts.put(part)
+
+    def start(self) -> Reply:
+        return self._starts.get(timeout=PATIENCE)
+
+    def read(self) -> bytes:
+        if self._is_over:
+            return b""
+        self._wanted.put("part")
+        part = self._made.get(timeout=PATIENCE)
+        self._is_over = not part
+        return part
+
+    def disconnect(self) -> None:
+        self._wanted.put("end")
+
+    def wait(self) -> None:
+        self._thread.join(PATIENCE)
+        if self._thread.is_alive():
+            raise TimeoutError("the app is not done with the request")
+
+
+class _Input:
+    """The body of a request, which comes in parts."""
+
+    def __init__(self, length: int) -> None:
+        self.parts: queue.Queue[bytes] = queue.Queue()
+        self._left = length
+        self._kept = b""
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = self._left if size < 0 else min(size, self._left)
+        while len(self._kept) < wanted:
+            self._kept += self.parts.get(timeout=PATIENCE)
+        found, self._kept = self._kept[:wanted], self._kept[wanted:]
+        self._left -= len(found)
+        return found
+
+    def readline(self, size: int = -1) -> bytes:
+        return self.read(size)
+
+    def readlines(self, hint: int = -1) -> list[bytes]:
+        return [self.read(hint)]
+
+    def __iter__(self) -> _Input:
+        return self
+
+    def __next__(self) -> bytes:
+        if not (part := self.read(4)):
+            raise StopIteration
+        return part
