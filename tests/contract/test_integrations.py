@@ -1,6 +1,12 @@
 """Every framework integration keeps the contract, in this process and over real servers."""
 
+from tests.support.integrations.flask import FlaskContract
 from tests.support.integrations.plain import AsgiContract, WsgiContract
+from tests.support.integrations.starlette import (
+    FastApiContract,
+    FastApiDependencyContract,
+    StarletteContract,
+)
 
 
 class TestAsgi(AsgiContract):
@@ -8,4 +14,20 @@ class TestAsgi(AsgiContract):
 
 
 class TestWsgi(WsgiContract):
+    pass
+
+
+class TestStarlette(StarletteContract):
+    pass
+
+
+class TestFastApi(FastApiContract):
+    pass
+
+
+class TestFastApiDependency(FastApiDependencyContract):
+    pass
+
+
+class TestFlask(FlaskContract):
     pass

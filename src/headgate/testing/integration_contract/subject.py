@@ -31,6 +31,7 @@ Capability = Literal[
     "has_websockets",
     "knows_templates",
     "reads_while_sending",
+    "replays_have_figures",
 ]
 
 T = TypeVar("T")
@@ -69,6 +70,10 @@ class IntegrationUnderTest:
     answers_errors: ClassVar[bool] = True
     """An error of the app that nothing handles is answered inside the integration, with headers.
     Else the server answers it, or a layer of the framework that is further out."""
+
+    replays_have_figures: ClassVar[bool] = False
+    """The response to an idempotent replay has the figures of its limit. No integration has them
+    yet: the engine leaves the rule of a replay out of the check."""
 
     reads_while_sending: ClassVar[bool] = True
     """The app may read the body of a request while it sends the response."""
