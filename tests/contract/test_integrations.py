@@ -1,6 +1,10 @@
 """Every framework integration keeps the contract, in this process and over real servers."""
 
+from typing import Any
+
+from tests.support.integrations.django import AsyncDjangoContract, DjangoContract, DrfContract
 from tests.support.integrations.flask import FlaskContract
+from tests.support.integrations.http_servers import GunicornServer, UvicornServer
 from tests.support.integrations.plain import AsgiContract, WsgiContract
 from tests.support.integrations.starlette import (
     FastApiContract,
@@ -31,3 +35,37 @@ class TestFastApiDependency(FastApiDependencyContract):
 
 class TestFlask(FlaskContract):
     pass
+
+
+class TestDjango(DjangoContract):
+    pass
+
+
+class TestAsyncDjango(AsyncDjangoContract):
+    pass
+
+
+class TestDrf(DrfContract):
+    pass
+
+
+class TestAsgiOnUvicorn(AsgiContract):
+    can_cancel = False
+
+    def serve(self, app: Any) -> UvicornServer:
+        return UvicornServer(app, has_lifespan=True)
+
+
+class TestStarletteOnUvicorn(StarletteContract):
+    can_cancel = False
+    reads_while_sending = False  # there, a streaming response of Starlette reads what comes
+
+    def serve(self, app: Any) -> UvicornServer:
+        return UvicornServer(app, has_lifespan=True)
+
+
+class TestFlaskOnGunicorn(FlaskContract):
+    reads_while_sending = False  # gunicorn reads up to 1024 bytes of a body at once
+
+    def serve(self, app: Any) -> GunicornServer:
+        return GunicornServer(app)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 import re
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from asgiref.sync import sync_to_async
 from django.core.exceptions import PermissionDenied
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
@@ -20,10 +18,12 @@ from rest_framework.views import APIView
 from headgate.integrations.django import exempt, limit, report
 from headgate.integrations.drf import RateLimitThrottle
 from headgate.testing.integration_contract import IntegrationContract, native_options
+from headgate.testing.integration_contract.app import HeadersOf
 from tests.support.django_project import OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from contextlib import ExitStack
 
     from headgate.testing.integration_contract import Answer, AppSpec, Route
 
@@ -65,7 +65,7 @@ def response_of(answer: Answer) -> Any:
 class DjangoContract(IntegrationContract):
     """The middleware, and `limit` on views, under WSGI."""
 
-    interface = "wsgi"
+    interface: ClassVar[Literal["asgi", "wsgi"]] = "wsgi"
 
     def build(self, spec: AppSpec) -> Any:
         patterns = []
@@ -103,6 +103,19 @@ class DjangoContract(IntegrationContract):
         return _limited(named(view, route), route)
 
 
+class _Handler(ASGIHandler):
+    """Closes the bodies of requests at the end of the test: Django leaves some of them open."""
+
+    def __init__(self, closing: ExitStack) -> None:
+        super().__init__()
+        self._closing = closing
+
+    async def read_body(self, receive: Any) -> Any:
+        body: Any = await super().read_body(receive)
+        self._closing.callback(body.close)
+        return body
+
+
 class AsyncDjangoContract(DjangoContract):
     """The same with async views under ASGI."""
 
@@ -111,7 +124,7 @@ class AsyncDjangoContract(DjangoContract):
     reads_while_sending = False  # Django reads all of a body before it calls the view
 
     def handler(self) -> Any:
-        return ASGIHandler()
+        return _Handler(self.closing)
 
     def view(self, spec: AppSpec, route: Route) -> Callable[..., Any]:
         async def view(request: HttpRequest, **_: str) -> Any:
@@ -133,11 +146,13 @@ class DrfContract(DjangoContract):
         def respond(_self: APIView, request: Any, **_: str) -> Any:
             return response_of(spec.script.play(route.behaviour, DjangoCall(request)))
 
-        throttle = _throttle(route)
-        contents = {"get": respond, "post": respond, "throttle_classes": throttle}
-        kind: Any = type(f"View{route.path}", (APIView,), contents)
+        own = route.limit or {}
+        is_throttle = route.limit is not None and own.keys() <= _BY_THROTTLE
+        throttles = [_throttle_of(route)] if is_throttle else []
+        contents = {"get": respond, "post": respond, "throttle_classes": throttles}
+        kind: Any = type(f"View {route.mount}{route.path}", (APIView,), contents)
         view: Callable[..., Any] = kind.as_view()
-        return exempt(view) if route.is_exempt else view
+        return _limited(view, replace(route, limit=None) if is_throttle else route)
 
 
 def named(view: Callable[..., Any], route: Route) -> Callable[..., Any]:
@@ -152,8 +167,30 @@ def _limited(view: Callable[..., Any], route: Route) -> Callable[..., Any]:
     return exempt(view) if route.is_exempt else view
 
 
-def _throttle(route: Route) -> list[type[RateLimitThrottle]]:
-    return []
+_BY_THROTTLE = frozenset(("limits", "key", "cost", "name", "on_store_failure", "exempt_when"))
 
 
-_ = (asyncio, io, sync_to_async)
+def _throttle_of(route: Route) -> type[RateLimitThrottle]:
+    """A class of throttles with the limit of *route*."""
+    options = dict(route.limit or {})
+
+    def value(option: str, request: Any, default: Any) -> Any:
+        given = options.get(option, default)
+        return given(HeadersOf(request.headers)) if isinstance(given, FunctionType) else given
+
+    class Throttle(RateLimitThrottle):
+        name = options.get("name")
+        on_store_failure = options.get("on_store_failure", "fail_open")
+
+        def get_limits(self, request: Any, view: APIView) -> Any:
+            is_exempt = value("exempt_when", request, default=False)
+            return None if is_exempt else value("limits", request, None)
+
+        def get_key(self, request: Any, view: APIView) -> Any:
+            return value("key", request, None)
+
+        def get_cost(self, request: Any, view: APIView) -> Any:
+            return value("cost", request, 1)
+
+    Throttle.__qualname__ = f"Throttle {route.mount}{route.path}"
+    return Throttle

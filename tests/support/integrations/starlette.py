@@ -11,7 +11,6 @@ from fastapi import Request as FastApiRequest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount, WebSocketRoute
 from starlette.routing import Route as StarletteRoute
@@ -22,6 +21,8 @@ from headgate.testing.integration_contract import IntegrationContract, native_op
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from starlette.requests import Request
 
     from headgate.testing.integration_contract import Answer, AppSpec, Route
 

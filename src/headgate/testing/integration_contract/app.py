@@ -23,12 +23,23 @@ if TYPE_CHECKING:
     from headgate.testing.clock import ManualClock
 
 Behaviour = Literal[
-    "ok", "echo", "stream", "breaks", "fails", "raises", "waits", "status", "reports", "exposes"
+    "ok",
+    "echo",
+    "reads",
+    "stream",
+    "breaks",
+    "fails",
+    "raises",
+    "waits",
+    "status",
+    "reports",
+    "exposes",
 ]
 """What an endpoint does:
 
 - `ok`: 200 with the body `ok`, and the header `X-Tokens` of the request, if it has one;
 - `echo`: 200, and each part of the body of the request as soon as it is read;
+- `reads`: 200 with the body of the request, after all of it was read;
 - `stream`: reports `X-Used` as in `reports`, sends `one,`, waits for the gate, sends `two`;
 - `breaks`: sends `one,`, waits for the gate, and fails with `AppError`;
 - `fails`: raises `AppError`;
@@ -191,6 +202,8 @@ class Script:
             return Answer(body=self._parts(behaviour))
         if behaviour == "echo":
             return Answer(body=iter(lambda: call.read(4), b""))
+        if behaviour == "reads":
+            return Answer(body=b"".join(iter(lambda: call.read(4), b"")))
         return _at_once(behaviour, call)
 
     async def aplay(self, behaviour: Behaviour, call: AsyncCall) -> Answer:
@@ -203,6 +216,8 @@ class Script:
             return Answer(body=self._aparts(behaviour))
         if behaviour == "echo":
             return Answer(body=call.parts())
+        if behaviour == "reads":
+            return Answer(body=b"".join([part async for part in call.parts()]))
         return _at_once(behaviour, call)
 
     def _parts(self, behaviour: Behaviour) -> Iterator[bytes]:

@@ -31,12 +31,13 @@ class StreamContract(IntegrationUnderTest):
         assert exchange.finish_body() == b"rest"
 
     def test_the_body_of_a_request_reaches_the_app_whole(self) -> None:
-        self.start(Route(behaviour="echo"), limits="2/hour")
+        self.start(Route(behaviour="reads"), limits="2/hour")
         exchange = self.open(method="POST", length=8)
         exchange.send(b"all ")
         exchange.send(b"here", is_last=True)
         assert exchange.finish().body == b"all here"
 
+    @needs("reads_while_sending")
     def test_a_denial_does_not_wait_for_the_body_of_the_request(self) -> None:
         self.start(Route(behaviour="echo"), limits="1/hour")
         self.ask()
