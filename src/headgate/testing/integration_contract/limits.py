@@ -202,6 +202,7 @@ class RouteLimitContract(IntegrationUnderTest):
             name="app",
         )
         assert self.statuses(3, "/free") == [200, 200, 200]
+        assert "ratelimit-policy" not in self.ask("/free").headers
         assert self.left("/own") == {"route": 1}
         assert self.statuses(2, "/own") == [200, 429]
         assert self.statuses(2, "/app") == [200, 429]

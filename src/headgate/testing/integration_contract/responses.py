@@ -42,6 +42,7 @@ class ResponseContract(IntegrationUnderTest):
         first, second = self.ask(), self.ask()
         assert [remaining(first), remaining(second)] == [{"api": 1}, {"api": 0}]
         assert first.body == b"ok"
+        assert first.headers["ratelimit-policy"] == '"api";q=2;w=3600'
         assert first.headers["x-ratelimit-limit"] == "2"
         assert first.headers["x-ratelimit-remaining"] == "1"
         assert first.headers["x-ratelimit-reset"].isdigit()
@@ -55,17 +56,20 @@ class ResponseContract(IntegrationUnderTest):
         told = json.loads(denial.body)
         assert denial.status == 429
         assert int(denial.headers["retry-after"]) >= 1
+        assert told["error"] == "rate_limit_exceeded"
         assert told["retry_after"] == int(denial.headers["retry-after"])
+        assert denial.headers["cache-control"] == "no-store"
         assert denial.headers["content-type"].startswith("application/json")
         assert denial.headers["content-length"] == str(len(denial.body))
         assert denial.headers["x-ratelimit-remaining"] == "0"
 
     def test_problem_details_are_sent_to_clients_that_accept_them(self) -> None:
-        self.start(limits="1/hour")
+        self.start(limits="1/hour", name="api")
         self.ask()
         denial = self.ask(accept="application/problem+json")
         assert denial.headers["content-type"].startswith("application/problem+json")
-        assert json.loads(denial.body)["status"] == 429
+        told = json.loads(denial.body)
+        assert (told["status"], told["violated-policies"]) == (429, ["api"])
 
     def test_head_counts_as_get_and_its_denial_has_headers_and_no_body(self) -> None:
         self.start(limits="2/hour")
@@ -74,6 +78,7 @@ class ResponseContract(IntegrationUnderTest):
         denial = self.ask(method="HEAD")
         assert (denial.status, denial.body) == (429, b"")
         assert "retry-after" in denial.headers
+        assert int(denial.headers["content-length"]) > 0
 
     def test_options_that_is_no_preflight_counts(self) -> None:
         self.start(limits="2/hour", name="api")

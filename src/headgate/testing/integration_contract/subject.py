@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 
-from headgate.policy.loader import read_policy_data
 from headgate.testing.clock import ManualClock
 from headgate.testing.integration_contract.app import (
     AppSpec,
@@ -133,6 +132,8 @@ class IntegrationUnderTest:
         if "store" not in options:
             options["clock"] = self.clock
         if isinstance(options.get("policy"), dict):
+            from headgate.policy.loader import read_policy_data  # which loads the reader of YAML
+
             options["policy"] = read_policy_data(options["policy"])
         spec = AppSpec(routes or (Route(),), options, self.script)
         self.server = self.serve(self.build(spec))
