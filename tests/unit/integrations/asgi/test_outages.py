@@ -83,19 +83,6 @@ def test_an_outage_is_a_503_where_the_rule_says_closed() -> None:
     )
 
 
-def test_an_outage_is_counted_here_where_the_rule_says_local() -> None:
-    app = RateLimitMiddleware(Answering(), policy=policy("local"), store=Gone())
-
-    assert [one.status for one in drive_all(app, *[http()] * 3)] == [200, 200, 429]
-
-
-def test_a_local_slot_is_free_when_the_request_is_over() -> None:
-    rule = policy("local", "algorithm: concurrency, limit: 1, ttl: 1h")
-    app = RateLimitMiddleware(Answering(), policy=rule, store=Gone())
-
-    assert [one.status for one in drive_all(app, *[http()] * 3)] == [200, 200, 200]
-
-
 def test_a_websocket_passes_an_outage_or_is_answered_503() -> None:
     opened = RateLimitMiddleware(accepting, policy=policy("fail_open"), store=Gone())
     closed = RateLimitMiddleware(accepting, policy=policy("fail_closed"), store=Gone())

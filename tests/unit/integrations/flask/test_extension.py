@@ -42,34 +42,6 @@ def with_index(**options: Any) -> Flask:
     return app
 
 
-def test_so_many_pass_and_are_told_what_is_left() -> None:
-    app = with_index(limits="2/minute")
-    first = ask(app)
-    assert first.text == "hello"
-    assert first.headers["X-RateLimit-Remaining"] == "1"
-    assert first.headers["RateLimit-Policy"] == '"default";q=2;w=60'
-    assert codes(app, times=2) == [200, 429]
-
-
-def test_a_refusal_is_ours_if_the_app_has_no_handler() -> None:
-    app = with_index(limits="1/minute")
-    ask(app)
-    refused = ask(app)
-    assert refused.status_code == 429
-    assert refused.headers["Retry-After"] == "60"
-    assert refused.headers["Cache-Control"] == "no-store"
-    assert refused.json is not None
-    assert refused.json["error"] == "rate_limit_exceeded"
-    assert ask(app, method="HEAD").data == b""
-
-
-def test_problem_details_for_those_who_ask() -> None:
-    app = with_index(limits="1/minute")
-    ask(app)
-    refused = ask(app, headers={"Accept": "application/problem+json"})
-    assert refused.content_type == "application/problem+json"
-
-
 def test_a_handler_of_the_app_answers_with_our_headers() -> None:
     app = with_index(limits="1/minute")
 
@@ -113,18 +85,6 @@ def test_no_200_says_retry_after_even_if_a_handler_makes_it_one() -> None:
     assert "Retry-After" not in answer.headers
 
 
-def test_what_does_not_exist_is_counted_too() -> None:
-    assert codes(with_index(limits="2/minute"), "/nothing", times=3) == [404, 404, 429]
-
-
-def test_an_error_in_a_view_is_a_500_with_our_headers() -> None:
-    app, _ = made(limits="9/minute")
-    app.add_url_rule("/", "index", lambda: str(1 / 0))
-    answer = ask(app)
-    assert answer.status_code == 500
-    assert answer.headers["X-RateLimit-Remaining"] == "8"
-
-
 @pytest.mark.parametrize("is_handled", [True, False])
 def test_the_outcome_is_the_one_that_was_sent(is_handled: bool) -> None:
     seen: list[CompletedResponse] = []
@@ -157,26 +117,6 @@ def test_an_error_that_is_let_through_ends_the_request() -> None:
     assert seen[0].status_code == 500
 
 
-def test_preflights_are_counted_apart() -> None:
-    app = with_index(limits="1/minute")
-    asked = {"Origin": "https://a.example", "Access-Control-Request-Method": "PUT"}
-    assert codes(app, times=2, method="OPTIONS", headers=asked) == [200, 429]
-    assert codes(app, times=2, method="OPTIONS") == [200, 429]
-
-
-def test_other_origins_may_read_the_headers_and_those_the_app_names() -> None:
-    app = with_index(limits="9/minute")
-
-    @app.after_request
-    def allow(response: Response) -> Response:
-        response.headers["Access-Control-Expose-Headers"] = "X-Own"
-        return response
-
-    exposed = ask(app, headers={"Origin": "https://a.example"}).headers
-    names = exposed["Access-Control-Expose-Headers"].split(", ")
-    assert {"X-Own", "RateLimit", "X-RateLimit-Reset"} <= set(names)
-
-
 def test_static_files_are_exempt_unless_they_are_to_be_limited(tmp_path: Path) -> None:
     (tmp_path / "a.css").write_text("a")
     for is_limited, expected in ((False, [200] * 3), (True, [200, 429, 429])):
@@ -195,18 +135,6 @@ def test_static_files_of_blueprints_are_too_and_views_of_that_name_are_not(tmp_p
     app.register_blueprint(named)
     assert codes(app, "/f/a.css", times=3) == [200] * 3
     assert codes(app, "/named", times=2) == [200, 429]
-
-
-def test_an_exempt_view_is_not_counted_and_not_told() -> None:
-    app, limits = made(limits="1/minute")
-
-    @app.get("/health")
-    @limits.exempt
-    def health() -> str:
-        return "well"
-
-    assert codes(app, "/health", times=3) == [200] * 3
-    assert "RateLimit" not in ask(app, "/health").headers
 
 
 def test_exempt_classes_of_views_and_blueprints() -> None:
@@ -249,16 +177,6 @@ def test_what_extends_an_exempt_class_is_not_exempt() -> None:
     assert codes(app, "/extending", times=2) == [200, 429]
 
 
-def test_exempt_paths_and_functions_of_the_gate() -> None:
-    app = with_index(
-        limits="1/minute", exempt=["/a"], exempt_when=lambda asked: asked.header("x-own") == "1"
-    )
-    app.add_url_rule("/a", "a", lambda: "a")
-    assert codes(app, "/a", times=3) == [200] * 3
-    assert codes(app, times=3, headers={"X-Own": "1"}) == [200] * 3
-    assert codes(app, times=2) == [200, 429]
-
-
 @pytest.mark.parametrize("nobody", [None, ""])
 def test_who_has_no_key_is_counted_by_address(nobody: str | None) -> None:
     app = with_index(limits="1/minute", key=lambda _: nobody)
@@ -295,15 +213,6 @@ def test_rules_may_count_by_route() -> None:
     app.add_url_rule("/users/<int:user>", "user", lambda user: f"{user}")
     assert [ask(app, f"/users/{n}").status_code for n in range(2)] == [200, 429]
     assert codes(app, "/nothing", times=2) == [404, 429]
-
-
-@pytest.mark.parametrize(("policy", "code"), [("fail_open", 200), ("fail_closed", 503)])
-def test_without_a_store_it_is_as_the_rule_says_and_never_500(policy: str, code: int) -> None:
-    rules = (
-        f"{{version: 1, rules: [{{id: a, key_by: ip, limit: 3/m, on_store_failure: {policy}}}]}}"
-    )
-    app = with_index(policy=read_policy(rules), store=DownStore(), clock=None)
-    assert codes(app, times=3) == [code] * 3
 
 
 def test_a_handler_for_503_answers_an_outage() -> None:
