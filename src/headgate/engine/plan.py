@@ -184,6 +184,11 @@ class Plan:
         self.shadows = tuple(shadows)
 
     @property
+    def is_single(self) -> bool:
+        """True if one rule decides, in a plain plan without shadow rules."""
+        return self.is_plain and len(self.rules) == 1 and not self.shadows
+
+    @property
     def has_turns(self) -> bool:
         """True if a rule has a queue in the store."""
         return any(isinstance(c.limit, LeakyQueue) for one in self.deciding for c in one.checks)

@@ -315,7 +315,7 @@ class RequestContext:
                 verdict = yield from engine.reserve(plan, name, planned.ttl_ns)
             else:
                 verdict = yield from engine.decide(plan)
-        if plan.is_plain and len(plan.rules) == 1 and not (planned.after or plan.queues):
+        if plan.is_single and not (planned.after or plan.queues):
             decision = verdict.rules[0].decision
             if self._keep(limiter, plan, decision):
                 return True
