@@ -161,7 +161,7 @@ def test_a_caller_that_is_cancelled_frees_its_turn_on_the_server() -> None:
 def test_while_the_server_is_gone_this_process_goes_on_shaping(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headgate.runtime.reconciliation.LONGEST_START", 0.1)
+    monkeypatch.setattr("headgate.runtime.fallback.FIRST_PAUSE", (0.0, 0.1))
     with RedisServer() as server, Shaper("1/m", queue=3, store=server.url) as shaper:
         assert shaper.book("key").decision.source == "store"
         server.kill()
