@@ -1,4 +1,4 @@
-"""The admin API, put together from the settings."""
+"""The admin API, assembled from the settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.service.live import Live
 
 FIRST_AUTHOR = "admin"
-"""Who the token is told as that has no name of its own."""
+"""The name of the token without one, in the audit log."""
 
 
 def make_admin(
@@ -32,7 +32,7 @@ def make_admin(
     *,
     picture: Live | None = None,
 ) -> AdminApp:
-    """The admin API for the rules in *source*; closed if nobody has a token or a certificate."""
+    """Make the admin API for the rules in *source*; closed without tokens and certificates."""
     path = settings.audit_file
     certificates = [
         Certificate(one.name, one.role, one.subject) for one in settings.admin_certificates
@@ -50,7 +50,7 @@ def make_admin(
 
 
 def tokens_of(settings: Settings) -> tuple[AdminToken, ...]:
-    """All tokens, the one without a name among them."""
+    """All tokens, including the one without a name."""
     if not settings.admin_token:
         return settings.admin_tokens
     first = AdminToken(FIRST_AUTHOR, "write", digest_of(settings.admin_token))
@@ -58,8 +58,8 @@ def tokens_of(settings: Settings) -> tuple[AdminToken, ...]:
 
 
 def _live(core: Core, settings: Settings) -> LiveCounters | None:
-    """The store, to be looked through: all of Redis, or what this worker has in memory. What is in
-    shared memory cannot be listed: names are not kept there."""
+    """The counters that can be listed: those of Redis, or of this worker's memory. Shared memory
+    cannot be listed, because it keeps no names."""
     store = core.rules.engine.store
     if settings.is_in_shared_memory:
         return None

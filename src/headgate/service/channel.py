@@ -1,10 +1,10 @@
-"""What a supervisor and a worker tell each other, over a pair of sockets that only they have.
+"""Messages between a supervisor and a worker, over a private pair of sockets.
 
 supervisor -> worker    an `Assignment`, once
 worker -> supervisor    a `Report` when it serves, or a `Failure` when it cannot
 
-The end of the channel is the end of whoever held the other side. Settings go this way because
-others can read a process's arguments, and its children its environment.
+Each side detects the end of the other by the end of the channel. Settings go this way because other
+users can read a process's arguments, and its children its environment.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a worker is to do: its *number*, and the file numbers of the sockets it serves on.
+    """The task of a worker: its *number*, and the file descriptors of its sockets.
 
-    *shared_snapshots* is that of the memory that workers share, None if there is none.
+    *shared_snapshots* is the descriptor of the memory that workers share, or None.
     """
 
     settings: Settings
@@ -33,7 +33,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker serves by: the policy's *revision* and number of *rules*, if it has one yet."""
+    """The state of a worker that serves: *revision* and number of *rules*, if there is a policy."""
 
     revision: int | None
     rules: int
@@ -43,13 +43,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a worker cannot start, in words."""
+    """The reason why a worker cannot start."""
 
     reason: str
 
 
 class WorkerEnd:
-    """The worker's end of the channel, from the number of its file."""
+    """The worker's end of the channel, from its file descriptor."""
 
     def __init__(self, fileno: int) -> None:
         self._connection = Connection(fileno)
@@ -58,11 +58,11 @@ class WorkerEnd:
         return self._connection.fileno()
 
     def assignment(self) -> Assignment:
-        """What to do. Raises `EOFError` if there is nobody to say."""
+        """Wait for the assignment. Raises `EOFError` if the supervisor is gone."""
         return cast("Assignment", self._connection.recv())
 
-    def tell(self, message: Report | Failure) -> None:
-        """Tell the supervisor, if it is still there."""
+    def send(self, message: Report | Failure) -> None:
+        """Send *message* to the supervisor, if it is still there."""
         try:
             self._connection.send(message)
         except OSError:
@@ -79,14 +79,14 @@ class SupervisorEnd:
         return self._connection.fileno()
 
     def assign(self, assignment: Assignment) -> None:
-        """Tell the worker what to do; one that has died already will be noticed by `hear`."""
+        """Send the assignment; `receive` reports a worker that has died already."""
         try:
             self._connection.send(assignment)
         except OSError:
             return
 
-    def hear(self) -> Report | Failure | None:
-        """What the worker says; None if it has gone. Waits until it says something."""
+    def receive(self) -> Report | Failure | None:
+        """Wait for a message of the worker; None if it is gone."""
         try:
             return cast("Report | Failure", self._connection.recv())
         except (EOFError, OSError):

@@ -1,4 +1,4 @@
-"""All that a worker is made of, put together from the settings.
+"""The objects of a worker, assembled from the settings.
 
 source -> watcher ----> engine <---- store
 envoy config --> core <-- readiness
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from headgate.stores.base import Store
 
 
-# What each part of the service is told of the settings.
+# Options of each part of the service, from the settings.
 
 
 def response_options(settings: Settings) -> ResponseOptions:
-    """What callers are told."""
+    """Options of responses to callers."""
     return ResponseOptions(
         x_ratelimit=settings.responses_x_ratelimit,
         ratelimit=settings.responses_ratelimit,
@@ -67,7 +67,7 @@ def response_options(settings: Settings) -> ResponseOptions:
 
 
 def http_options(settings: Settings) -> HttpOptions:
-    """Whom the HTTP API believes, and how much it takes in."""
+    """Trusted gateways and limits of the HTTP API."""
     from headgate.service.http import HttpOptions
 
     return HttpOptions(
@@ -79,7 +79,7 @@ def http_options(settings: Settings) -> HttpOptions:
 
 
 def bounds(settings: Settings) -> Bounds:
-    """What a connection of HTTP may cost."""
+    """Limits of an HTTP connection."""
     from headgate.service.http_server import Bounds
 
     return Bounds(
@@ -91,7 +91,7 @@ def bounds(settings: Settings) -> Bounds:
 
 
 def rls_options(settings: Settings) -> RlsOptions:
-    """How Envoy's rate limit service answers."""
+    """Options of Envoy's rate limit service (RLS)."""
     from headgate.service.rls.reading import RlsOptions
 
     words: dict[str, Any] = {
@@ -108,7 +108,7 @@ def rls_options(settings: Settings) -> RlsOptions:
 
 
 def rlqs_options(settings: Settings) -> RlqsOptions:
-    """How limits are divided among gateways."""
+    """Options of the quota service (RLQS)."""
     from headgate.service.rlqs.options import RlqsOptions
 
     return RlqsOptions(
@@ -120,7 +120,7 @@ def rlqs_options(settings: Settings) -> RlqsOptions:
 
 
 def grpc_limits(settings: Settings) -> GrpcLimits:
-    """What a connection of gRPC may cost."""
+    """Limits of a gRPC connection."""
     from headgate.service.grpc.method import MEBIBYTE, GrpcLimits
 
     most = settings.max_message
@@ -132,12 +132,12 @@ def grpc_limits(settings: Settings) -> GrpcLimits:
 
 
 def grpc_tls(settings: Settings) -> TlsFiles | None:
-    """The files that gRPC proves itself with, if it does."""
+    """The TLS files of gRPC, if any."""
     return _tls(settings.grpc_tls_cert, settings.grpc_tls_key, settings.grpc_tls_client_ca)
 
 
 def https_context(settings: Settings) -> ssl.SSLContext | None:
-    """TLS for HTTP/1.1, if it is to have it. Raises `OptionError`."""
+    """The TLS context for HTTP/1.1, if any. Raises `OptionError`."""
     files = _tls(settings.http_tls_cert, settings.http_tls_key, settings.http_tls_client_ca)
     if files is None:
         return None
@@ -147,7 +147,7 @@ def https_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def check_tls(settings: Settings) -> None:
-    """Raises `OptionError` if a certificate or a key cannot be used."""
+    """Raise `OptionError` if a certificate or a key is unusable."""
     https_context(settings)
     files = grpc_tls(settings)
     if files is not None:
@@ -163,17 +163,17 @@ def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> Tls
     return TlsFiles(certificate=Path(certificate), key=Path(cast("str", key)), client_ca=ca)
 
 
-# What a fleet of apps says of the pressure it is under, heard by the service.
+# Pressure reported by a fleet of apps.
 #
-# The service sees no requests end, so it has nothing to say of that itself. It decides under limits
-# that are lowered by as much as those of the apps that share its store and its rules.
+# The service does not see requests end, so it measures no pressure itself. It scales its limits
+# like the apps that share its store and its rules.
 
 
 _NONE: Final = Fraction(1)
 
 
 class FleetPressure:
-    """Keeps the limits of *engine* as low as the fleet's, while its policy has `pressure`."""
+    """Scales the limits of *rules* like the fleet's, while the policy has `pressure`."""
 
     def __init__(self, rules: AsyncRuleEngine, *, namespace: str) -> None:
         self._rules = rules
@@ -183,16 +183,16 @@ class FleetPressure:
 
     @property
     def factor(self) -> Fraction:
-        """What limits are multiplied by now."""
+        """The current factor of limits."""
         return self._rules.in_force.scale.factor
 
     def start(self) -> None:
-        """Listen from now on; to be called in the event loop."""
+        """Follow the fleet from now on; call it in the event loop."""
         self._loop = asyncio.get_running_loop()
         self._rules.in_force.subscribe(self._follow)
 
     async def aclose(self) -> None:
-        """Listen no longer."""
+        """Stop following."""
         if self._control is not None:
             await self._control.aclose()
 
@@ -228,19 +228,19 @@ class FleetPressure:
             in_force.scale.factor = factor
 
 
-# The store of a service: one, or that of its region with the others told what was used.
+# The store of a service: one store, or the store of its region with replication to the others.
 
 
-PATIENCE: Final = "timeout=2"
-"""Another region is far away, and nobody waits for it."""
+PEER_TIMEOUT: Final = "timeout=2"
+"""The timeout for stores of other regions, which are far away; no request waits for them."""
 
 _TIMEOUT: Final = re.compile(r"[?&]timeout=")
 
 
 def store_of(settings: Settings) -> str | Store:
-    """What the counters are in; nothing is asked yet.
+    """The store of the counters, without connecting.
 
-    What is used under those rules is told elsewhere that say `across_regions`, nothing at first.
+    Usage is replicated for rules with `across_regions`, so for none at first.
     """
     if settings.region is None or not settings.region_peers:
         return settings.store
@@ -251,20 +251,20 @@ def store_of(settings: Settings) -> str | Store:
 
 def _opened(peer: RegionPeer) -> Store:
     try:
-        return open_store(_patiently(peer.store), None)
+        return open_store(_with_timeout(peer.store), None)
     except StoreURLError as error:
         raise StoreURLError(f"the store of the region {peer.name}: {error}") from error
 
 
-def _patiently(url: str) -> str:
+def _with_timeout(url: str) -> str:
     if _TIMEOUT.search(url):
         return url
-    return f"{url}{'&' if '?' in url else '?'}{PATIENCE}"
+    return f"{url}{'&' if '?' in url else '?'}{PEER_TIMEOUT}"
 
 
 @dataclass(slots=True, kw_only=True)
-class Parts:
-    """What runs in a worker, apart from the servers. `start` before they do, `aclose` after."""
+class ServiceContainer:
+    """The objects of a worker, apart from its servers. `start` before those, `aclose` after."""
 
     settings: Settings
     core: Core
@@ -277,7 +277,7 @@ class Parts:
     measures: ServiceMeasures
 
     async def start(self) -> None:
-        """Have rules in force, or raise `PolicyError`; rules of etcd may come later."""
+        """Put rules in force, or raise `PolicyError`; rules from etcd may come later."""
         for watcher in (self.watcher, self.envoy):
             if watcher is None:
                 continue
@@ -297,7 +297,7 @@ class Parts:
                 watcher.check_soon()
 
     def report(self) -> Report:
-        """What is in force."""
+        """The policy in force and the readiness."""
         policy = self.core.rules.in_force.policy
         config = self.core.envoy
         return Report(
@@ -308,7 +308,7 @@ class Parts:
         )
 
     async def aclose(self) -> None:
-        """End everything, the store last."""
+        """Close everything, the store last."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.core.rules.aclose)
             if self.source is not None:
@@ -321,12 +321,12 @@ class Parts:
             stack.push_async_callback(self.live.aclose)
 
 
-def make_parts(
+def make_container(
     settings: Settings, *, worker: int = 0, shared_snapshots: SharedSnapshots | None = None
-) -> Parts:
-    """The parts of *worker*, which shares *shared_snapshots* with others if there are any.
+) -> ServiceContainer:
+    """Make the container of *worker*, which shares *shared_snapshots* with other workers.
 
-    Nothing is asked or read yet. Raises `HeadgateError` for what cannot be.
+    Nothing is connected or read yet. Raises `HeadgateError` for invalid settings.
     """
     rules = AsyncRuleEngine(
         Policy(()), store=store_of(settings), salt=settings.salt, namespace=settings.namespace
@@ -358,7 +358,7 @@ def make_parts(
         missing_rules=lambda: _missing_rules(watcher),
     )
     core.not_ready, core.trouble = readiness.reasons, readiness.trouble
-    return Parts(
+    return ServiceContainer(
         settings=settings,
         core=core,
         readiness=readiness,

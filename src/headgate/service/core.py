@@ -1,4 +1,4 @@
-"""What every way into the service shares: the rules in force, the store, and how they stand."""
+"""State shared by all listeners of a worker: the rules in force, the store, readiness."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class Core:
     """One per worker process, made before anything listens.
 
-    *clock* is that of this machine, nanoseconds since the epoch, for what is told (the counters go
-    by the store's). *envoy* is what is in force of envoyproxy/ratelimit's own configuration, if the
-    service was given one: replaced as a whole. *secret* signs what callers are to bring back;
-    all workers and replicas of a service have the same.
+    *clock* is this machine's, in nanoseconds since the epoch, for responses (the counters use the
+    store's). *envoy* is the envoyproxy/ratelimit configuration in force, if the service has one; it
+    is replaced as a whole. *secret* signs reservation ids and debug tokens; all workers and
+    replicas of a service share it.
     """
 
     rules: AsyncRuleEngine
@@ -36,41 +36,41 @@ class Core:
     envoy: EnvoyConfig | None = None
     namespace: str = "headgate"
     not_ready: Callable[[], tuple[str, ...]] = tuple
-    """Why this worker should be given no requests, in words; empty if it may."""
+    """Reasons why this worker is not ready; empty if it is."""
     trouble: Callable[[], tuple[str, ...]] = tuple
-    """What is amiss though this worker decides, in words; empty if nothing is."""
+    """Problems of a worker that is ready; empty if there are none."""
     hash_key: ShowKey = hashed_key
-    """How anybody else is told whose counter it is, in what clients get."""
+    """Displays a key in what clients receive: hashed."""
     show_key: ShowKey = hashed_key
-    """How people are told whose counter it is: hashed or clear, as the settings say."""
+    """Displays a key to operators: hashed or clear, by the settings."""
 
 
-# Whose counter it is, as the dashboard and the admin API tell it, and as debug headers do.
+# Displayed keys, on the dashboard, in the admin API and in debug headers.
 
 
 ShowKey = Callable[[str], str]
 
 
 def key_shower(settings: Settings) -> ShowKey:
-    """How keys are to be told to those who run the service: clear, if the settings say so."""
+    """The function that displays keys to operators: clear, if the settings say so."""
     return str if settings.dashboard_keys == "clear" else key_hasher(settings)
 
 
 def key_hasher(settings: Settings) -> ShowKey:
-    """How keys are to be told to anybody else: hashed with the salt, or the service's secret if
-    there is none, so that nobody can try addresses until one fits."""
+    """The function that displays keys to others: hashed with the salt, or else with the service's
+    secret, so that addresses cannot be found by trial."""
     salt = settings.salt or settings.secret
 
-    @lru_cache(maxsize=4096)  # the same busy keys are told again each second
+    @lru_cache(maxsize=4096)  # the same busy keys are displayed every second
     def show(key: str) -> str:
         return hashed_key(key, salt)
 
     return show
 
 
-# Who may hear how a request was decided: see `responses.debug`.
+# Access to debug headers: see `responses.debug`.
 
 
 def is_debugged(core: Core, token: str) -> bool:
-    """Whether *token* is one of this service's that is still good."""
+    """True if *token* is a valid debug token of this service."""
     return is_genuine(token, core.secret, now_ns=core.clock())

@@ -1,4 +1,4 @@
-"""HTTP for an ASGI app: uvicorn's protocol on our sockets, without uvicorn's signals and logs."""
+"""HTTP for an ASGI app: uvicorn's protocol on our sockets, without its signals and logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-# The subject of a client's certificate as text (RFC 4514), from what `ssl` says of it.
+# The subject of a client certificate as text (RFC 4514), from the data of `ssl`.
 
 
 _SHORT: Final = {
@@ -41,7 +41,7 @@ _SPECIAL: Final = re.compile(r'[,+"\\<>;=]|^[ #]| $')
 
 
 def subject_of(certificate: Mapping[str, Any] | None) -> str | None:
-    """`CN=ada,O=shop`, the most special first; None if there is no certificate, or no subject."""
+    """`CN=ada,O=shop`, the most specific part first; None without a certificate or subject."""
     parts = (certificate or {}).get("subject") or ()
     names = [
         "+".join(f"{_SHORT.get(key, key)}={_escaped(text)}" for key, text in part) for part in parts
@@ -53,21 +53,20 @@ def _escaped(text: str) -> str:
     return _SPECIAL.sub(lambda found: f"\\{found[0]}", text)
 
 
-# uvicorn's HTTP/1.1 protocol with the bounds that it does not have.
+# uvicorn's HTTP/1.1 protocol with limits that it lacks.
 #
-# - The head of a request is at most so large; 431 beyond. Trailers are no headers, and bounded too.
-# - A request arrives within so many seconds, whole; 408 and the end of the connection otherwise.
-# - A reader that does not read is dropped, also while the connection is being closed.
-# - There are at most so many connections; one more is told 503.
-# - While the service drains, every answer says `Connection: close`.
+# - The size of a request's head: 431 beyond it. Trailers are limited too.
+# - The time for a whole request to arrive: 408 beyond it, and the connection is closed.
+# - The time that a client leaves responses unread, also while the connection is being closed.
+# - The number of connections: 503 beyond it.
+# - While the service drains, every response has `Connection: close`.
 #
-# Times are looked after by one sweep a second over all connections, not by a timer for each
-# request.
+# One sweep a second over all connections checks the times, instead of a timer for each request.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a connection may cost. Times in seconds, sizes in bytes."""
+    """Limits of a connection. Times in seconds, sizes in bytes."""
 
     header: int
     connections: int
@@ -76,10 +75,10 @@ class Bounds:
 
 
 _MOMENT: Final = 0.5
-"""For how many seconds one who was refused may go on sending."""
+"""Seconds for which input is discarded after a request was rejected."""
 
 _MESSAGES: Final = {
-    HTTPStatus.BAD_REQUEST: "not a request of HTTP/1.1",
+    HTTPStatus.BAD_REQUEST: "the request is not valid HTTP/1.1",
     HTTPStatus.REQUEST_TIMEOUT: "the request did not arrive in time",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "the head of the request is too large",
     HTTPStatus.SERVICE_UNAVAILABLE: "too many connections",
@@ -87,26 +86,26 @@ _MESSAGES: Final = {
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. *bounds* and *is_draining* are of the class that a server makes of this."""
+    """One connection. A server makes a subclass with its own *bounds* and *is_draining*."""
 
     bounds: Bounds
     is_draining = False
 
     _began: float | None = None
-    """When the request that is arriving began to; None while none is."""
+    """Start of the request that is arriving, or None."""
     _stalled: float | None = None
-    """Since when what is sent has not been taken."""
+    """Time since which the client has read nothing."""
     _closing: float | None = None
-    """Since when the connection is being closed, as far as a sweep has seen."""
+    """Time of the sweep that first saw the connection closing."""
     _is_in_head = True
     _head = 0
-    """How much has come since the head began, at most."""
+    """Bytes received since the head began, at most."""
     _carried = 0
-    """How much of the head may have come with the end of the request before."""
+    """Bytes of the head that may have come with the end of the previous request."""
     _chunk = 0
     _without_body = 0
-    """How much has come of a body without anything of its content: trailers, extensions."""
-    _flaw: HTTPStatus | None = None
+    """Bytes of a body received without content: trailers, chunk extensions."""
+    _rejected_with: HTTPStatus | None = None
     _extensions: dict[str, Any] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
@@ -116,10 +115,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.connections) > 2 * self.bounds.connections:
             transport.abort()
         elif len(self.connections) > self.bounds.connections:
-            self.refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+            self.reject(HTTPStatus.SERVICE_UNAVAILABLE)
 
     def data_received(self, data: bytes) -> None:
-        if self._flaw is not None:
+        if self._rejected_with is not None:
             return
         self._chunk = len(data)
         if self._is_in_head:
@@ -128,10 +127,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._without_body += self._chunk
         super().data_received(data)
         if self._began is None and self._is_in_head and self._head:
-            self._began = self.loop.time()  # blank lines, which are no beginning to the parser
+            self._began = (
+                self.loop.time()
+            )  # blank lines, which do not start a request for the parser
         arrived = self._head if self._is_in_head else self._without_body
-        if arrived > self.bounds.header and self._flaw is None:
-            self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        if arrived > self.bounds.header and self._rejected_with is None:
+            self.reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -145,8 +146,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._is_in_head = False
         self._head = self._carried = self._without_body = 0
-        self.headers = []  # What comes of trailers goes there, not into the headers of the scope.
-        # The parser throws away what comes with a request to upgrade: nothing more can follow it.
+        self.headers = []  # for trailers, so that they are not added to the headers of the scope
+        # The parser discards what follows a request to upgrade, so the connection has to end.
         if self.is_draining or self.parser.should_upgrade():
             self.cycle.keep_alive = False
 
@@ -163,14 +164,18 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         cycle = cast("Any", self.cycle)
-        if self._flaw is not None and cycle.response_complete and not self.transport.is_closing():
-            self._tell(self._flaw)
+        if (
+            self._rejected_with is not None
+            and cycle.response_complete
+            and not self.transport.is_closing()
+        ):
+            self._send_error(self._rejected_with)
 
     def send_400_response(self, msg: str) -> None:
-        self.refuse(self._flaw or HTTPStatus.BAD_REQUEST)
+        self.reject(self._rejected_with or HTTPStatus.BAD_REQUEST)
 
     def shutdown(self) -> None:
-        """Make the answer that is being given the last; what is arriving goes on to."""
+        """Make the current response the last one; a request that is arriving is still served."""
         cycle = cast("Any", self.cycle)
         if cycle is not None and not cycle.response_complete:
             cycle.keep_alive = False
@@ -183,14 +188,13 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
         self._stalled = None
 
-    def refuse(self, status: HTTPStatus) -> None:
-        """Answer with *status* and close, unless an answer is being given already.
+    def reject(self, status: HTTPStatus) -> None:
+        """Answer with *status* and close, unless a response has been started already.
 
-        Requests that came before the one at fault are answered first. What the caller goes on
-        sending is thrown away for a moment: closing a connection with something unread in it would
-        take the answer away from the caller.
+        Earlier requests are answered first. Input is discarded for a moment, because closing a
+        connection with unread input would lose the response.
         """
-        self._flaw = status
+        self._rejected_with = status
         cycle = cast("Any", self.cycle)
         if cycle is not None and not cycle.response_complete:
             if self._is_in_head:
@@ -198,39 +202,39 @@ class BoundedProtocol(HttpToolsProtocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-            # Its app may be under way: it hears that there is nobody to answer any more.
+            # Its app may be running: it receives http.disconnect.
             cycle.disconnected = True
             cycle.message_event.set()
-        elif not self._is_in_head:  # answered before all of it had come
+        elif not self._is_in_head:  # answered before all of it had arrived
             self.transport.close()
             return
-        self._tell(status)
+        self._send_error(status)
 
     def sweep(self, now: float) -> None:
-        """End the connection if it has taken too long over something."""
-        patience = self.bounds.receive
+        """Close the connection if it exceeds a time limit."""
+        timeout = self.bounds.receive
         if self.transport.is_closing():
             self._closing = self._closing or now
         for since in (self._stalled, self._closing):
-            if since is not None and now - since > patience:
+            if since is not None and now - since > timeout:
                 self.transport.abort()
                 return
-        is_over = self._flaw is not None or self.transport.is_closing()
-        if is_over or self._began is None or now - self._began <= patience:
+        is_over = self._rejected_with is not None or self.transport.is_closing()
+        if is_over or self._began is None or now - self._began <= timeout:
             return
         if self._head or not self._is_in_head:
-            self.refuse(HTTPStatus.REQUEST_TIMEOUT)
+            self.reject(HTTPStatus.REQUEST_TIMEOUT)
         else:
             self.transport.close()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is asked and nothing answered."""
+        """True if no request is arriving or being answered."""
         cycle = cast("Any", self.cycle)
         is_answered = cycle is None or cycle.response_complete
         return bool(is_answered) and self._is_in_head and not self._head
 
-    def _tell(self, status: HTTPStatus) -> None:
+    def _send_error(self, status: HTTPStatus) -> None:
         body = _MESSAGES[status].encode("ascii")
         lines = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\n"
@@ -246,12 +250,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def _check_head(self) -> None:
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self.bounds.header:
-            self._flaw = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            self._rejected_with = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise httptools.HttpParserError("the head is too large")
 
 
 def _extensions(transport: asyncio.Transport) -> dict[str, Any] | None:
-    """What an app is told of the client's certificate, as ASGI's TLS extension has it."""
+    """The client certificate in the form of ASGI's TLS extension."""
     subject = subject_of(transport.get_extra_info("peercert"))
     return None if subject is None else {"tls": {"client_cert_name": subject}}
 
@@ -261,10 +265,10 @@ _LOOK: Final = 0.02
 
 
 class HttpServer:
-    """Serves *app* within *bounds*; with TLS if there is a *context*. For one event loop."""
+    """Serves *app* within *bounds*, with TLS if there is a *context*. For one event loop."""
 
     def __init__(self, app: Any, *, bounds: Bounds, context: ssl.SSLContext | None = None) -> None:
-        # Bad requests and full houses are told to those who ask, not to the log.
+        # Bad requests and too many connections are reported to the client, not to the log.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         made = {"bounds": bounds}
         self._protocol: type[BoundedProtocol] = type("Connection", (BoundedProtocol,), made)
@@ -278,12 +282,12 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            # Not only whole seconds, whatever the annotation says: it is given to `call_later`.
+            # Fractions work too, whatever the annotation says: the value goes to `call_later`.
             timeout_keep_alive=bounds.idle,  # type: ignore[arg-type]
         )
         self._config.load()
         self._context = context
-        self._patience = None if context is None else bounds.receive
+        self._handshake_timeout = None if context is None else bounds.receive
         self._state = ServerState()
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
@@ -294,22 +298,22 @@ class HttpServer:
         self._tick()
         loop = asyncio.get_running_loop()
         for sock in sockets:
-            # A copy, to look after it whether anybody is still waiting there.
+            # A copy, to accept pending connections after the server has closed.
             self._sockets.append(sock.dup())
             server = await loop.create_server(
                 self._made,
                 sock=sock,
-                backlog=BACKLOG,  # or it would be asyncio's, whatever the socket has
+                backlog=BACKLOG,  # otherwise asyncio sets its own
                 ssl=self._context,
-                ssl_handshake_timeout=self._patience,
+                ssl_handshake_timeout=self._handshake_timeout,
             )
             self._servers.append(server)
         self._ticking = asyncio.create_task(self._keep_ticking(), name="headgate-http-tick")
 
     async def drain(self, *, linger: float, grace: float) -> bool:
-        """Go on accepting for *linger* seconds, then let what is under way finish in *grace*.
+        """Accept connections for *linger* more seconds, then let requests finish within *grace*.
 
-        From the start every answer is the last of its connection. Whether all could finish.
+        From the start every response is the last of its connection. False if requests were cut off.
         """
         self._protocol.is_draining = True
         for one in self._connections():
@@ -322,7 +326,7 @@ class HttpServer:
         return is_done
 
     async def _stop_listening(self) -> None:
-        """Take in who has connected already, then close."""
+        """Accept the connections that are pending, then close."""
         for server in self._servers:
             server.close()
         loop = asyncio.get_running_loop()
@@ -334,7 +338,10 @@ class HttpServer:
                     break
                 accepted.settimeout(0)
                 await loop.connect_accepted_socket(
-                    self._made, accepted, ssl=self._context, ssl_handshake_timeout=self._patience
+                    self._made,
+                    accepted,
+                    ssl=self._context,
+                    ssl_handshake_timeout=self._handshake_timeout,
                 )
             sock.close()
 
@@ -342,9 +349,9 @@ class HttpServer:
         """Wait for the connections: idle ones for another *linger*, busy ones for *grace*."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        patience, deadline = now + min(linger, grace), now + grace
+        idle_until, deadline = now + min(linger, grace), now + grace
         while (connections := self._connections()) and loop.time() < deadline:
-            if loop.time() >= patience:
+            if loop.time() >= idle_until:
                 for one in connections:
                     if one.is_idle:
                         one.transport.close()

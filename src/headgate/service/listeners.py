@@ -1,4 +1,4 @@
-"""The ways into a worker: an ASGI app for HTTP, methods for gRPC, and the servers under them."""
+"""The listeners of a worker: an ASGI app for HTTP, methods for gRPC, and their servers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from headgate.errors import OptionError
-from headgate.service import container
+from headgate.service.container import (
+    bounds,
+    grpc_limits,
+    grpc_tls,
+    http_options,
+    https_context,
+    rlqs_options,
+    rls_options,
+)
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterable
 
-    from headgate.service.container import Parts
+    from headgate.service.container import ServiceContainer
     from headgate.service.grpc.method import GrpcServer, Kind, Methods, Streams
     from headgate.service.http.replies import App
     from headgate.service.http_server import HttpServer
@@ -20,15 +28,15 @@ if TYPE_CHECKING:
     from headgate.service.rls import RateLimitCalls
 
 
-class Doors:
-    """What listens for a worker with these *parts*. `open` once, then `drain` once.
+class Listeners:
+    """The servers of a worker. Call `open` once, then `drain` once.
 
-    Raises `OptionError` for a package that is missing, or a certificate that cannot be used.
+    Raises `OptionError` for a missing package or an unusable certificate.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._settings = parts.settings
+    def __init__(self, container: ServiceContainer) -> None:
+        self._container = container
+        self._settings = container.settings
         self._http: HttpServer | None = None
         self._grpc: list[GrpcServer] = []
         self._quota: QuotaCalls | None = None
@@ -39,8 +47,10 @@ class Doors:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] == "headgate":
                 raise
-            told = f"the service needs the package {error.name!r}: pip install 'headgate[service]'"
-            raise OptionError(told) from error
+            message = (
+                f"the service needs the package {error.name!r}: pip install 'headgate[service]'"
+            )
+            raise OptionError(message) from error
 
     async def open(self, http: Iterable[socket.socket], grpc: Iterable[socket.socket]) -> None:
         """Serve on sockets that listen already."""
@@ -54,7 +64,7 @@ class Doors:
             await self._http.start(http)
 
     async def drain(self) -> bool:
-        """Let everything under way finish, as long as the settings say; whether all could."""
+        """Let requests in flight finish within the drain time; false if some were cut off."""
         linger, grace = self._settings.linger, self._settings.drain
         closing = asyncio.create_task(self._drain_grpc(linger, grace))
         is_done = True
@@ -74,14 +84,14 @@ class Doors:
         from headgate.service.rls import RateLimitCalls
 
         settings = self._settings
-        calls = RateLimitCalls(self._parts.core, container.rls_options(settings))
+        calls = RateLimitCalls(self._container.core, rls_options(settings))
         if settings.grpc:
             self._make_grpc(calls)
         if settings.http:
             self._http = HttpServer(
-                make_app(self._parts, calls),
-                bounds=container.bounds(settings),
-                context=container.https_context(settings),
+                make_app(self._container, calls),
+                bounds=bounds(settings),
+                context=https_context(settings),
             )
 
     def _make_grpc(self, calls: RateLimitCalls) -> None:
@@ -89,18 +99,18 @@ class Doors:
 
         self._methods[rls.PATH] = calls.should_rate_limit
         if self._has_quotas:
-            options = container.rlqs_options(self._settings)
-            self._quota = rlqs.QuotaCalls(self._parts.core, options, ledgers=self._board())
+            options = rlqs_options(self._settings)
+            self._quota = rlqs.QuotaCalls(self._container.core, options, ledgers=self._ledgers())
             self._streams[rlqs.PATH] = self._quota.stream_usage
-        self._new_grpc()  # what is missing or wrong is told now, before anything listens
+        self._new_grpc()  # reports what is missing or wrong before anything listens
 
     @property
     def _has_quotas(self) -> bool:
-        """Whether quotas (RLQS) can be served: workers that share memory have no board to share."""
+        """True if RLQS can be served: workers on shared memory have no ledger store to share."""
         return not self._settings.is_in_shared_memory or self._settings.workers == 1
 
-    def _board(self) -> LedgerStore | None:
-        """Where replicas tell each other what their gateways have; None if there is only one."""
+    def _ledgers(self) -> LedgerStore | None:
+        """The ledgers that replicas share; None if there is only one."""
         if self._settings.is_in_memory or self._settings.is_in_shared_memory:
             return None
         from headgate.service.rlqs.redis_ledgers import RedisLedgerStore
@@ -115,13 +125,13 @@ class Doors:
             cast("Kind", settings.grpc_transport),
             self._methods,
             self._streams,
-            limits=container.grpc_limits(settings),
-            tls=container.grpc_tls(settings),
+            limits=grpc_limits(settings),
+            tls=grpc_tls(settings),
         )
 
 
-def make_app(parts: Parts, calls: RateLimitCalls) -> App:
-    """Everything that is served over HTTP."""
+def make_app(container: ServiceContainer, calls: RateLimitCalls) -> App:
+    """Make the app with everything that is served over HTTP."""
     from headgate.service.admin.app import admin_paths
     from headgate.service.admin.operations import SECURITY_SCHEME, SECURITY_SCHEMES
     from headgate.service.administration import make_admin
@@ -129,17 +139,21 @@ def make_app(parts: Parts, calls: RateLimitCalls) -> App:
 
     others: dict[str, App] = {}
     paths: dict[str, Any] = {}
-    if parts.source is not None and parts.watcher is not None:
+    if container.source is not None and container.watcher is not None:
         others["/admin"] = make_admin(
-            parts.core, parts.settings, parts.source, parts.watcher, picture=parts.live
+            container.core,
+            container.settings,
+            container.source,
+            container.watcher,
+            picture=container.live,
         )
         paths = admin_paths(security=SECURITY_SCHEME)
     return HttpApp(
-        parts.core,
-        options=container.http_options(parts.settings),
+        container.core,
+        options=http_options(container.settings),
         others=others,
         json=calls.json,
         paths=paths,
         schemes=SECURITY_SCHEMES,
-        metrics=parts.live.text,
+        metrics=container.live.text,
     )

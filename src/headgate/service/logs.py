@@ -1,4 +1,4 @@
-"""What the service tells those who run it: lines of text for people, or JSON for programs."""
+"""Logs of the service: lines of text for people, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LOG: Final = logging.getLogger("headgate.service")
 _OURS: Final = ("headgate", "uvicorn.error")
 
 
-class _Told(logging.Formatter):
-    """`2026-11-16T12:00:00.123Z info message`; what an error was follows on lines of its own."""
+class _Text(logging.Formatter):
+    """`2026-11-16T12:00:00.123Z info message`, followed by the traceback of an error."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_time_of(record)} {record.levelname.lower()} {record.getMessage()}"
@@ -35,23 +35,23 @@ class _Json(logging.Formatter):
     """One JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
+        content: dict[str, Any] = {
             "time": _time_of(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
             "pid": record.process,
         }
-        told.update(getattr(record, FIELDS, {}))
+        content.update(getattr(record, FIELDS, {}))
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str)
+            content["exception"] = self.formatException(record.exc_info)
+        return json.dumps(content, default=str)
 
 
 def configure_logs(settings: Settings) -> None:
-    """Have everything told on stderr, at the level and in the form of *settings*."""
+    """Log to stderr at the level and in the format of *settings*."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if settings.log_format == "json" else _Told())
+    handler.setFormatter(_Json() if settings.log_format == "json" else _Text())
     for name in _OURS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
@@ -59,10 +59,10 @@ def configure_logs(settings: Settings) -> None:
     logging.getLogger("headgate").setLevel(settings.log_level.upper())
 
 
-def tell_denials(settings: Settings) -> Callable[[], None]:
-    """Log as many refusals of this process as *settings* say; what is returned ends that.
+def log_denials(settings: Settings) -> Callable[[], None]:
+    """Log denials of this process, up to the rate in *settings*; call the result to stop.
 
-    Keys are hashed as on the dashboard, also where that shows them as they are: logs travel.
+    Keys are always hashed, even if the dashboard shows them in clear: logs are copied elsewhere.
     """
     if not settings.log_denials:
         return lambda: None
@@ -71,8 +71,8 @@ def tell_denials(settings: Settings) -> Callable[[], None]:
     return JOURNAL.listen(denials, only_refusals=True)
 
 
-def tell(message: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Log *message*; *fields* stand in a JSON line besides."""
+def log(message: str, *, level: int = logging.INFO, **fields: object) -> None:
+    """Log *message*; *fields* are added to a JSON line."""
     LOG.log(level, message, extra={FIELDS: fields})
 
 

@@ -1,10 +1,10 @@
-"""Whether a worker should be given requests: has it rules, has the store answered, does it stay.
+"""Readiness of a worker: a policy in force, a store that has answered, no shutdown.
 
-The store is asked every other second, with a deadline: a look at a counter that nobody uses. A
-worker is not ready until it has answered once, so that one with a wrong address takes nobody's
-place. After that a store that is gone is trouble, and told, but no reason to be given no requests:
-it is gone for all replicas alike, and if all of them were passed by, no rule could do what it says
-for that case (`fail_open`, `fail_closed`, `local`).
+The store is probed every two seconds, with a deadline, by a peek at an unused counter. A worker is
+not ready until the store has answered once, so that one with a wrong address does not replace a
+working one. Later a failing store is reported but does not end readiness: it fails for all
+replicas, and without any ready replica the rules' failure modes (`fail_open`, `fail_closed`,
+`local`) could not apply.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LIMIT: Final = TokenBucket(1, 1)
 
 
 class Readiness:
-    """How this worker stands. *missing_rules* says in words what is missing of the rules, if so."""
+    """The readiness of this worker. *missing_rules* describes what the rules lack, if anything."""
 
     def __init__(
         self,
@@ -56,37 +56,37 @@ class Readiness:
         self._has_answered = False
 
     def reasons(self) -> tuple[str, ...]:
-        """Why this worker should be given no requests; empty if it may."""
+        """Reasons why this worker is not ready; empty if it is."""
         if self.is_draining:
             return ("the service is shutting down",)
         trouble = None if self._has_answered else self._trouble
-        return tuple(told for told in (self._missing_rules(), trouble) if told is not None)
+        return tuple(text for text in (self._missing_rules(), trouble) if text is not None)
 
     def trouble(self) -> tuple[str, ...]:
-        """What is amiss, though requests are decided; empty if nothing is."""
+        """Problems of a worker that is ready; empty if there are none."""
         return () if self._trouble is None or not self._has_answered else (self._trouble,)
 
     def store_trouble(self) -> tuple[str, ...]:
-        """What is wrong with the store, whether it has ever answered or not; empty if nothing."""
+        """Problems of the store, ready or not; empty if there are none."""
         return () if self._trouble is None else (self._trouble,)
 
     async def start(self) -> None:
-        """Ask the store once, then go on asking."""
+        """Probe the store once, then periodically."""
         await self.look()
         self._looking.start()
 
     async def look(self) -> None:
-        """Ask the store now."""
+        """Probe the store now."""
         before = self._trouble
         self._trouble = await self._asked()
         self._has_answered = self._has_answered or self._trouble is None
         if self._trouble is not None and before in (None, NOT_YET):
-            LOG.error("%s; requests are decided as each rule says for that case", self._trouble)
+            LOG.error("%s; the failure mode of each rule applies", self._trouble)
         elif self._trouble is None and before not in (None, NOT_YET):
             LOG.info("the store answers again")
 
     async def _asked(self) -> str | None:
-        """What is wrong with the store, in words; None if it answers."""
+        """Probe the store; the problem, or None if it answers."""
         try:
             async with asyncio.timeout(self._deadline):
                 await self._store.arun(self._probe)
@@ -97,7 +97,7 @@ class Readiness:
         return None
 
     async def aclose(self) -> None:
-        """Ask no more."""
+        """Stop probing."""
         await self._looking.aclose()
 
     def _mistaken(self, error: BaseException) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
-from headgate.service.logs import configure_logs, tell
+from headgate.service.logs import configure_logs, log
 from headgate.service.sockets import listen_as
 from headgate.service.sources import check_sources, counted, is_etcd, kept_policy, shown_store
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from headgate.config.service import Settings
     from headgate.policy.problems import Problem
     from headgate.service.channel import Report
-    from headgate.service.sockets import Listener, Listeners
+    from headgate.service.sockets import BoundSocket, BoundSockets
 
 _SECRET_BYTES: Final = 32
 _STDERR: Final = 2
 
 
 def check(settings: Settings) -> tuple[str, ...]:
-    """What there is to say for *settings* and the rules they name, without serving or connecting.
+    """Check *settings* and the rules they name without serving or connecting; a summary.
 
     Raises `HeadgateError`: `PolicyError` for rules, others for URLs, files and packages.
     """
@@ -49,37 +49,37 @@ def check(settings: Settings) -> tuple[str, ...]:
 
 
 def run(settings: Settings, warnings: Iterable[Problem] = ()) -> int:
-    """Serve until told to stop; the exit status. Raises `HeadgateError` if it cannot start."""
+    """Serve until a signal; the exit status. Raises `HeadgateError` if it cannot start."""
     _hold_standard_files()
     configure_logs(settings)
     for warning in warnings:
-        tell(str(warning), level=logging.WARNING)
+        log(str(warning), level=logging.WARNING)
     settings = _with_secret(settings)
-    listeners = listen_as(settings)
+    sockets = listen_as(settings)
     try:
-        status = _run(settings, listeners)
+        status = _run(settings, sockets)
     finally:
-        listeners.close()
-        listeners.remove()
-    tell("stopped" if status == 0 else "stopped, not cleanly", event="stopped", status=status)
+        sockets.close()
+        sockets.remove()
+    log("stopped" if status == 0 else "stopped, not cleanly", event="stopped", status=status)
     return status
 
 
-def _run(settings: Settings, listeners: Listeners) -> int:
+def _run(settings: Settings, sockets: BoundSockets) -> int:
     def on_ready(report: Report) -> None:
-        _tell_start(settings, listeners, report)
+        _log_start(settings, sockets, report)
 
     if settings.workers > 1:
         from headgate.service.supervisor import Supervisor
 
         _check_policy(settings)
-        return Supervisor(settings, listeners, on_ready=on_ready).run()
+        return Supervisor(settings, sockets, on_ready=on_ready).run()
     from headgate.service.worker import Worker
 
     return Worker(
         settings,
-        http=[one.sock for one in listeners.http],
-        grpc=[one.sock for one in listeners.grpc[0]],
+        http=[one.sock for one in sockets.http],
+        grpc=[one.sock for one in sockets.grpc[0]],
         on_ready=on_ready,
         is_alone=True,
     ).run()
@@ -94,7 +94,7 @@ def _check_policy(settings: Settings) -> None:
 
 
 def _hold_standard_files() -> None:
-    """Have files 0 to 2, whoever started us: else a socket would be taken for stdin or stderr."""
+    """Open files 0 to 2 if they are closed; otherwise a socket would become stdin or stderr."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(number, True)  # noqa: FBT003 - as it is called
     os.close(number)
@@ -103,19 +103,19 @@ def _hold_standard_files() -> None:
 def _with_secret(settings: Settings) -> Settings:
     if settings.secret:
         return settings
-    told = (
+    message = (
         "no secret is set: reservations made now cannot be settled after a restart, "
         "nor at another replica; set HEADGATE_SECRET or secret_file"
     )
-    tell(told, level=logging.WARNING)
+    log(message, level=logging.WARNING)
     return replace(settings, secret=secrets.token_bytes(_SECRET_BYTES))
 
 
-def _tell_start(settings: Settings, listeners: Listeners, report: Report) -> None:
-    """Say what listens where, by which rules, on which store."""
-    grpc = {id(one): one for own in listeners.grpc for one in own}.values()
+def _log_start(settings: Settings, sockets: BoundSockets, report: Report) -> None:
+    """Log the addresses, the rules and the store."""
+    grpc = {id(one): one for own in sockets.grpc for one in own}.values()
     lines = [f"headgate {__version__} serves with {counted(settings.workers, 'worker')}"]
-    lines += _listening("HTTP", listeners.http, settings.http_tls_cert, settings.http_tls_client_ca)
+    lines += _listening("HTTP", sockets.http, settings.http_tls_cert, settings.http_tls_client_ca)
     lines += _listening("gRPC", grpc, settings.grpc_tls_cert, settings.grpc_tls_client_ca)
     lines += [
         *_rules(settings, report),
@@ -124,12 +124,12 @@ def _tell_start(settings: Settings, listeners: Listeners, report: Report) -> Non
     ]
     for reason in report.not_ready:
         lines.append(f"not ready: {reason}")
-    tell(
+    log(
         "\n  ".join(lines) if settings.log_format == "text" else lines[0],
         event="started",
         version=__version__,
         workers=settings.workers,
-        http=[str(one.at) for one in listeners.http],
+        http=[str(one.at) for one in sockets.http],
         grpc=[str(one.at) for one in grpc],
         rules=settings.rules and shown_store(settings.rules),
         revision=report.revision,
@@ -143,7 +143,7 @@ def _tell_start(settings: Settings, listeners: Listeners, report: Report) -> Non
 
 
 def _listening(
-    what: str, listeners: Iterable[Listener], certificate: str | None, client_ca: str | None
+    what: str, sockets: Iterable[BoundSocket], certificate: str | None, client_ca: str | None
 ) -> list[str]:
     tls = (
         ""
@@ -152,7 +152,7 @@ def _listening(
         if client_ca is None
         else " (TLS, with client certificates)"
     )
-    return [f"{what}: {one.at}{tls}" for one in listeners]
+    return [f"{what}: {one.at}{tls}" for one in sockets]
 
 
 def _rules(settings: Settings, report: Report) -> list[str]:
@@ -162,11 +162,11 @@ def _rules(settings: Settings, report: Report) -> list[str]:
         if report.revision is None:
             lines.append(f"rules: {where}, none in force yet")
         else:
-            told = counted(report.rules, "rule")
-            lines.append(f"rules: {where}, revision {report.revision}, {told}")
+            count = counted(report.rules, "rule")
+            lines.append(f"rules: {where}, revision {report.revision}, {count}")
     if settings.envoy_config is not None:
-        told = counted(report.domains, "domain")
-        lines.append(f"envoy config: {settings.envoy_config}, {told}")
+        count = counted(report.domains, "domain")
+        lines.append(f"envoy config: {settings.envoy_config}, {count}")
     return lines
 
 
@@ -174,6 +174,6 @@ def _admin(settings: Settings) -> str:
     if not settings.has_admin:
         return "admin API: closed; a token opens it (HEADGATE_ADMIN_TOKEN)"
     count = len(settings.admin_tokens) + bool(settings.admin_token)
-    told = f"admin API: open to {counted(count, 'token')}"
+    text = f"admin API: open to {counted(count, 'token')}"
     certificates = len(settings.admin_certificates)
-    return f"{told} and {counted(certificates, 'certificate')}" if certificates else told
+    return f"{text} and {counted(certificates, 'certificate')}" if certificates else text

@@ -1,4 +1,4 @@
-"""Sockets that listen, bound before anything else is started."""
+"""Listening sockets, bound before anything else is started."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ BACKLOG: Final = 2_048
 
 
 class ListenError(HeadgateError):
-    """An address where nobody can listen: taken, forbidden, or not of this machine."""
+    """An address that cannot be bound: in use, forbidden, or not of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
-    """A socket that listens at *address*; of a unix socket, *inode* is the file's."""
+class BoundSocket:
+    """A socket that listens at *address*; *inode* is that of a unix socket's file."""
 
     address: Address
     sock: socket.socket
@@ -34,17 +34,17 @@ class Listener:
 
     @property
     def at(self) -> Address:
-        """Where it listens: as asked, with the port that the kernel chose if any would do."""
+        """The address, with the port that the kernel chose for port 0."""
         if self.address.is_unix or self.address.port:
             return self.address
         return Address(self.address.host, self.sock.getsockname()[1])
 
     def close(self) -> None:
-        """Listen no longer, here; others who have the socket may."""
+        """Close the socket here; other processes may keep it open."""
         self.sock.close()
 
     def remove(self) -> None:
-        """Take the file of a unix socket away, unless somebody has put another there."""
+        """Remove the file of a unix socket, unless it has been replaced."""
         if self.inode is not None:
             path = Path(self.address.path)
             with suppress(OSError):
@@ -53,15 +53,15 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
-    """All listeners of a service: *http* for all workers, *grpc* for each worker its own."""
+class BoundSockets:
+    """All bound sockets of a service: *http* shared by all workers, *grpc* for each worker."""
 
-    http: tuple[Listener, ...]
-    grpc: tuple[tuple[Listener, ...], ...]
+    http: tuple[BoundSocket, ...]
+    grpc: tuple[tuple[BoundSocket, ...], ...]
 
     @property
-    def all(self) -> tuple[Listener, ...]:
-        """Each of them once."""
+    def all(self) -> tuple[BoundSocket, ...]:
+        """All sockets without duplicates."""
         found = [*self.http, *(one for own in self.grpc for one in own)]
         return tuple({id(one): one for one in found}.values())
 
@@ -74,11 +74,11 @@ class Listeners:
             one.remove()
 
 
-def listen_as(settings: Settings) -> Listeners:
-    """Listen wherever *settings* say. Raises `ListenError`; then nothing is left listening."""
-    opened: list[Listener] = []
+def listen_as(settings: Settings) -> BoundSockets:
+    """Listen at all addresses of *settings*. Raises `ListenError`; then nothing stays open."""
+    opened: list[BoundSocket] = []
 
-    def opening(address: Address) -> Listener:
+    def opening(address: Address) -> BoundSocket:
         opened.append(listen(address, mode=settings.socket_mode))
         return opened[-1]
 
@@ -86,10 +86,10 @@ def listen_as(settings: Settings) -> Listeners:
         http = tuple(opening(address) for address in settings.http)
         if settings.grpc_ports == "shared":
             shared = tuple(opening(address) for address in settings.grpc)
-            return Listeners(http, (shared,) * settings.workers)
+            return BoundSockets(http, (shared,) * settings.workers)
         numbers = range(settings.workers)
         own = (tuple(opening(one.nth(number)) for one in settings.grpc) for number in numbers)
-        return Listeners(http, tuple(own))
+        return BoundSockets(http, tuple(own))
     except ListenError:
         for one in opened:
             one.close()
@@ -97,12 +97,12 @@ def listen_as(settings: Settings) -> Listeners:
         raise
 
 
-def listen(address: Address, *, mode: int) -> Listener:
+def listen(address: Address, *, mode: int) -> BoundSocket:
     """Listen at *address*; *mode* are the permissions of a unix socket. Raises `ListenError`."""
     try:
         if address.is_unix:
             return _listen_unix(address, mode)
-        return Listener(address, _listen_tcp(address))
+        return BoundSocket(address, _listen_tcp(address))
     except OSError as error:
         raise ListenError(f"cannot listen at {address}: {_reason(error, address)}") from error
 
@@ -126,24 +126,24 @@ def _listen_tcp(address: Address) -> socket.socket:
     return sock
 
 
-def _listen_unix(address: Address, mode: int) -> Listener:
+def _listen_unix(address: Address, mode: int) -> BoundSocket:
     path = Path(address.path)
     _clear(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Nobody may connect before the permissions are what they shall be: nobody listens yet.
+        # The permissions are set before listen(): until then no client can connect.
         sock.bind(address.path)
         path.chmod(mode)
         sock.listen(BACKLOG)
         sock.settimeout(0)
-        return Listener(address, sock, path.stat().st_ino)
+        return BoundSocket(address, sock, path.stat().st_ino)
     except OSError:
         sock.close()
         raise
 
 
 def _clear(path: Path) -> None:
-    """Take away a socket that nobody listens at any more, as a killed process leaves it."""
+    """Remove a stale socket file, as a killed process leaves it."""
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
     except FileNotFoundError:

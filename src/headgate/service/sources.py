@@ -1,4 +1,4 @@
-"""Where the rules of the service come from: a file, a directory, etcd."""
+"""Sources of the service's rules: a file, a directory, etcd."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _KEPT: Final = "policy.json"
 
 
 def is_etcd(place: str) -> bool:
-    """Whether the rules at *place* are those of a fleet."""
+    """True if *place* is an etcd URL."""
     return place.lower().startswith(_ETCD)
 
 
 def open_source(place: str, *, read_only: bool) -> PolicySource:
     """Open the source of the rules at *place*. Raises `OptionError`.
 
-    With *read_only* nothing is written beside a file either: no history is needed where rules
-    cannot be changed over the network.
+    With *read_only* nothing is written beside a file either: rules that cannot be changed over the
+    network need no history.
     """
     if not is_etcd(place):
         from headgate.control.file_source import FileSource
@@ -37,24 +37,24 @@ def open_source(place: str, *, read_only: bool) -> PolicySource:
 
 
 def kept_policy(settings: Settings) -> Path | None:
-    """The file where the last good policy is kept, if one is to be."""
+    """The file for the last good policy, or None."""
     return None if settings.state_dir is None else Path(settings.state_dir) / _KEPT
 
 
 def check_sources(settings: Settings) -> tuple[str, ...]:
-    """What there is to say for the rules that *settings* name. Raises `PolicyError`.
+    """Check the rules that *settings* name; a summary. Raises `PolicyError`.
 
-    Files are read and examined; etcd is not asked.
+    Files are read and validated; etcd is not contacted.
     """
-    told = []
+    summary = []
     if settings.rules is not None and is_etcd(settings.rules):
         source = open_source(settings.rules, read_only=True)
-        told.append(f"{source.place}: not asked")
+        summary.append(f"{source.place}: not asked")
     elif settings.rules is not None:
-        told.append(_checked_files(settings.rules))
+        summary.append(_checked_files(settings.rules))
     if settings.envoy_config is not None:
-        told.append(_checked_envoy(settings.envoy_config, settings))
-    return tuple(told)
+        summary.append(_checked_envoy(settings.envoy_config, settings))
+    return tuple(summary)
 
 
 def envoy_parser(settings: Settings) -> Parse:
@@ -70,7 +70,7 @@ def envoy_parser(settings: Settings) -> Parse:
 
 
 def counted(count: int, what: str) -> str:
-    """So many of something, in words."""
+    """*count* with the singular or plural of *what*."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
@@ -92,7 +92,7 @@ def _checked_envoy(place: str, settings: Settings) -> str:
 
 
 def shown_store(url: str) -> str:
-    """*url* without what may be a password: neither before the host nor among the options."""
+    """*url* without credentials and options, which may contain a password."""
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url

@@ -1,8 +1,8 @@
 """Several workers on the same sockets, kept alive by a process that serves nothing itself.
 
-It binds, so that a port that is taken is told before anything is started. A worker that dies is
-replaced, with growing pauses; one that cannot even start the first time ends the whole service. The
-workers end by themselves when this process is gone.
+It binds the sockets, so that an address in use is reported before anything is started. A worker
+that dies is replaced, with growing pauses; one that fails at the first start ends the whole
+service. The workers end by themselves when this process is gone.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import HeadgateError
 from headgate.service.channel import Assignment, Failure, Report, SupervisorEnd
 from headgate.service.live.shared_snapshots import new_file
-from headgate.service.logs import LOG, tell
+from headgate.service.logs import LOG, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.config.service import Settings
-    from headgate.service.sockets import Listeners
+    from headgate.service.sockets import BoundSockets
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
 STEADY: Final = 10.0
-"""Who has served for so many seconds is replaced without a pause."""
+"""Seconds of service after which a worker is replaced without a pause."""
 
 _MORE: Final = 5.0
-"""How many seconds longer than its own drain a worker may take to end."""
+"""Seconds beyond its own drain time before a worker is killed."""
 
 _LOOK: Final = 0.01
 
 _EARLY_DEATHS: Final = 3
-"""How many workers may die, without a word and before any has served, until that is the end."""
+"""Workers that may die without a reason before all have served, until the service fails."""
 
 
 class StartError(HeadgateError):
@@ -47,7 +47,7 @@ class StartError(HeadgateError):
 
 
 @dataclass(slots=True, eq=False)
-class _Hand:
+class _WorkerProcess:
     """A worker as its supervisor sees it."""
 
     number: int
@@ -59,18 +59,18 @@ class _Hand:
 
 
 class Supervisor:
-    """Runs the workers that *settings* ask for on *listeners*.
+    """Runs the workers that *settings* ask for on *sockets*.
 
-    *on_ready* hears the report of a worker once all of them serve for the first time.
+    *on_ready* receives the report of a worker when all of them serve for the first time.
     """
 
     def __init__(
-        self, settings: Settings, listeners: Listeners, *, on_ready: Callable[[Report], None]
+        self, settings: Settings, sockets: BoundSockets, *, on_ready: Callable[[Report], None]
     ) -> None:
         self._settings = settings
-        self._listeners = listeners
+        self._sockets = sockets
         self._on_ready = on_ready
-        self._hands: dict[int, _Hand] = {}
+        self._workers: dict[int, _WorkerProcess] = {}
         self._pauses = dict.fromkeys(range(settings.workers), 0.0)
         self._waiting: dict[int, asyncio.TimerHandle] = {}
         self._ended = asyncio.Event()
@@ -92,7 +92,7 @@ class Supervisor:
                 self._snapshots_file = None
 
     async def serve(self) -> int:
-        """As `run`, in an event loop."""
+        """Serve in an event loop, like `run`."""
         loop = asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, self.stop)
@@ -106,35 +106,36 @@ class Supervisor:
         return self._status
 
     def stop(self) -> None:
-        """Have all workers drain; end them at once if they have been told before."""
+        """Drain all workers; kill them on the second call."""
         if self._is_stopping:
-            LOG.warning("told to stop again: ending at once")
+            LOG.warning("second signal to stop: ending at once")
             self._kill()
             return
         self._is_stopping = True
         for waiting in self._waiting.values():
             waiting.cancel()
-        for hand in self._hands.values():
-            hand.process.send_signal(signal.SIGTERM)
-        # The workers have copies. Nobody shall wait where only this process would listen.
-        self._listeners.close()
-        patience = self._settings.linger + self._settings.drain + _MORE
-        asyncio.get_running_loop().call_later(patience, self._kill)
+        for worker in self._workers.values():
+            worker.process.send_signal(signal.SIGTERM)
+        # The workers have copies. Connections must not wait on a socket that no worker accepts
+        # from.
+        self._sockets.close()
+        timeout = self._settings.linger + self._settings.drain + _MORE
+        asyncio.get_running_loop().call_later(timeout, self._kill)
         self._check_end()
 
     def _start(self, number: int) -> None:
         try:
-            self._hands[number] = hand = self._begun(number)
+            self._workers[number] = worker = self._spawn(number)
         except OSError as error:
             self._cannot_start(number, f"no process for it: {error.strerror or error}")
             return
-        asyncio.get_running_loop().add_reader(hand.channel.fileno(), self._heard, hand)
+        asyncio.get_running_loop().add_reader(worker.channel.fileno(), self._on_message, worker)
 
-    def _begun(self, number: int) -> _Hand:
-        """A worker, told what to do. Raises `OSError` if the machine has none to give."""
+    def _spawn(self, number: int) -> _WorkerProcess:
+        """Start a worker and send its assignment. Raises `OSError` if there can be no process."""
         ours, theirs = socket.socketpair()
-        http = tuple(one.sock.fileno() for one in self._listeners.http)
-        grpc = tuple(one.sock.fileno() for one in self._listeners.grpc[number])
+        http = tuple(one.sock.fileno() for one in self._sockets.http)
+        grpc = tuple(one.sock.fileno() for one in self._sockets.grpc[number])
         call = [sys.executable, "-P", "-m", "headgate.service.worker", str(theirs.fileno())]
         shared_snapshots = () if self._snapshots_file is None else (self._snapshots_file,)
         with ours, theirs:
@@ -145,7 +146,7 @@ class Supervisor:
             )
             channel = SupervisorEnd(ours.detach())
         channel.assign(Assignment(self._settings, number, http, grpc, self._snapshots_file))
-        return _Hand(number, process, channel, asyncio.get_running_loop().time())
+        return _WorkerProcess(number, process, channel, asyncio.get_running_loop().time())
 
     def _cannot_start(self, number: int, reason: str) -> None:
         if self._has_served:
@@ -154,99 +155,102 @@ class Supervisor:
         self._failure = f"worker {number} cannot start: {reason}"
         self.stop()
 
-    def _heard(self, hand: _Hand) -> None:
-        match hand.channel.hear():
+    def _on_message(self, worker: _WorkerProcess) -> None:
+        match worker.channel.receive():
             case Report() as report:
-                self._serves(hand, report)
+                self._serves(worker, report)
             case Failure(reason):
-                hand.failure = reason
+                worker.failure = reason
             case None:
-                self._gone(hand)
+                self._gone(worker)
 
-    def _serves(self, hand: _Hand, report: Report) -> None:
-        hand.is_ready = True
+    def _serves(self, worker: _WorkerProcess, report: Report) -> None:
+        worker.is_ready = True
         if self._has_served:
-            tell(f"worker {hand.number} serves again", worker=hand.number, pid=hand.process.pid)
-        elif len(self._hands) == self._settings.workers and all(
-            one.is_ready for one in self._hands.values()
+            log(
+                f"worker {worker.number} serves again", worker=worker.number, pid=worker.process.pid
+            )
+        elif len(self._workers) == self._settings.workers and all(
+            one.is_ready for one in self._workers.values()
         ):
             self._has_served = True
             self._on_ready(report)
 
-    def _gone(self, hand: _Hand) -> None:
+    def _gone(self, worker: _WorkerProcess) -> None:
         loop = asyncio.get_running_loop()
-        loop.remove_reader(hand.channel.fileno())
-        hand.channel.close()
-        # As a rule it is over at once; but its last thread may hang where nothing can be done.
-        loop.call_later(_MORE, hand.process.kill)
-        self._bury(hand)
+        loop.remove_reader(worker.channel.fileno())
+        worker.channel.close()
+        # It usually ends at once, but a thread may hang in the kernel.
+        loop.call_later(_MORE, worker.process.kill)
+        self._reap(worker)
 
-    def _bury(self, hand: _Hand) -> None:
-        status = hand.process.poll()
+    def _reap(self, worker: _WorkerProcess) -> None:
+        status = worker.process.poll()
         if status is None:
-            asyncio.get_running_loop().call_later(_LOOK, self._bury, hand)
+            asyncio.get_running_loop().call_later(_LOOK, self._reap, worker)
             return
-        del self._hands[hand.number]
+        del self._workers[worker.number]
         if self._is_stopping:
-            # Who is told to stop before it listens to signals has nothing that could be cut off.
-            is_unheard = status == -signal.SIGTERM and not hand.is_ready
-            self._status = self._status or int(status != 0 and not is_unheard)
+            # A worker stopped before it handles signals has no requests to cut off.
+            is_early = status == -signal.SIGTERM and not worker.is_ready
+            self._status = self._status or int(status != 0 and not is_early)
         elif not self._has_served:
-            self._failed_early(hand, status)
+            self._failed_early(worker, status)
         else:
-            self._replace(hand, status)
+            self._replace(worker, status)
         self._check_end()
 
-    def _failed_early(self, hand: _Hand, status: int) -> None:
-        """A worker has ended before all have served."""
+    def _failed_early(self, worker: _WorkerProcess, status: int) -> None:
+        """Handle a worker that ended before all have served."""
         self._early_deaths += 1
-        if hand.failure is None and self._early_deaths < _EARLY_DEATHS:
-            LOG.warning("worker %d ended (%s) before it served", hand.number, _ending(status))
-            self._start(hand.number)
+        if worker.failure is None and self._early_deaths < _EARLY_DEATHS:
+            LOG.warning("worker %d ended (%s) before it served", worker.number, _ending(status))
+            self._start(worker.number)
             return
-        self._failure = hand.failure or f"worker {hand.number} ended: {_ending(status)}"
+        self._failure = worker.failure or f"worker {worker.number} ended: {_ending(status)}"
         self.stop()
 
-    def _replace(self, hand: _Hand, status: int) -> None:
+    def _replace(self, worker: _WorkerProcess, status: int) -> None:
         loop = asyncio.get_running_loop()
-        is_steady = hand.is_ready and loop.time() - hand.began >= STEADY
-        reason = f"{hand.failure or _ending(status)} (process {hand.process.pid})"
-        self._start_later(hand.number, reason, is_steady=is_steady)
+        is_steady = worker.is_ready and loop.time() - worker.began >= STEADY
+        reason = f"{worker.failure or _ending(status)} (process {worker.process.pid})"
+        self._start_later(worker.number, reason, is_steady=is_steady)
 
     def _start_later(self, number: int, reason: str, *, is_steady: bool = False) -> None:
-        """Have another worker instead of one that has ended, or of one that could not begin."""
+        """Schedule a replacement for a worker that ended or could not start."""
         before = self._pauses[number]
         pause = 0.0 if is_steady else min(LONGEST_PAUSE, 2 * before or FIRST_PAUSE)
         self._pauses[number] = pause
-        told = f"worker {number} ended: {reason}; another starts in {pause:g} s"
-        tell(told, level=logging.ERROR, worker=number)
+        message = f"worker {number} ended: {reason}; another starts in {pause:g} s"
+        log(message, level=logging.ERROR, worker=number)
         loop = asyncio.get_running_loop()
         self._waiting[number] = loop.call_later(pause, self._start, number)
 
     def _reread(self) -> None:
-        """Have the workers look at the rules again; who is about to serve is about to look."""
-        for hand in self._hands.values():
-            if hand.is_ready:
-                hand.process.send_signal(signal.SIGHUP)
+        """Make the workers that serve read the rules again; others are about to."""
+        for worker in self._workers.values():
+            if worker.is_ready:
+                worker.process.send_signal(signal.SIGHUP)
 
     def _kill(self) -> None:
-        for hand in self._hands.values():
+        for worker in self._workers.values():
             self._status = 1
-            LOG.error("worker %d did not end in time: killed", hand.number)
-            hand.process.kill()
+            LOG.error("worker %d did not end in time: killed", worker.number)
+            worker.process.kill()
 
     def _check_end(self) -> None:
-        if self._is_stopping and not self._hands:
+        if self._is_stopping and not self._workers:
             self._ended.set()
 
 
 def _new_snapshots_file() -> int | None:
-    """The memory that workers share, to tell what the others do; they serve without it too."""
+    """Create the memory that workers share for live figures; None if that fails."""
     try:
         return new_file()
     except OSError as error:
-        told = "each worker will tell of itself only: no memory to share (%s)"
-        LOG.warning(told, error.strerror or error)
+        LOG.warning(
+            "no shared memory (%s): each worker shows only its own figures", error.strerror or error
+        )
         return None
 
 

@@ -1,10 +1,10 @@
-"""Texts that are no UTF-8: what a client sends, Envoy passes on as it is.
+"""Strings that are not UTF-8: Envoy passes on what a client sends.
 
-A `string` of Protocol Buffers has to be UTF-8, but C++ writes whatever it is given, and whoever
-reads it by the book refuses the whole message. A limit that fails open would then let pass whoever
-sends one odd byte. So where a message cannot be read it is read again by the same definitions with
-`bytes` in place of `string`, which look the same on the wire, and bytes that are no UTF-8 become
-lone surrogates (PEP 383): different texts stay different, and rules and counters can take them.
+A `string` of Protocol Buffers must be UTF-8, but C++ writes any bytes, and strict readers reject
+the whole message. With a limit that fails open, one such byte would evade the limit. So a message
+that cannot be decoded is decoded again with `bytes` in place of `string`, which have the same
+encoding, and bytes that are not UTF-8 become lone surrogates (PEP 383): different texts stay
+different, and rules and counters can use them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 def text_of(octets: bytes) -> str:
-    """What *octets* say; never raises."""
+    """Decode *octets*; never raises."""
     return octets.decode("utf-8", "surrogateescape")
 
 
 def octets_of(text: str) -> bytes:
-    """The bytes that `text_of` made *text* of."""
+    """The bytes from which `text_of` made *text*."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def in_octets(file: File) -> File:
-    """*file* with `bytes` where it has `string`. A map becomes a list of its entries, since no key
-    of a map may be bytes."""
+    """*file* with `bytes` in place of `string`. A map becomes a list of its entries, because keys
+    of a map cannot be bytes."""
     return replace(file, messages=tuple(map(_message, file.messages)))
 
 

@@ -1,11 +1,11 @@
 """A process that serves: from the settings to an exit status.
 
-    build -> rules in force -> listen -> ready ... SIGTERM -> not ready -> linger -> drain -> gone
+    build -> rules in force -> listen -> ready ... SIGTERM -> not ready -> linger -> drain -> end
 
-SIGTERM and SIGINT drain, a second one ends the process at once; SIGHUP looks at the files again.
-A worker that a supervisor has started leaves SIGINT to it, and drains when the supervisor is gone.
-A second SIGTERM is nothing to such a worker: who stops a group of processes (a cgroup, a session)
-signals the workers as well as the supervisor, which passes it on. The supervisor kills who must go.
+SIGTERM and SIGINT drain, a second one ends the process at once; SIGHUP reads the rules again. A
+worker of a supervisor leaves SIGINT to it and drains when the supervisor is gone. It ignores a
+second SIGTERM: stopping a group of processes (a cgroup, a session) signals the workers as well as
+the supervisor, which forwards the signal. The supervisor kills workers that must end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import HeadgateError
 from headgate.observability import MEASURES
 from headgate.service.channel import Failure, WorkerEnd
-from headgate.service.logs import LOG, configure_logs, tell, tell_denials
+from headgate.service.logs import LOG, configure_logs, log, log_denials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,18 +52,18 @@ long after each of its system calls, several times per request.
 """
 
 _OTHER_FILES: Final = 256
-"""How many files are open besides connections."""
+"""Files open besides connections."""
 
 DONE: Final = 0
 CUT_OFF: Final = 1
-"""The exit status if something under way had to be cut off."""
+"""The exit status if requests had to be cut off."""
 
 
 class Worker:
-    """Serves on sockets that listen already, until it is told to stop.
+    """Serves on listening sockets until a signal.
 
-    *on_ready* hears what is served by as soon as it is. *is_alone*: without a supervisor. With one
-    it has a *number*, and *shared_snapshots* that it shares with the others.
+    *on_ready* receives a report when it serves. *is_alone*: without a supervisor. With one it has a
+    *number* and shares *shared_snapshots* with the others.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Worker:
         self._http, self._grpc = http, grpc
         self._on_ready = on_ready
         self._is_alone = is_alone
-        self._number, self._snapshots_file = number, shared_snapshots
+        self._number, self._snapshots = number, shared_snapshots
         self._stopping = asyncio.Event()
 
     def run(self) -> int:
@@ -91,59 +91,59 @@ class Worker:
             return runner.run(self.serve())
 
     async def serve(self) -> int:
-        """As `run`, in an event loop."""
-        from headgate.service.container import make_parts
-        from headgate.service.listeners import Doors
+        """Serve in an event loop, like `run`."""
+        from headgate.service.container import make_container
+        from headgate.service.listeners import Listeners
 
-        parts = make_parts(
-            self._settings, worker=self._number, shared_snapshots=self._snapshots_file
+        container = make_container(
+            self._settings, worker=self._number, shared_snapshots=self._snapshots
         )
-        end_denials = tell_denials(self._settings)
+        end_denials = log_denials(self._settings)
         try:
-            self._listen_to_signals(parts)
-            doors = Doors(parts)
-            await parts.start()
-            await doors.open(self._http, self._grpc)
+            self._listen_to_signals(container)
+            listeners = Listeners(container)
+            await container.start()
+            await listeners.open(self._http, self._grpc)
             tune_collector()
-            self._on_ready(parts.report())
+            self._on_ready(container.report())
             await self._stopping.wait()
-            parts.readiness.is_draining = True
-            is_done = await doors.drain()
+            container.readiness.is_draining = True
+            is_done = await listeners.drain()
         finally:
-            await parts.aclose()
+            await container.aclose()
             end_denials()
         if not is_done:
-            told = f"requests were cut off: they took longer than {self._settings.drain:g} s"
-            tell(told, level=logging.WARNING)
+            message = f"requests were cut off: they took longer than {self._settings.drain:g} s"
+            log(message, level=logging.WARNING)
         return DONE if is_done else CUT_OFF
 
     def stop(self) -> None:
-        """Drain; at once if it has been told before, and there is no supervisor to say so."""
+        """Drain; on the second call without a supervisor, end at once."""
         if self._stopping.is_set() and self._is_alone:
-            LOG.warning("told to stop again: ending at once")
+            LOG.warning("second signal to stop: ending at once")
             os._exit(CUT_OFF)
         self._stopping.set()
 
     def orphaned(self) -> None:
-        """The supervisor is gone: drain, unless that is so already."""
+        """Drain because the supervisor is gone."""
         self._stopping.set()
 
-    def _listen_to_signals(self, parts: Any) -> None:
+    def _listen_to_signals(self, container: Any) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reread, parts)
+        loop.add_signal_handler(signal.SIGHUP, self._reread, container)
         if self._is_alone:
             loop.add_signal_handler(signal.SIGINT, self.stop)
 
-    def _reread(self, parts: Any) -> None:
-        tell("SIGHUP: looking at the rules again")
-        parts.reread()
+    def _reread(self, container: Any) -> None:
+        log("SIGHUP: reading the rules again")
+        container.reread()
 
 
 def tune_collector() -> None:
-    """Keep collections and other threads out of requests: call it once all that stays is there.
+    """Keep collections and other threads out of requests. Call it after startup.
 
-    What is there now is never looked at again, and what comes later more rarely.
+    Objects that exist now are never examined again, later ones more rarely.
     """
     gc.collect()
     gc.freeze()
@@ -152,7 +152,7 @@ def tune_collector() -> None:
 
 
 def loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed; not under grpcio's server, whose connections hang there."""
+    """uvloop if it is installed; not with grpcio's server, whose connections hang there."""
     is_grpcio = settings.grpc_transport == "grpcio" or (
         settings.grpc_transport == "auto" and find_spec("zttp") is None
     )
@@ -164,17 +164,17 @@ def loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] 
 
 
 def _allow_files(wanted: int) -> None:
-    """Have as many files open as the connections need, or as many as are allowed at all."""
+    """Raise the limit of open files to what the connections need, as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
-        with suppress(OSError, ValueError):  # forbidden: what there is has to do
+        with suppress(OSError, ValueError):  # forbidden: keep the limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def main(fileno: int) -> int:
-    """Be the worker at the other end of the channel *fileno*; the exit status."""
-    for one in (signal.SIGINT, signal.SIGHUP):  # until the worker listens to them
+    """Run the worker at the other end of the channel *fileno*; the exit status."""
+    for one in (signal.SIGINT, signal.SIGHUP):  # until the worker handles them
         signal.signal(one, signal.SIG_IGN)
     channel = WorkerEnd(fileno)
     try:
@@ -190,16 +190,16 @@ def main(fileno: int) -> int:
         on_ready=lambda report: _ready(channel, worker, report),
         is_alone=False,
         number=assignment.number,
-        shared_snapshots=_snapshots_file(assignment),
+        shared_snapshots=_snapshots(assignment),
     )
     try:
         return worker.run()
     except HeadgateError as error:
-        channel.tell(Failure(str(error)))
+        channel.send(Failure(str(error)))
         return CUT_OFF
 
 
-def _snapshots_file(assignment: Assignment) -> SharedSnapshots | None:
+def _snapshots(assignment: Assignment) -> SharedSnapshots | None:
     if assignment.shared_snapshots is None:
         return None
     from headgate.service.live import SharedSnapshots
@@ -208,8 +208,8 @@ def _snapshots_file(assignment: Assignment) -> SharedSnapshots | None:
 
 
 def _ready(channel: WorkerEnd, worker: Worker, report: Report) -> None:
-    channel.tell(report)
-    # The supervisor says nothing more: what can be read is its end.
+    channel.send(report)
+    # The supervisor sends nothing more: readable means that it is gone.
     loop = asyncio.get_running_loop()
 
     def ended() -> None:

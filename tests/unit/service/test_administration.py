@@ -10,7 +10,7 @@ import httpx
 from headgate.config.service import Settings
 from headgate.engine.request import Request
 from headgate.service.administration import make_admin
-from headgate.service.container import make_parts
+from headgate.service.container import make_container
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,15 +26,15 @@ rules:
 def test_the_default_store_can_be_looked_through(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES)
-    parts = make_parts(Settings(rules=str(rules), admin_token=TOKEN.encode(), secret=b"s"))
+    container = make_container(Settings(rules=str(rules), admin_token=TOKEN.encode(), secret=b"s"))
 
     async def main() -> tuple[Any, Any]:
-        await parts.start()
-        assert parts.source is not None
-        assert parts.watcher is not None
-        admin = make_admin(parts.core, parts.settings, parts.source, parts.watcher)
+        await container.start()
+        assert container.source is not None
+        assert container.watcher is not None
+        admin = make_admin(container.core, container.settings, container.source, container.watcher)
         for _ in range(3):
-            await parts.core.rules.check(Request(peer="192.0.2.1"))
+            await container.core.rules.check(Request(peer="192.0.2.1"))
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(admin),
             base_url="http://headgate/admin/v1",
@@ -43,7 +43,7 @@ def test_the_default_store_can_be_looked_through(tmp_path: Path) -> None:
             tighter = {"rules": {"login": {"key_by": "ip", "limit": "2/hour"}}}
             preview = await client.post("/rules:preview", json=tighter)
             listed = await client.get("/keys?rule=login")
-        await parts.aclose()
+        await container.aclose()
         return preview.json(), listed.json()
 
     preview, listed = asyncio.run(main())

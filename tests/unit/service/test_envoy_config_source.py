@@ -10,7 +10,7 @@ import pytest
 from headgate.config.service import Settings
 from headgate.observability import MEASURES
 from headgate.policy.problems import PolicyError
-from headgate.service.container import make_parts
+from headgate.service.container import make_container
 from headgate.service.sources import check_sources
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ def test_a_bad_one_at_the_start_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "shop.yaml").write_text("domain: shop\ndescriptors: 3\n")
 
     async def main() -> None:
-        parts = make_parts(settings(tmp_path))
+        container = make_container(settings(tmp_path))
         try:
             with pytest.raises(PolicyError):
-                await parts.start()
+                await container.start()
         finally:
-            await parts.aclose()
+            await container.aclose()
 
     asyncio.run(main())
 
@@ -50,18 +50,20 @@ def test_what_is_new_is_applied_and_the_last_valid_one_is_kept(tmp_path: Path) -
     seen: list[tuple[set[str], float, float]] = []
 
     async def main() -> None:
-        parts = make_parts(settings(tmp_path))
-        assert parts.envoy is not None
+        container = make_container(settings(tmp_path))
+        assert container.envoy is not None
         errors = MEASURES.value("policy_load_errors", what="envoy_config")
         try:
             for text in (SHOP, "domain: [", SHOP.replace("shop", "bank")):
                 file.write_text(text)
-                await asyncio.to_thread(parts.envoy.check_now)
-                assert parts.core.envoy is not None
+                await asyncio.to_thread(container.envoy.check_now)
+                assert container.core.envoy is not None
                 failed = MEASURES.value("policy_load_errors", what="envoy_config") - errors
-                seen.append((set(parts.core.envoy.domains), parts.measures.refused(), failed))
+                seen.append(
+                    (set(container.core.envoy.domains), container.measures.refused(), failed)
+                )
         finally:
-            await parts.aclose()
+            await container.aclose()
 
     asyncio.run(main())
     assert seen == [({"shop"}, 0, 0), ({"shop"}, 1, 1), ({"bank"}, 0, 1)]
@@ -72,15 +74,15 @@ def test_a_change_is_noticed(tmp_path: Path) -> None:
     file.write_text(SHOP)
 
     async def main() -> None:
-        parts = make_parts(settings(tmp_path))
+        container = make_container(settings(tmp_path))
         try:
-            await parts.start()
+            await container.start()
             file.write_text(SHOP.replace("shop", "bank"))
-            parts.reread()
+            container.reread()
             async with asyncio.timeout(10):
-                while set(parts.core.envoy.domains) != {"bank"}:  # type: ignore[union-attr] # noqa: ASYNC110
+                while set(container.core.envoy.domains) != {"bank"}:  # type: ignore[union-attr] # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         finally:
-            await parts.aclose()
+            await container.aclose()
 
     asyncio.run(main())

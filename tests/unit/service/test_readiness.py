@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Operation
 
 
-_DECIDED = "requests are decided as each rule says for that case"
+_DECIDED = "the failure mode of each rule applies"
 
 
 class Fickle(LoopStore):

@@ -39,7 +39,7 @@ signal.signal(signal.SIGHUP, lambda *_: (directory / f"heard-{{os.getpid()}}").t
 from headgate.service.channel import Report, WorkerEnd
 end = WorkerEnd(int(sys.argv[-1]))
 end.assignment()
-end.tell(Report(1, 1, 0))
+end.send(Report(1, 1, 0))
 if (directory / "lingers").exists():
     os.close(end.fileno())
 while True:  # a signal just before a sleep does not end it
@@ -82,14 +82,14 @@ class Trial:
 
     @property
     def pids(self) -> list[int]:
-        return [hand.process.pid for hand in self.supervisor._hands.values()]
+        return [worker.process.pid for worker in self.supervisor._workers.values()]
 
     async def served(self) -> None:
         await until(lambda: bool(self.reports))
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110 (nobody tells)
+    while not is_so():  # noqa: ASYNC110 (there is no event)
         await asyncio.sleep(0.005)
 
 

@@ -11,7 +11,7 @@ from headgate import RateLimiter
 from headgate.config.service import Settings
 from headgate.observability import JOURNAL
 from headgate.service.http_server import subject_of
-from headgate.service.logs import configure_logs, tell, tell_denials
+from headgate.service.logs import configure_logs, log, log_denials
 from headgate.service.sources import shown_store
 from tests.support.logs import restored_logs
 
@@ -61,12 +61,12 @@ class TestLogs:
 
     def test_people_get_lines(self, capsys: pytest.CaptureFixture[str]) -> None:
         configure_logs(Settings(rules="x"))
-        tell("hello", event="greeting")
+        log("hello", event="greeting")
         assert capsys.readouterr().err.endswith("Z info hello\n")
 
     def test_programs_get_json_with_the_figures(self, capsys: pytest.CaptureFixture[str]) -> None:
         configure_logs(Settings(rules="x", log_format="json"))
-        tell("hello\nworld", event="greeting")
+        log("hello\nworld", event="greeting")
         told = capsys.readouterr().err
         assert told.count("\n") == 1
         line = json.loads(told)
@@ -82,7 +82,7 @@ class TestLogs:
     ) -> None:
         settings = Settings(rules="x", log_format="json", log_denials=1, dashboard_keys=shown)
         configure_logs(settings)
-        end = tell_denials(settings)
+        end = log_denials(settings)
         try:
             limiter = RateLimiter("1/day", name=f"told-{shown}")
             for _ in range(5):
@@ -99,7 +99,7 @@ class TestLogs:
     def test_people_read_refusals_as_lines(self, capsys: pytest.CaptureFixture[str]) -> None:
         settings = Settings(rules="x", log_denials=1)
         configure_logs(settings)
-        end = tell_denials(settings)
+        end = log_denials(settings)
         try:
             RateLimiter("1/day", name="told-in-words").hit("k", 2)
         finally:
@@ -108,10 +108,10 @@ class TestLogs:
 
     def test_no_refusals_are_told_unless_wanted(self) -> None:
         before = JOURNAL.listeners
-        tell_denials(Settings(rules="x"))()
+        log_denials(Settings(rules="x"))()
         assert JOURNAL.listeners == before
 
     def test_what_is_below_the_level_is_not_told(self, capsys: pytest.CaptureFixture[str]) -> None:
         configure_logs(Settings(rules="x", log_level="warning"))
-        tell("hello")
+        log("hello")
         assert capsys.readouterr().err == ""
