@@ -90,9 +90,7 @@ def lines() -> list[tuple[str, str]]:
     return made
 
 
-_UP: Final = (
-    "headgate is up: Envoy at the door, the decision service behind it, and a small app to protect."
-)
+_UP: Final = "headgate is up: Envoy, the decision service, and a small app behind them."
 
 
 def _without_token(command: str, token: str) -> str:
