@@ -38,6 +38,9 @@ TOKEN = "s" * 32
 ENTERED, LEFT = b"\x1b[?1049h", b"\x1b[?1049l"
 CALL = (sys.executable, "-m", "headgate.cli", "top")
 
+STALE = {"COLUMNS": "80", "LINES": "24"}
+"""Variables that shells export; the size of the terminal overrides them."""
+
 TAKE_TERMINAL = """\
 import fcntl, os, signal, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -69,7 +72,7 @@ class Terminal:
             stdout=inner,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env={**os.environ, "TERM": "xterm", "HEADGATE_ADMIN_TOKEN": TOKEN, **env},
+            env={**os.environ, **STALE, "TERM": "xterm", "HEADGATE_ADMIN_TOKEN": TOKEN, **env},
         )
 
     def resize(self, rows: int, columns: int) -> None:

@@ -17,7 +17,7 @@ import tty
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.control import Control
 from rich.screen import Screen as FullScreen
 
@@ -103,9 +103,11 @@ class Screen:
             os.close(self._woken)
             os.close(self._waker)
 
-    @property
-    def height(self) -> int:
-        """The number of rows."""
+    def fit(self) -> int:
+        """Adopt the size of the terminal, whatever COLUMNS and LINES say; return the rows."""
+        with suppress(OSError):
+            columns, rows = os.get_terminal_size(self._console.file.fileno())
+            self._console.size = ConsoleDimensions(columns or 80, rows or 24)
         return self._console.height
 
     def draw(self, picture: RenderableType) -> None:
@@ -176,7 +178,7 @@ def show(
         try:
             while not view.is_over and poller.final is None:
                 shown = shown if view.is_paused else poller.snapshot
-                screen.draw(Picture(shown, view, screen.height, is_ascii=is_ascii))
+                screen.draw(Picture(shown, view, screen.fit(), is_ascii=is_ascii))
                 pressed = screen.wait()
                 if pressed is None:
                     break
