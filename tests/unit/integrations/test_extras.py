@@ -14,6 +14,7 @@ from headgate.errors import MissingPackageError
         ("headgate.integrations.grpc", "grpc", "grpc"),
         ("headgate.integrations.celery", "celery", "celery"),
         ("headgate.integrations.aiohttp_server", "aiohttp", "aiohttp"),
+        ("headgate.integrations.litestar", "litestar", "litestar"),
     ],
 )
 def test_the_extra_is_named(

@@ -122,6 +122,9 @@ def route_in(scope: Scope, app: App) -> Resolved | None:
     A framework names its app in the scope. *app* is the one that our middleware wraps, which that
     app may not be able to look into.
     """
+    handler = scope.get("route_handler")
+    if handler is not None:  # Litestar finds the route before its middlewares run
+        return Resolved(scope["path_template"], getattr(handler.fn, "func", handler.fn))
     if "starlette" not in sys.modules:
         return None
     found: Resolved | None = import_module("headgate.integrations.starlette").resolve(scope, app)
