@@ -103,6 +103,8 @@ def report(amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
 class _Interceptor:
     """The limits of a server, and of its methods."""
 
+    _is_blocking = False
+
     def __init__(
         self,
         limiter: RequestLimiter | None = None,
@@ -119,6 +121,10 @@ class _Interceptor:
             one = given if isinstance(given, RouteLimit) else RouteLimit(limits=given)
             names = one.own_names if one.name else Names(shown_name(rpc[1:]), rpc)
             self.methods[rpc] = [(one, names)]
+            if self._is_blocking:
+                one.check_blocking()
+        if self._is_blocking:
+            self.limiter.check_blocking()
         _ = self.limiter.engine  # reports a wrong store at once
 
     def limited(self, handler: Handler | None, rpc: str) -> Handler | None:
@@ -145,17 +151,7 @@ class RateLimitInterceptor(_Interceptor, grpc.ServerInterceptor):
     or a `RouteLimit`. Functions get a `GrpcRequest`.
     """
 
-    def __init__(
-        self,
-        limiter: RequestLimiter | None = None,
-        *,
-        methods: MethodLimits | None = None,
-        **options: Unpack[LimiterOptions],
-    ) -> None:
-        super().__init__(limiter, methods=methods, **options)
-        self.limiter.check_blocking()
-        for limits in self.methods.values():
-            limits[0][0].check_blocking()
+    _is_blocking = True
 
     def intercept_service(
         self,
@@ -190,6 +186,7 @@ class _Call(RequestContext):
         self._limits = interceptor.methods.get(rpc)
         self._context = context
         self._trailers: Metadata = ()
+        self._error: BaseException | None = None
 
     def check_call(self) -> Effects[bool]:
         """Check the call by the limits of the server, then by those of the method."""
@@ -221,11 +218,15 @@ class _Call(RequestContext):
             theirs = tuple(self._context.trailing_metadata() or ())
             if self._trailers and not any(line in theirs for line in self._trailers):
                 self._context.set_trailing_metadata((*theirs, *self._trailers))
+        except BaseException as raised:  # GeneratorExit of a stream too: the client has gone
+            self._error = raised
+            raise
         finally:
             _current.set(None)
 
-    def end(self, error: BaseException | None) -> Effects[None]:
+    def end(self) -> Effects[None]:
         """Settle what is held, and release slots."""
+        error, self._error = self._error, None  # which refers to this call
         if not self.has_end:
             return
         code = self._context.code()
@@ -253,15 +254,11 @@ def _serve(behavior: Callable[..., Any], start: Callable[..., _Call]) -> Callabl
         call = start(message, context)
         if not drive(call.check_call()):
             context.abort(*call.denial_status())
-        error: BaseException | None = None
         try:
             with call.current():
                 return behavior(message, context)
-        except BaseException as raised:
-            error = raised
-            raise
         finally:
-            drive(call.end(error))
+            drive(call.end())
 
     return serve
 
@@ -271,15 +268,11 @@ def _serve_stream(behavior: Callable[..., Any], start: Callable[..., _Call]) -> 
         call = start(message, context)
         if not drive(call.check_call()):
             context.abort(*call.denial_status())
-        error: BaseException | None = None
         try:
             with call.current():
                 yield from behavior(message, context)
-        except BaseException as raised:  # GeneratorExit too: the client has gone
-            error = raised
-            raise
         finally:
-            drive(call.end(error))
+            drive(call.end())
 
     return serve
 
@@ -289,15 +282,11 @@ def _serve_async(behavior: Callable[..., Any], start: Callable[..., _Call]) -> C
         call = start(message, context)
         if not await adrive(call.check_call()):
             await context.abort(*call.denial_status())
-        error: BaseException | None = None
         try:
             with call.current():
                 return await behavior(message, context)
-        except BaseException as raised:
-            error = raised
-            raise
         finally:
-            await adrive(call.end(error))
+            await adrive(call.end())
 
     return serve
 
