@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.decision import Decision
 from headgate.limits import LeakyQueue, PacedLimit, SlidingWindowLog
 from headgate.responses import Answer, ResponseOptions, Told, refusal
-from headgate.responses.bodies import EXCEEDED, RESOURCE_EXHAUSTED
+from headgate.responses.bodies import RESOURCE_EXHAUSTED
 from headgate.responses.ratelimit_draft11 import POLICY, policy_item
 from headgate.units import SECOND
 
@@ -145,7 +145,7 @@ def quota_refusal(rule: Rule, limit: Limit, place: int) -> Json:
     return {
         "http_status": {"code": "TooManyRequests"},
         "http_body": {"value": b64encode(response.body).decode()},
-        "grpc_status": {"code": RESOURCE_EXHAUSTED, "message": EXCEEDED[2]},
+        "grpc_status": {"code": RESOURCE_EXHAUSTED},
         "response_headers_to_add": [_header(name, value) for name, value in headers],
     }
 
