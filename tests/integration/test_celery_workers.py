@@ -32,6 +32,7 @@ def working(app: Celery[Any]) -> Iterator[None]:
 @pytest.fixture
 def app() -> Iterator[Celery[Any]]:
     made: Celery[Any] = Celery("served", broker="memory://", backend="cache+memory://")
+    made.conf.update(worker_hijack_root_logger=False, worker_redirect_stdouts=False)
     yield made
     made.close()
 

@@ -42,6 +42,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
     code = "\n".join(blocks)
     module = ModuleType(f"docs_{page.stem}")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # frameworks look annotations up
+    monkeypatch.setattr("logging.config.dictConfig", lambda _: None)  # Litestar sets up handlers
     names, before = vars(module), {*vars(module), "__builtins__"}
     exec(compile(code, str(page), "exec"), names)  # noqa: S102 (our own pages)
     assert names.keys() - before

@@ -276,7 +276,7 @@ def test_an_app_may_answer_a_denial_itself() -> None:
 
 def test_a_limiter_of_the_plugin_is_closed_with_the_app() -> None:
     plugin = RateLimitPlugin(limits="1/minute")
-    app = Litestar([index], plugins=[plugin], openapi_config=None)
+    app = Litestar([index], plugins=[plugin], openapi_config=None, logging_config=None)
     before = plugin.limiter.engine
     with TestClient(app):
         assert plugin.limiter.engine is before
