@@ -9,6 +9,7 @@ from tests.support.integrations.plain import AsgiContract, WsgiContract
 from tests.support.integrations.starlette import (
     FastApiContract,
     FastApiDependencyContract,
+    StarletteAloneContract,
     StarletteContract,
 )
 
@@ -22,6 +23,10 @@ class TestWsgi(WsgiContract):
 
 
 class TestStarlette(StarletteContract):
+    pass
+
+
+class TestStarletteWithoutMiddleware(StarletteAloneContract):
     pass
 
 
@@ -43,6 +48,16 @@ class TestDjango(DjangoContract):
 
 class TestAsyncDjango(AsyncDjangoContract):
     pass
+
+
+class TestDjangoWithoutMiddleware(DjangoContract):
+    has_app_limits = False
+    answers_http_errors = False  # Django answers them outside of the view
+
+
+class TestAsyncDjangoWithoutMiddleware(AsyncDjangoContract):
+    has_app_limits = False
+    answers_http_errors = False  # Django answers them outside of the view
 
 
 class TestDrf(DrfContract):

@@ -77,7 +77,7 @@ class DjangoContract(IntegrationContract):
             patterns.append(pattern)
         settings = override_settings(
             ROOT_URLCONF=tuple(patterns),
-            MIDDLEWARE=[OURS],
+            MIDDLEWARE=[OURS] if self.has_app_limits else [],
             HEADGATE=dict(spec.options),
             DEBUG=False,
             **self.settings(),

@@ -16,7 +16,7 @@ from starlette.routing import Mount, WebSocketRoute
 from starlette.routing import Route as StarletteRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from headgate.integrations import fastapi, starlette
+from headgate.integrations import RequestLimiter, fastapi, starlette
 from headgate.testing.integration_contract import IntegrationContract, native_options
 
 if TYPE_CHECKING:
@@ -81,8 +81,15 @@ class StarletteContract(IntegrationContract):
         for route in spec.routes:
             one = StarletteRoute(route.path, self._endpoint(spec, route), methods=METHODS)
             routes.append(Mount(route.mount, routes=[one]) if route.mount else one)
-        middleware = [Middleware(starlette.RateLimitMiddleware, **spec.options)]
-        return Starlette(routes=routes, middleware=middleware)
+        return Starlette(routes=routes, middleware=self.middleware(spec))
+
+    def middleware(self, spec: AppSpec) -> list[Middleware]:
+        """The middlewares of the app."""
+        return [Middleware(starlette.RateLimitMiddleware, **spec.options)]
+
+    def limiter(self, spec: AppSpec) -> RequestLimiter | None:
+        """The limiter of routes; None for that of the middleware."""
+        return None
 
     def _endpoint(self, spec: AppSpec, route: Route) -> Callable[..., Any]:
         async def endpoint(request: Request) -> Response:
@@ -90,8 +97,24 @@ class StarletteContract(IntegrationContract):
 
         found: Callable[..., Any] = endpoint
         if route.limit is not None:
-            found = starlette.limit(**native_options(route.limit, headers_of))(found)
+            own = native_options(route.limit, headers_of)
+            found = starlette.limit(limiter=self.limiter(spec), **own)(found)
         return starlette.exempt(found) if route.is_exempt else found
+
+
+class StarletteAloneContract(StarletteContract):
+    """`limit` on endpoints of an app without the middleware."""
+
+    has_app_limits = False
+    _limiter: RequestLimiter | None = None
+
+    def middleware(self, spec: AppSpec) -> list[Middleware]:
+        return []
+
+    def limiter(self, spec: AppSpec) -> RequestLimiter:
+        if self._limiter is None:
+            self._limiter = RequestLimiter(**spec.options)
+        return self._limiter
 
 
 class FastApiContract(IntegrationContract):

@@ -142,20 +142,20 @@ class RouteLimitContract(IntegrationUnderTest):
         self.start(Route(path="/items/{item}", limit={"limits": "1/hour"}))
         assert [self.ask(f"/items/{n}").status for n in range(2)] == [200, 429]
 
-    @needs("has_route_limits")
+    @needs("has_route_limits", "has_app_limits")
     def test_the_response_has_the_figures_of_the_app_and_of_the_route(self) -> None:
         own = {"limits": "5/hour", "name": "route"}
         self.start(Route(limit=own), limits="9/hour", name="app")
         assert self.left() == {"app": 8, "route": 4}
 
-    @needs("has_route_limits")
+    @needs("has_route_limits", "has_app_limits")
     def test_a_denial_of_the_route_gives_back_what_the_app_charged(self) -> None:
         own = {"limits": "1/hour", "name": "route"}
         self.start(Route(path="/a", limit=own), Route(path="/b"), limits="9/hour", name="app")
         assert self.statuses(3, "/a") == [200, 429, 429]
         assert self.left("/b") == {"app": 7}
 
-    @needs("has_route_limits")
+    @needs("has_route_limits", "has_app_limits")
     def test_a_denial_of_the_app_does_not_charge_the_route(self) -> None:
         own = {"limits": "2/hour fixed_window", "name": "route"}
         self.start(Route(limit=own), limits="1/minute fixed_window", name="app")
@@ -192,7 +192,7 @@ class RouteLimitContract(IntegrationUnderTest):
         self.start(Route(limit={"limits": "1/hour", "mode": "shadow"}))
         assert self.statuses(3) == [200, 200, 200]
 
-    @needs("has_route_limits")
+    @needs("has_route_limits", "has_app_limits")
     def test_an_exempt_route_skips_the_limits_of_the_app_and_keeps_its_own(self) -> None:
         self.start(
             Route(path="/free", is_exempt=True),
@@ -214,7 +214,7 @@ class RouteLimitContract(IntegrationUnderTest):
         assert self.statuses(2, "/v1/items") == [200, 429]
         assert self.statuses(2, "/items") == [200, 429]
 
-    @needs("has_route_limits")
+    @needs("has_route_limits", "answers_http_errors")
     def test_an_error_of_the_framework_in_a_limited_route_has_headers(self) -> None:
         self.start(Route(behaviour="raises", limit={"limits": "2/hour", "name": "route"}))
         assert self.left() == {"route": 1}

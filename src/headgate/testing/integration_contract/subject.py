@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from headgate.testing.integration_contract.servers import Exchange, Reply, Server
 
 Capability = Literal[
+    "answers_http_errors",
     "answers_errors",
     "can_cancel",
+    "has_app_limits",
     "has_lifespan",
     "has_route_limits",
     "has_websockets",
@@ -60,6 +62,10 @@ class IntegrationUnderTest:
     interface: ClassVar[Literal["asgi", "wsgi"]]
     """The kind of app that `build` returns."""
 
+    has_app_limits: ClassVar[bool] = True
+    """The app has limits as a whole. Else only tests of limits of routes are collected, for a
+    framework whose routes can have limits without a middleware."""
+
     has_route_limits: ClassVar[bool] = True
     """Single routes can have limits, and be marked as exempt."""
 
@@ -69,6 +75,9 @@ class IntegrationUnderTest:
     answers_errors: ClassVar[bool] = True
     """An error of the app that nothing handles is answered inside the integration, with headers.
     Else the server answers it, or a layer of the framework that is further out."""
+
+    answers_http_errors: ClassVar[bool] = True
+    """An error of the framework for a status is answered inside the integration, with headers."""
 
     replays_have_figures: ClassVar[bool] = False
     """The response to an idempotent replay has the figures of its limit. No integration has them
@@ -94,8 +103,13 @@ class IntegrationUnderTest:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for name, test in _tests_of(cls).items():
-            applies = all(getattr(cls, capability) for capability in getattr(test, "needs", ()))
-            setattr(cls, name, test if applies else None)
+            setattr(cls, name, test if cls._applies(getattr(test, "needs", ())) else None)
+
+    @classmethod
+    def _applies(cls, capabilities: tuple[Capability, ...]) -> bool:
+        if not cls.has_app_limits and "has_route_limits" not in capabilities:
+            return False
+        return all(getattr(cls, capability) for capability in capabilities)
 
     # ---- to override -----------------------------------------------------------------------
 
