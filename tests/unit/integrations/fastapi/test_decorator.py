@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 
 from headgate.errors import UsageError
 from headgate.integrations import RequestLimiter
-from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware, exempt, limit, report
+from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware, limit, report
 from headgate.limits import Concurrency
 from tests.support.asgi_client import RATES, Client, converse, still_limiter, websocket
 
@@ -298,21 +298,3 @@ def test_a_blocking_route_of_starlette_is_told_which_decorator_to_use() -> None:
 
     with pytest.raises(UsageError, match=r"limit\(\) of headgate\.integrations\.starlette"):
         hello(None)  # type: ignore[arg-type]
-
-
-def test_an_exempt_endpoint_is_skipped_by_the_limits_of_the_app() -> None:
-    app = FastAPI()
-    app.add_middleware(RateLimitMiddleware, limiter=still_limiter(limits="1/minute"))
-
-    @app.get("/health")
-    @exempt
-    def health() -> str:
-        return "well"
-
-    @app.get("/")
-    async def hello() -> str:
-        return "hello"
-
-    client = Client(app)
-    assert client.statuses("/health", 3) == [200] * 3
-    assert client.statuses("/", 2) == [200, 429]

@@ -88,24 +88,6 @@ def test_what_an_endpoint_reports_is_what_is_charged() -> None:
         assert client.get("/").status_code == 429
 
 
-def test_a_slot_is_free_again_after_the_body() -> None:
-    def endpoint(limiter: RequestLimiter | None) -> Any:
-        @limit(Concurrency(1, ttl=60), limiter=limiter)
-        async def answer(request: Request) -> StreamingResponse:
-            async def words() -> AsyncIterator[str]:
-                yield "some "
-                yield "words"
-
-            return StreamingResponse(words())
-
-        return answer
-
-    for app in watched_and_not(endpoint):
-        client = Client(app)
-        assert client.statuses("/", 3) == [200, 200, 200]
-        assert client.get("/").text == "some words"
-
-
 def test_a_slot_is_free_again_when_the_client_goes_in_the_middle() -> None:
     def endpoint(limiter: RequestLimiter | None) -> Any:
         @limit(Concurrency(1, ttl=60), limiter=limiter)
