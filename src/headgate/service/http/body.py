@@ -191,7 +191,7 @@ def _found_in(text: str) -> object:
 
 
 def _bad(why: str) -> RefusedError:
-    return RefusedError(problem(400, f"the body is not valid JSON: {why}"))
+    return RefusedError(problem(400, f"the body cannot be read as a JSON object: {why}"))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Document:

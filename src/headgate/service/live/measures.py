@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _DIGEST_BYTES: Final = 6
-"""As many as a float represents exactly."""
+"""Few enough for a float to represent exactly."""
 
 
 class ServiceMeasures:
