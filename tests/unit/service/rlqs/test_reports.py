@@ -42,7 +42,11 @@ def test_a_report_is_read_with_its_bucket_sorted() -> None:
         (b"\x0a\x03\xff\xfe", Code.INVALID_ARGUMENT, "not a valid RateLimitQuotaUsageReports"),
         (_message({}), Code.INVALID_ARGUMENT, r"\[0\]: the bucket_id is empty"),
         (_message({"a": "1"}, {"": "1"}), Code.INVALID_ARGUMENT, r"\[1\].*an empty key"),
-        (_message({"a": "", "b": "", "c": ""}), Code.RESOURCE_EXHAUSTED, "3 entries; the maximum is 2"),
+        (
+            _message({"a": "", "b": "", "c": ""}),
+            Code.RESOURCE_EXHAUSTED,
+            "3 entries; the maximum is 2",
+        ),
         (_message({"abcde": "1"}), Code.RESOURCE_EXHAUSTED, "a key has 5 .*maximum is 4"),
         (_message(domain="edge-1"), Code.RESOURCE_EXHAUSTED, "the domain has 6"),
     ],
