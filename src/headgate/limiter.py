@@ -27,7 +27,7 @@ from headgate.engine.stack import Limits, Stack, checked_name, read_limits
 from headgate.engine.use_cases import Engine
 from headgate.errors import StoreError, UsageError
 from headgate.limits import LeakyQueue
-from headgate.observability.named import DecisionNotes
+from headgate.observability.named import LimiterRecorder
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Interrupted, Sleep, Wait
 from headgate.runtime.fallback import HERE
@@ -165,7 +165,7 @@ class _Limiter:
         engine.set_accuracies(self, accuracies)
         self._time: Clock = engine.store.clock or time.monotonic_ns
         self._lines = Lines()
-        self._notes = None if name is None else DecisionNotes(name)
+        self._notes = None if name is None else LimiterRecorder(name)
         self._handle = None if stack.has_slots else engine.store.prepare(stack.places)
         self._decide_now = self._fast_path() if accuracies or not engine.store.waits else None
 
@@ -227,7 +227,7 @@ class _Limiter:
                 engine.succeed()
             decision = decide(key, stack.limits, outcomes)
         if notes is not None:
-            notes.note(decision, key, cost, began_ns)
+            notes.record(decision, key, cost, began_ns)
         return decision
 
     def _peeking(self, key: str, cost: int) -> Effects[Decision]:

@@ -10,7 +10,7 @@ import pytest
 
 from headgate import RateLimiter
 from headgate.limits import Accuracy, FixedWindow, TokenBucket
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.redis import RedisStore
 from headgate.units import MINUTE, SECOND
@@ -39,7 +39,7 @@ def skewed(skew_ns: int) -> Clock:
 
 
 def failed_reports(peer: str) -> float:
-    return MEASURES.value("region_failures", peer=peer)
+    return METRICS.value("region_failures", peer=peer)
 
 
 def test_what_one_region_allows_counts_in_all(regions: Regions) -> None:

@@ -25,7 +25,7 @@ RATE = f"{PER_SECOND}/s"
 
 CALLERS = """
 import asyncio, json, signal, sys
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.overload import AsyncShaper
 
 async def main(url, count):
@@ -34,7 +34,7 @@ async def main(url, count):
         print("ready", flush=True)
         sys.stdin.readline()
         acquired = [asyncio.ensure_future(shaper.acquire("key")) for _ in range(count)]
-        while MEASURES.value("shaper_waiting") < count:
+        while METRICS.value("shaper_waiting") < count:
             await asyncio.sleep(0.002)
         print("queued", flush=True)
         said = await asyncio.gather(*acquired)

@@ -6,7 +6,7 @@ import functools
 from array import array
 from typing import TYPE_CHECKING, Any, cast
 
-from headgate.observability.journal import BOUNDS_NS
+from headgate.observability.decision_recorder import BOUNDS_NS
 from headgate.service.live.recorder import MINUTES, OUTCOMES, SECONDS, Points
 from headgate.service.live.snapshot import Series, State
 from headgate.units import SECOND

@@ -25,7 +25,7 @@ from headgate.control.file_source import FileSource, InvalidFileError
 from headgate.control.files import PolicyFiles, clear_leftovers, replace_file
 from headgate.control.revision import Parsed, Revision, SourceError, revision_from_json
 from headgate.errors import HeadgateError, OptionError
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.policy.loader import RuleMemory, examine_policy_data
 from headgate.policy.problems import PolicyError, Problem
 from headgate.units import SECOND
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.control.files import Loaded
     from headgate.control.revision import Change
     from headgate.control.source import PolicySource
-    from headgate.observability import Measures
+    from headgate.observability import MetricRegistry
 
 LOG: Final = logging.getLogger("headgate.control")
 FIRST_WAIT: Final = 0.1
@@ -152,7 +152,7 @@ class PolicyWatcher:
         log: logging.Logger = LOG,
         clock: Clock = time.time_ns,
         jitter: Callable[[], float] = random.random,
-        measures: Measures = MEASURES,
+        measures: MetricRegistry = METRICS,
     ) -> None:
         if not (interval > 0 and math.isfinite(interval)):
             raise OptionError(f"interval: {interval!r} is not a number of seconds above 0")

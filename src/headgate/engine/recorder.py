@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.verdict import RuleVerdict, Verdict, single_verdict
-from headgate.observability import JOURNAL, Decided, Said
+from headgate.observability import RECORDER, DecisionRecord, RuleRecord
 from headgate.observability.candidates import CANDIDATES
-from headgate.observability.journal import BOUNDS_NS, read_timer
+from headgate.observability.decision_recorder import BOUNDS_NS, read_timer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from headgate.decision import Decision, PartialHit
     from headgate.engine.plan import Plan
-    from headgate.observability.candidates import Spoken
-    from headgate.observability.journal import Outcome
+    from headgate.observability.candidates import RuleOutcome
+    from headgate.observability.decision_recorder import Outcome
 
 
 def record_shadows(verdict: Verdict) -> None:
@@ -30,12 +30,12 @@ def record_shadows(verdict: Verdict) -> None:
         if len(plan.rules) != len(verdict.rules):
             spoken = {one.rule.id for one in verdict.rules}
             without = [one.rule.id for one in plan.rules if one.rule.id not in spoken]
-    said: list[Spoken] = []
+    said: list[RuleOutcome] = []
     for one in verdict.rules:  # this is part of the time that a decision takes
         rule, decision = one.rule, one.decision
         is_shadow = rule.mode == "shadow"
         said.append((rule.id, one.key, is_shadow, decision.allowed, decision.source))
-    CANDIDATES.hear(said, admitted=verdict.allowed, revision=verdict.revision, without=without)
+    CANDIDATES.record(said, admitted=verdict.allowed, revision=verdict.revision, without=without)
 
 
 _OUTCOMES: Final[dict[tuple[bool, bool], Outcome]] = {
@@ -54,7 +54,7 @@ def record(verdict: Verdict, began_ns: int, *, is_timed: bool = True) -> Verdict
 
     One that *is_timed* counts in the latency. (A caller that waited in line says nothing of it.)
     """
-    plan, journal = verdict.plan, JOURNAL
+    plan, journal = verdict.plan, RECORDER
     if plan is not None and not plan.is_recorded:
         return verdict
     took_ns = read_timer() - began_ns
@@ -75,20 +75,20 @@ def record(verdict: Verdict, began_ns: int, *, is_timed: bool = True) -> Verdict
                 journal.sample(rule.id, one.key)
             continue
         allowed = decision.allowed
-        journal.note(rule.id, _OUTCOMES[is_shadow, allowed], decision.source, one.key)
+        journal.record(rule.id, _OUTCOMES[is_shadow, allowed], decision.source, one.key)
         if not allowed:
             denies = True
         has_shadows = has_shadows or is_shadow or (not allowed and rule.id in CANDIDATES.beside)
     if has_shadows:
         record_shadows(verdict)
-    if journal.listeners or (denies and journal.refusal_listeners):
+    if journal.listeners or (denies and journal.denial_listeners):
         _notify(verdict, took_ns)
     return verdict
 
 
 def record_single(plan: Plan, decision: Decision, began_ns: int) -> None:
     """Record the *decision* of the only rule of *plan*, which is plain: see `record`."""
-    journal = JOURNAL
+    journal = RECORDER
     if not decision.allowed or journal.has_listeners or plan.awaits_turns:
         record(single_verdict(plan, decision), began_ns)
         return
@@ -127,39 +127,41 @@ def record_part(plan: Plan, part: PartialHit, began_ns: int) -> None:
 
 def record_again() -> None:
     """Record that a request was allowed before, by another part of the app: it is one request."""
-    JOURNAL.asked_again[0] += 1
+    RECORDER.asked_again[0] += 1
 
 
 def record_places(verdict: Verdict) -> None:
     """Record that a request has its places in all queues: now it is allowed."""
-    JOURNAL.requests[True][0] += 1
+    RECORDER.requests[True][0] += 1
     if verdict.plan is not None:
         for one in verdict.plan.queues:
-            JOURNAL.note(one.rule.id, "allowed", "gate", one.key)
+            RECORDER.record(one.rule.id, "allowed", "gate", one.key)
 
 
 def record_denial(verdict: Verdict, source: str) -> Verdict:
     """Record a *verdict* that denies without a limit: *source* is a gate or a load shedder. It is
     returned. The time that its request waited is not recorded.
     """
-    JOURNAL.requests[False][0] += 1
+    RECORDER.requests[False][0] += 1
     for one in verdict.rules:
-        JOURNAL.note(one.rule.id, "denied", source, one.key)
-    if JOURNAL.is_heard(refuses=True):
+        RECORDER.record(one.rule.id, "denied", source, one.key)
+    if RECORDER.has_listener_for(denies=True):
         said = tuple([replace(said_of(one), source=source) for one in verdict.rules])
-        JOURNAL.tell(Decided(verdict.allowed, source, verdict.revision, 0, said))
+        RECORDER.notify(DecisionRecord(verdict.allowed, source, verdict.revision, 0, said))
     return verdict
 
 
 def _notify(verdict: Verdict, took_ns: int) -> None:
     said = tuple([said_of(one) for one in verdict.rules])
-    JOURNAL.tell(Decided(verdict.allowed, verdict.source, verdict.revision, took_ns, said))
+    RECORDER.notify(
+        DecisionRecord(verdict.allowed, verdict.source, verdict.revision, took_ns, said)
+    )
 
 
-def said_of(one: RuleVerdict) -> Said:
+def said_of(one: RuleVerdict) -> RuleRecord:
     """The report of a rule for listeners."""
     decision = one.decision
-    return Said(
+    return RuleRecord(
         one.rule.id,
         _OUTCOMES[one.is_shadow, decision.allowed],
         decision.source,

@@ -27,7 +27,7 @@ _NONE: Final = Fraction(1)
 
 
 class AppPressure:
-    """Measures the requests of an app as its policy says, and sets *scale* by it.
+    """MetricRegistry the requests of an app as its policy says, and sets *scale* by it.
 
     It begins with the first request under a policy with `pressure`: with a task of the running
     event loop, or with a thread.

@@ -1,29 +1,34 @@
 """Metrics, decision records, the denial log, tracing and hot keys.
 
-Read `journal` first: every decision is recorded there. `metrics` has the counters
+Read `decision_recorder` first: every decision is recorded there. `metrics` has the counters
 and their text format (`metrics_text`, `asgi_metrics`), `denials` the log, `prometheus` and `otel`
 the exporters.
 """
 
+from headgate.observability.decision_recorder import (
+    RECORDER,
+    DecisionRecord,
+    DecisionRecorder,
+    RuleRecord,
+)
 from headgate.observability.denials import log_denials, pseudonyms
-from headgate.observability.journal import JOURNAL, Decided, Journal, Said
 from headgate.observability.metrics import (
-    MEASURES,
+    METRICS,
     Counter,
-    Measures,
+    MetricRegistry,
     asgi_metrics,
     metrics_text,
     wsgi_metrics,
 )
 
 __all__ = [
-    "JOURNAL",
-    "MEASURES",
+    "METRICS",
+    "RECORDER",
     "Counter",
-    "Decided",
-    "Journal",
-    "Measures",
-    "Said",
+    "DecisionRecord",
+    "DecisionRecorder",
+    "MetricRegistry",
+    "RuleRecord",
     "asgi_metrics",
     "log_denials",
     "metrics_text",

@@ -51,7 +51,7 @@ _NOT_DECIDED: Final = frozenset({"fail_open", "fail_closed", "local", "fallback"
 """Sources without a counter: decisions without the store, or by a limit of 0 in the call, are not
 compared."""
 
-Spoken = tuple[str, str, bool, bool, str]
+RuleOutcome = tuple[str, str, bool, bool, str]
 """The outcome of one rule: rule id, key, True if it is a shadow rule, True if it allows, source."""
 
 
@@ -99,9 +99,9 @@ class Candidates:
                 self._drop(name)
             self._allot()
 
-    def hear(
+    def record(
         self,
-        said: Sequence[Spoken],
+        said: Sequence[RuleOutcome],
         *,
         admitted: bool,
         revision: int | None = None,
@@ -188,7 +188,7 @@ class Candidates:
     def _record_denial(
         self,
         live: str,
-        by_rule: Mapping[str, Spoken],
+        by_rule: Mapping[str, RuleOutcome],
         without: Collection[str],
         revision: int | None,
         now_ns: int,
@@ -202,7 +202,9 @@ class Candidates:
             stats.add(PASSED_OVER, None, now_ns)
 
 
-def _live_outcome(live: str | None, by_rule: Mapping[str, Spoken], without: Collection[str]) -> int:
+def _live_outcome(
+    live: str | None, by_rule: Mapping[str, RuleOutcome], without: Collection[str]
+) -> int:
     """Return the outcome of the rule *live* as a part of a case."""
     if live is None:
         return ALONE

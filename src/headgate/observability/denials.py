@@ -19,13 +19,17 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.observability.journal import DENIALS, JOURNAL, OTHER
+from headgate.observability.decision_recorder import DENIALS, OTHER, RECORDER
 from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.observability.journal import Decided, Journal, Said
+    from headgate.observability.decision_recorder import (
+        DecisionRecord,
+        DecisionRecorder,
+        RuleRecord,
+    )
 
 
 LENGTH: Final = 16
@@ -85,13 +89,13 @@ class Denials:
         self._entries: dict[str, list[int]] = {}
         """By rule: the second, the denials logged in it, those left out since the last one."""
 
-    def __call__(self, decided: Decided) -> None:
+    def __call__(self, decided: DecisionRecord) -> None:
         """Log the denials of a decision."""
         for said in decided.rules:
             if said.outcome in DENIALS and LOG.isEnabledFor(logging.INFO):
                 self._record(said, decided.revision)
 
-    def _record(self, said: Said, revision: int) -> None:
+    def _record(self, said: RuleRecord, revision: int) -> None:
         second = self._clock() // SECOND
         entry = self._entries.get(said.rule) or self._entry(said.rule, second)
         if entry[0] != second:
@@ -112,7 +116,7 @@ class Denials:
         name = rule if len(self._entries) < MOST_RULES else OTHER
         return self._entries.setdefault(name, [second, 0, 0])
 
-    def _log(self, said: Said, revision: int, left_out: int) -> None:
+    def _log(self, said: RuleRecord, revision: int, left_out: int) -> None:
         wait = None if said.retry_after_ns is None else seconds_at_least(said.retry_after_ns)
         fields = {
             "rule": said.rule,
@@ -144,11 +148,11 @@ def _wait_text(wait: float | None) -> str:
 
 
 def log_denials(
-    *, per_second: int = 1, salt: bytes | None = None, journal: Journal = JOURNAL
+    *, per_second: int = 1, salt: bytes | None = None, journal: DecisionRecorder = RECORDER
 ) -> Callable[[], None]:
     """Log denials of this process, at most *per_second* of each rule; return a function that ends
     that.
 
     Keys are shown as pseudonyms, which are equal in all processes with an equal *salt*.
     """
-    return journal.listen(Denials(per_second=per_second, salt=salt), only_refusals=True)
+    return journal.listen(Denials(per_second=per_second, salt=salt), only_denials=True)

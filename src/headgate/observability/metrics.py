@@ -1,7 +1,7 @@
 """Metrics by name and labels, and their text format for Prometheus.
 
 A caller gets its `Counter` once and keeps it; gauges are read when metrics are collected. A process
-has one registry, `MEASURES`. Labels are bounded: rules, reasons, modes, never keys. `asgi_metrics`
+has one registry, `METRICS`. Labels are bounded: rules, reasons, modes, never keys. `asgi_metrics`
 and `wsgi_metrics` serve the text under any path.
 """
 
@@ -196,7 +196,7 @@ class Family:
         self._capacity[labels] = 2 * len(readers)
 
 
-class Measures:
+class MetricRegistry:
     """The metrics of a process."""
 
     def __init__(self) -> None:
@@ -302,11 +302,11 @@ def _labels(labels: dict[str, str]) -> Labels:
     return tuple(sorted(labels.items()))
 
 
-MEASURES: Final = Measures()
+METRICS: Final = MetricRegistry()
 """The metrics of this process."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=MEASURES.after_fork)
+    os.register_at_fork(after_in_child=METRICS.after_fork)
 
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ _METHODS: Final = ("GET", "HEAD")
 
 def metrics_text() -> str:
     """Return all metrics of this process in the text format of Prometheus (`CONTENT_TYPE`)."""
-    return MEASURES.text()
+    return METRICS.text()
 
 
 class AsgiMetrics:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from headgate.errors import not_installed
+from headgate.observability.decision_recorder import BOUNDS_NS, RECORDER
 from headgate.observability.denials import pseudonyms
-from headgate.observability.journal import BOUNDS_NS, JOURNAL
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 from headgate.units import SECOND, seconds_at_least
 
 try:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer, TracerProvider
     from opentelemetry.util.types import AttributeValue
 
-    from headgate.observability.journal import Decided, Said
+    from headgate.observability.decision_recorder import DecisionRecord, RuleRecord
     from headgate.observability.metrics import Family
 
 SCOPE: Final = "headgate"
@@ -75,9 +75,9 @@ class _Metrics:
             description="The time to decide, store included.",
             explicit_bucket_boundaries_advisory=[bound / SECOND for bound in BOUNDS_NS],
         )
-        MEASURES.watch(self._add)
+        METRICS.watch(self._add)
 
-    def record(self, decided: Decided) -> None:
+    def record(self, decided: DecisionRecord) -> None:
         self._duration.record(decided.took_ns / SECOND)
 
     def _add(self, family: Family) -> None:
@@ -107,7 +107,7 @@ class _Spans:
         self._tracer = tracer
         self._pseudonym = pseudonyms(salt)
 
-    def record(self, decided: Decided) -> None:
+    def record(self, decided: DecisionRecord) -> None:
         around = get_current_span().get_span_context()
         if around.is_valid and not around.trace_flags.sampled:
             return
@@ -117,7 +117,7 @@ class _Spans:
             self._describe(span, decided)
         span.end(now_ns)
 
-    def _describe(self, span: Span, decided: Decided) -> None:
+    def _describe(self, span: Span, decided: DecisionRecord) -> None:
         span.set_attribute("headgate.outcome", "allowed" if decided.allowed else "denied")
         span.set_attribute("headgate.source", decided.source)
         span.set_attribute("headgate.revision", decided.revision)
@@ -132,7 +132,7 @@ class _Spans:
                 attributes["headgate.source"] = said.source
                 span.add_event("headgate.rule", attributes)
 
-    def _attributes(self, said: Said) -> dict[str, AttributeValue]:
+    def _attributes(self, said: RuleRecord) -> dict[str, AttributeValue]:
         attributes: dict[str, AttributeValue] = {
             "headgate.rule": said.rule,
             "headgate.key": self._pseudonym(said.key),
@@ -144,7 +144,7 @@ class _Spans:
         return attributes
 
 
-def _binding(decided: Decided) -> Said | None:
+def _binding(decided: DecisionRecord) -> RuleRecord | None:
     """Return the rule that denied, or the one with least left; None if none decides."""
     deciding = [said for said in decided.rules if said.outcome in ("allowed", "denied")]
     return min(deciding, key=lambda said: (said.outcome == "allowed", said.remaining), default=None)
@@ -178,11 +178,11 @@ def instrument(
             metrics = _known[provider] = _Metrics(provider.get_meter(SCOPE))
         metrics.is_enabled = True
         if durations:
-            _ends.append(JOURNAL.listen(metrics.record))
+            _ends.append(RECORDER.listen(metrics.record))
         _ends.append(lambda: setattr(metrics, "is_enabled", False))
         if spans:
             tracer = (tracer_provider or get_tracer_provider()).get_tracer(SCOPE)
-            _ends.append(JOURNAL.listen(_Spans(tracer, salt).record))
+            _ends.append(RECORDER.listen(_Spans(tracer, salt).record))
 
 
 def uninstrument() -> None:

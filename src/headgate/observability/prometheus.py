@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.errors import not_installed
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 
 try:
     from prometheus_client.core import Metric
@@ -19,13 +19,13 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from headgate.observability.metrics import Measures
+    from headgate.observability.metrics import MetricRegistry
 
 
 class HeadgateCollector(Collector):
     """A collector of all metrics in *measures*."""
 
-    def __init__(self, measures: Measures = MEASURES) -> None:
+    def __init__(self, measures: MetricRegistry = METRICS) -> None:
         self._measures = measures
 
     def describe(self) -> Iterable[Metric]:

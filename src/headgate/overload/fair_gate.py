@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from headgate.errors import OptionError, UsageError
 from headgate.fork import watch_forks
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 from headgate.overload.fair_queue import checked_weight
 from headgate.overload.gate_options import (
     DEFAULTS,
@@ -61,16 +61,16 @@ class _Gate:
         self._now: Clock = time.monotonic_ns if clock is None else clock
         text = "Requests to gates by outcome."
         self._counters = {
-            one: MEASURES.counter("gate_turns", text, gate=name, outcome=one) for one in OUTCOMES
+            one: METRICS.counter("gate_turns", text, gate=name, outcome=one) for one in OUTCOMES
         }
         self._options = _changed(DEFAULTS, options)
         self._settings = self._read_options(self._options)
         self.after_fork()
-        MEASURES.gauge("gate_waiting", "Requests that wait at a gate.", self._read_depth, gate=name)
-        MEASURES.gauge("gate_in_flight", "Requests that are in.", self._read_in_flight, gate=name)
-        MEASURES.gauge("gate_slots", "Requests that may be in.", self._read_slots, gate=name)
+        METRICS.gauge("gate_waiting", "Requests that wait at a gate.", self._read_depth, gate=name)
+        METRICS.gauge("gate_in_flight", "Requests that are in.", self._read_in_flight, gate=name)
+        METRICS.gauge("gate_slots", "Requests that may be in.", self._read_slots, gate=name)
         text = "Estimated seconds until all waiting requests of a gate have entered."
-        MEASURES.gauge("gate_wait_seconds", text, self._read_wait, gate=name)
+        METRICS.gauge("gate_wait_seconds", text, self._read_wait, gate=name)
         watch_forks(self)
 
     @property

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.clock import MonotonicClock
 from headgate.errors import OptionError
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 from headgate.policy.model import PRIORITIES
 from headgate.units import SECOND, duration_ns
 
@@ -94,10 +94,10 @@ class LoadShedder:
         self._level = 0.0
         text = "Requests shed under pressure."
         self._classes: dict[Priority, _Class] = {
-            one: _Class(step, MEASURES.counter("shed_requests", text, priority=one, shedder=name))
+            one: _Class(step, METRICS.counter("shed_requests", text, priority=one, shedder=name))
             for step, one in enumerate(_ORDER)
         }
-        MEASURES.gauge(
+        METRICS.gauge(
             "shedding_level",
             "The load that is shed: up to 1 of sheddable requests, up to 2 of default ones.",
             self._read_level,

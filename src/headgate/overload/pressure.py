@@ -22,7 +22,7 @@ from weakref import WeakSet
 from headgate.clock import Clock, MonotonicClock
 from headgate.errors import HeadgateError, OptionError
 from headgate.fork import watch_forks
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 from headgate.overload.pressure_signals import (
     Course,
     FleetFactor,
@@ -377,7 +377,7 @@ class _SignalGauge:
     def __init__(self, name: str) -> None:
         self._name = name
         text = "A pressure signal divided by its bound."
-        MEASURES.gauge("pressure_signal", text, self.read, signal=name)
+        METRICS.gauge("pressure_signal", text, self.read, signal=name)
 
     def read(self) -> float:
         controls = list(_METRICS.controls)
@@ -392,14 +392,14 @@ class _Metrics:
         self._signals: dict[str, _SignalGauge] = {}
         self._has_gauge = False
         text = "Steps of the factor of this process."
-        self._down = MEASURES.counter("pressure_steps", text, direction="down")
-        self._up = MEASURES.counter("pressure_steps", text, direction="up")
+        self._down = METRICS.counter("pressure_steps", text, direction="down")
+        self._up = METRICS.counter("pressure_steps", text, direction="up")
 
     def add(self, control: _Control) -> None:
         if not self._has_gauge:
             self._has_gauge = True
             text = "The factor of limits under pressure."
-            MEASURES.gauge("pressure_factor", text, self.lowest)
+            METRICS.gauge("pressure_factor", text, self.lowest)
         self.controls.add(control)
 
     def record(self, signals: Mapping[str, float], direction: int) -> None:

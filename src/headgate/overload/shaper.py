@@ -25,7 +25,7 @@ from headgate.fork import watch_forks
 from headgate.limiter import AsyncRateLimiter, RateLimiter, decorate
 from headgate.limits import LeakyQueue, parse_rate
 from headgate.limits.queues import LONGEST_QUEUE
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Close, Interrupted, Run, Sleep
 from headgate.runtime.fallback import HERE, RuleChecks, fallback_of
@@ -53,10 +53,10 @@ _QUEUE: Final = 100
 """Units that may wait, unless *queue* or *max_wait* is given."""
 
 _TEXT: Final = "Requests to shapers: allowed at once, delayed, or denied."
-_AT_ONCE: Final = MEASURES.counter("shaped", _TEXT, outcome="at_once")
-_DELAYED: Final = MEASURES.counter("shaped", _TEXT, outcome="delayed")
-_DENIED: Final = MEASURES.counter("shaped", _TEXT, outcome="refused")
-_GIVEN_UP: Final = MEASURES.counter(
+_AT_ONCE: Final = METRICS.counter("shaped", _TEXT, outcome="at_once")
+_DELAYED: Final = METRICS.counter("shaped", _TEXT, outcome="delayed")
+_DENIED: Final = METRICS.counter("shaped", _TEXT, outcome="refused")
+_GIVEN_UP: Final = METRICS.counter(
     "shaped_given_up", "Places in shapers that were given up before their time."
 )
 
@@ -66,7 +66,7 @@ class _Waiting:
 
     def __init__(self) -> None:
         self.after_fork()
-        MEASURES.gauge(
+        METRICS.gauge(
             "shaper_waiting", "Callers that wait for their place in a shaper.", self.count
         )
         watch_forks(self)

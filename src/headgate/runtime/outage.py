@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
 from weakref import WeakSet
 
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -99,15 +99,15 @@ class Outage:
 _LOG: Final = logging.getLogger("headgate.store")
 
 _DECIDED: Final = {
-    mode: MEASURES.counter(
+    mode: METRICS.counter(
         "decisions_without_store", "Requests decided while the store was gone.", mode=mode
     )
     for mode in get_args(Mode)
 }
-_REPORTED: Final = MEASURES.counter(
+_REPORTED: Final = METRICS.counter(
     "fallback_merged", "Units allowed without the store and reported to it afterwards."
 )
-_DROPPED: Final = MEASURES.counter(
+_DROPPED: Final = METRICS.counter(
     "fallback_dropped", "Usage without the store that is not reported: too many counters."
 )
 
@@ -125,8 +125,8 @@ class Outages:
 
     def __init__(self) -> None:
         self._all: WeakSet[WatchedStore] = WeakSet()
-        MEASURES.gauge("fail_mode_active", "Stores that are gone.", self.active)
-        MEASURES.gauge("fail_mode_seconds", "Seconds since the first of them went.", self.seconds)
+        METRICS.gauge("fail_mode_active", "Stores that are gone.", self.active)
+        METRICS.gauge("fail_mode_seconds", "Seconds since the first of them went.", self.seconds)
 
     def add(self, one: WatchedStore) -> None:
         self._all.add(one)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.observability import JOURNAL
+from headgate.observability import RECORDER
 from headgate.observability.denials import FIELDS, Denials
 from headgate.policy.identity.parts import hashed_key
 
@@ -68,7 +68,7 @@ def log_denials(settings: Settings) -> Callable[[], None]:
         return lambda: None
     show_key = partial(hashed_key, salt=settings.salt or settings.secret)
     denials = Denials(per_second=settings.log_denials, show_key=show_key)
-    return JOURNAL.listen(denials, only_refusals=True)
+    return RECORDER.listen(denials, only_denials=True)
 
 
 def log(message: str, *, level: int = logging.INFO, **fields: object) -> None:

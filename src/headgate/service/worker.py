@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import HeadgateError
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.service.channel import Failure, WorkerEnd
 from headgate.service.logs import LOG, configure_logs, log, log_denials
 
@@ -182,7 +182,7 @@ def main(fileno: int) -> int:
     except EOFError:
         return CUT_OFF
     configure_logs(assignment.settings)
-    MEASURES.mark(worker=str(assignment.number))
+    METRICS.mark(worker=str(assignment.number))
     worker = Worker(
         assignment.settings,
         http=[socket.socket(fileno=number) for number in assignment.http],

@@ -12,7 +12,7 @@ import pytest
 from headgate.control import PolicyWatcher, State
 from headgate.control.revision import Revision, revision_from_json
 from headgate.errors import OptionError
-from headgate.observability import Measures
+from headgate.observability import MetricRegistry
 from tests.support.shaky_source import SOON, Engine, ShakySource, Watched, made, watching
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def test_a_source_with_nothing_in_it_is_a_policy_without_rules() -> None:
 def test_an_invalid_revision_changes_nothing_and_is_reported_once(
     source: ShakySource, caplog: pytest.LogCaptureFixture
 ) -> None:
-    measures = Measures()
+    measures = MetricRegistry()
     with watching(source, longest_watch=0.001, measures=measures) as watched:
         source.commit(made(2, limitt="1/s"))
         state = watched.until(lambda state: state.problems is not None)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from headgate.engine.request import Request
 from headgate.engine.verdict import told_of
-from headgate.observability import JOURNAL
+from headgate.observability import RECORDER
 from headgate.policy.loader import read_policy_data
 from headgate.rule_engine import RuleEngine
 from headgate.testing import ManualClock
@@ -58,7 +58,7 @@ def test_a_denial_is_counted_as_one() -> None:
     rules = engine({"id": "counted-denial", "limit": "1/hour"})
     for _ in range(3):
         rules.check(ASK)
-    counts = dict(JOURNAL.counts())
+    counts = dict(RECORDER.counts())
     assert counts["counted-denial", "allowed", "store"] == 1
     assert counts["counted-denial", "denied", "store"] == 2
 

@@ -10,7 +10,7 @@ from fastapi import Depends, FastAPI
 from headgate.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from headgate.integrations.fastapi import RateLimit, RateLimitMiddleware
 from headgate.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
-from headgate.observability import JOURNAL, Decided, Journal
+from headgate.observability import RECORDER, DecisionRecord, DecisionRecorder
 from headgate.testing import ManualClock
 from tests.support.asgi_client import Client, still_limiter
 from tests.support.flask_apps import ask, made
@@ -32,7 +32,7 @@ class Counted:
 
     def _now(self) -> tuple[int, int]:
         told = {
-            dict(labels)["outcome"]: int(value) for _, labels, value in JOURNAL.request_samples()
+            dict(labels)["outcome"]: int(value) for _, labels, value in RECORDER.request_samples()
         }
         return told["allowed"], told["denied"]
 
@@ -92,7 +92,7 @@ def test_both_ways_through_the_middleware(counted: Counted, options: dict[str, A
 
 
 def test_what_was_told_never_becomes_less() -> None:
-    journal = Journal()
+    journal = DecisionRecorder()
     journal.requests[True][0] += 5
     assert journal.admitted_requests() == 5
     journal.asked_again[0] += 1  # the last of them was asked about again, and refused
@@ -103,10 +103,10 @@ def test_what_was_told_never_becomes_less() -> None:
 
 @pytest.fixture
 def broken() -> Iterator[None]:
-    def raising(_: Decided) -> None:
+    def raising(_: DecisionRecord) -> None:
         raise RuntimeError("of no concern to a request")
 
-    end = JOURNAL.listen(raising)
+    end = RECORDER.listen(raising)
     yield
     end()
 
@@ -115,7 +115,7 @@ def broken() -> Iterator[None]:
 def test_a_listener_that_raises_is_no_trouble_of_a_request(
     counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    JOURNAL._complained_ns = None
+    RECORDER._complained_ns = None
     app = WsgiMiddleware(hello, limits="2/minute", clock=ManualClock(100))
     assert [call(app, "GET", "/").code for _ in range(3)] == [200, 200, 429]
     assert counted.requests == (2, 1)

@@ -11,7 +11,7 @@ import pytest
 from headgate.engine.plan import Queueing
 from headgate.errors import UsageError
 from headgate.integrations.fair_queues import FairQueues
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy
 from headgate.policy.model import compiled_rule
@@ -46,8 +46,8 @@ def test_gates_of_rules_that_are_gone_are_forgotten_with_what_they_told() -> Non
         turn.release()
     assert [gate.name for gate in turns.gates()] == ["gone-4"]
     gc.collect()
-    assert MEASURES.value("gate_slots", gate="gone-0") == 0
-    assert MEASURES.value("gate_slots", gate="gone-4") == 3
+    assert METRICS.value("gate_slots", gate="gone-0") == 0
+    assert METRICS.value("gate_slots", gate="gone-4") == 3
 
 
 def test_those_who_wait_under_a_rule_that_is_taken_out_have_their_turns() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
-from headgate.observability import JOURNAL, Decided
+from headgate.observability import RECORDER, DecisionRecord
 from headgate.overload import LoadShedder
 from headgate.policy.loader import read_policy
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
@@ -32,14 +32,14 @@ class Noted:
     """What was counted since it was made."""
 
     def __init__(self) -> None:
-        self._cells = dict(JOURNAL.counts())
+        self._cells = dict(RECORDER.counts())
         self._requests = self._counted()
-        self._timed = sum(JOURNAL.latency)
-        self.heard: list[Decided] = []
+        self._timed = sum(RECORDER.latency)
+        self.heard: list[DecisionRecord] = []
 
     @property
     def decisions(self) -> dict[tuple[str, str, str], int]:
-        now = dict(JOURNAL.counts())
+        now = dict(RECORDER.counts())
         grown = {name: count - self._cells.get(name, 0) for name, count in now.items()}
         return {name: count for name, count in grown.items() if count}
 
@@ -51,17 +51,17 @@ class Noted:
 
     @property
     def timed(self) -> int:
-        return sum(JOURNAL.latency) - self._timed
+        return sum(RECORDER.latency) - self._timed
 
     def _counted(self) -> tuple[int, int]:
-        refused, admitted = JOURNAL.requests
+        refused, admitted = RECORDER.requests
         return refused[0], admitted[0]
 
 
 @pytest.fixture
 def noted() -> Iterator[Noted]:
     one = Noted()
-    end = JOURNAL.listen(one.heard.append)
+    end = RECORDER.listen(one.heard.append)
     yield one
     end()
 

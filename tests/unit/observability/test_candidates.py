@@ -35,7 +35,7 @@ class Bench:
         heard = [] if live is None else [("live", key, False, live, source)]
         heard += [] if trial is None else [("trial", key, True, trial, source)]
         more.setdefault("admitted", live is not False)
-        self.candidates.hear(heard, **more)
+        self.candidates.record(heard, **more)
 
     def told(self, name: str = "trial") -> dict[str, Any]:
         snapshot = json.loads(json.dumps(self.candidates.snapshot()))
@@ -232,7 +232,7 @@ def test_a_rule_that_is_gone_is_not_told() -> None:
 def test_a_rule_that_nobody_announced_counts_from_its_first_request_on() -> None:
     bench = Bench()
     bench.now += 5
-    bench.candidates.hear([("other", "k", True, False, "store")], admitted=True)
+    bench.candidates.record([("other", "k", True, False, "store")], admitted=True)
     told = bench.told("other")
     assert (told["since"], told["would_deny"], told["candidate_of"]) == (START + 5, 1, None)
 
@@ -241,7 +241,7 @@ def test_a_call_that_a_rule_speaks_to_twice_is_one_request_refused_if_it_is_once
     bench = Bench()
     said = [("live", "a", False, False, "store"), ("live", "b", False, True, "store")]
     said += [("trial", key, True, key == "c", "store") for key in "abc"]
-    bench.candidates.hear(said, admitted=False)
+    bench.candidates.record(said, admitted=False)
     assert counts(bench.told()) == {
         "requests": 1,
         "would_deny": 1,
@@ -255,7 +255,7 @@ def test_no_more_rules_are_counted_than_is_said() -> None:
     bench = Bench(*(ShadowRule(f"r{n}", None, "1") for n in range(MOST + 5)))
     named = [one["rule_id"] for one in bench.candidates.snapshot()["rules"]]
     assert named == [f"r{n}" for n in range(MOST)]
-    bench.candidates.hear([("more", "k", True, False, "store")], admitted=True)
+    bench.candidates.record([("more", "k", True, False, "store")], admitted=True)
     assert len(bench.candidates.snapshot()["rules"]) == MOST
     bench.candidates.put_in_force([CANDIDATE])  # another policy: what came first goes first
     named = [one["rule_id"] for one in bench.candidates.snapshot()["rules"]]
@@ -273,7 +273,7 @@ def test_a_snapshot_of_many_busy_rules_is_bounded_and_still_right() -> None:
     bench = Bench(*(ShadowRule(f"r{n}", None, "1") for n in range(40)))
     for n in range(40):
         for key in range(700):
-            bench.candidates.hear([(f"r{n}", f"{key}", True, False, "store")], admitted=True)
+            bench.candidates.record([(f"r{n}", f"{key}", True, False, "store")], admitted=True)
     assert len(json.dumps(bench.candidates.snapshot())) < 500_000
     told = bench.told("r7")
     assert not told["keys_exact"]

@@ -9,7 +9,13 @@ import pytest
 
 from headgate import RateLimiter
 from headgate.errors import OptionError
-from headgate.observability import JOURNAL, Decided, Journal, Said, log_denials
+from headgate.observability import (
+    RECORDER,
+    DecisionRecord,
+    DecisionRecorder,
+    RuleRecord,
+    log_denials,
+)
 from headgate.observability.denials import MOST_RULES, Denials
 from headgate.testing import ManualClock
 from headgate.units import SECOND
@@ -20,12 +26,12 @@ def _at_info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "headgate.decisions")
 
 
-def decided(rule: str = "r", outcome: Any = "denied", **more: Any) -> Decided:
+def decided(rule: str = "r", outcome: Any = "denied", **more: Any) -> DecisionRecord:
     said = {
         "source": "store", "key": "user:42", "cost": 2, "remaining": 0, "retry_after_ns": SECOND
     } | more  # fmt: skip
     is_denied = outcome == "denied"
-    return Decided(not is_denied, "store", 7, 1000, (Said(rule, outcome, **said),))  # type: ignore[arg-type] # as given
+    return DecisionRecord(not is_denied, "store", 7, 1000, (RuleRecord(rule, outcome, **said),))  # type: ignore[arg-type] # as given
 
 
 def test_a_refusal_is_told_with_a_pseudonym_for_its_key(caplog: pytest.LogCaptureFixture) -> None:
@@ -139,10 +145,10 @@ def test_apps_switch_it_on_and_off(caplog: pytest.LogCaptureFixture) -> None:
     limiter.hit("k")
     (record,) = caplog.records
     assert record.rule == "in-the-log"  # type: ignore[attr-defined]
-    assert not [one for one in JOURNAL.refusal_listeners if isinstance(one, Denials)]
-    journal = Journal()
+    assert not [one for one in RECORDER.denial_listeners if isinstance(one, Denials)]
+    journal = DecisionRecorder()
     log_denials(journal=journal)
-    assert len(journal.refusal_listeners) == 1
+    assert len(journal.denial_listeners) == 1
 
 
 def test_none_a_second_is_not_a_number_of_lines() -> None:

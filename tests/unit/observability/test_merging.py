@@ -37,7 +37,7 @@ def snapshot(
             ("live", f"user={key}", False, True, "store"),
             ("trial", f"user={key}", True, False, "store"),
         ]
-        candidates.hear(said, admitted=True)
+        candidates.record(said, admitted=True)
     now[0] = began if at is None else at
     return candidates.snapshot()
 
@@ -100,7 +100,7 @@ def test_the_last_day_of_a_worker_that_is_gone_ends_as_time_goes_by() -> None:
     for hour in range(20):
         now[0] = START + hour * HOUR
         said = [("trial", f"user={hour}", True, False, "store")]
-        candidates.hear(said, admitted=True)
+        candidates.record(said, admitted=True)
     left, later = candidates.snapshot(), now[0] + 10 * HOUR
     [one] = merged_candidates([left, snapshot(range(0), began=later)], later)
     assert (one["would_deny"], one["keys"]) == (20, 20)

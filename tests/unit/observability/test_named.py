@@ -9,7 +9,7 @@ import pytest
 
 from headgate import AsyncRateLimiter, Concurrency, Hit, RateLimitedError, RateLimiter
 from headgate.errors import KeyInvalidError, OptionError
-from headgate.observability import JOURNAL, Decided
+from headgate.observability import RECORDER, DecisionRecord
 from headgate.observability.named import SPREAD
 from headgate.runtime.waiting_lines import Place
 from headgate.testing import ManualClock
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[Decided]]:
-    told: list[Decided] = []
-    end = JOURNAL.listen(told.append)
+def heard() -> Iterator[list[DecisionRecord]]:
+    told: list[DecisionRecord] = []
+    end = RECORDER.listen(told.append)
     yield told
     end()
 
 
 def counted(name: str) -> tuple[int, int]:
     """How often it allowed, and denied."""
-    found = {outcome: count for (rule, outcome, _), count in JOURNAL.counts() if rule == name}
+    found = {outcome: count for (rule, outcome, _), count in RECORDER.counts() if rule == name}
     return found.get("allowed", 0), found.get("denied", 0)
 
 
 def timed() -> int:
-    return sum(JOURNAL.latency)
+    return sum(RECORDER.latency)
 
 
 MANY: list[str | tuple[str, int]] = ["b", ("c", 9)]
@@ -81,19 +81,19 @@ EXPECTED = [
 ]
 
 
-def test_every_verb_that_decides_is_counted_once(heard: list[Decided]) -> None:
+def test_every_verb_that_decides_is_counted_once(heard: list[DecisionRecord]) -> None:
     limiter = RateLimiter("5/s", clock=ManualClock(0), name="sync-verbs")
-    before, requests = timed(), [cell[0] for cell in JOURNAL.requests]
+    before, requests = timed(), [cell[0] for cell in RECORDER.requests]
     verbs(limiter)
     said = [one for told in heard for one in told.rules]
     assert {one.rule for one in said} == {"sync-verbs"}
     assert [(one.key, one.outcome == "allowed", one.cost) for one in said] == EXPECTED
     assert counted("sync-verbs") == (5, 4)
-    assert [cell[0] - was for cell, was in zip(JOURNAL.requests, requests, strict=True)] == [4, 5]
+    assert [cell[0] - was for cell, was in zip(RECORDER.requests, requests, strict=True)] == [4, 5]
     assert timed() - before == 8, "two of one round trip are one"
 
 
-def test_the_async_twin_counts_the_same(heard: list[Decided]) -> None:
+def test_the_async_twin_counts_the_same(heard: list[DecisionRecord]) -> None:
     async def main() -> None:
         limiter = AsyncRateLimiter("5/s", clock=ManualClock(0), name="async-verbs")
         await async_verbs(limiter)
@@ -115,7 +115,7 @@ def test_each_hit_is_counted_and_one_of_some_is_timed_for_all() -> None:
             limiter.hit("")
     assert counted("sampled") == (100, 900)
     assert 1_000 - SPREAD < timed() - before <= 1_000
-    for sketch in (JOURNAL.busiest, JOURNAL.refused):
+    for sketch in (RECORDER.busiest, RECORDER.refused):
         found = [one.key for one in sketch.top(1_000, 0) if one.group == "sampled"]
         assert found == ["often"]
 
@@ -126,11 +126,11 @@ def test_denials_of_a_source_beside_the_store_are_counted_under_it() -> None:
     limiter = RateLimiter("1/s", store=store, name="gone", on_store_failure="fail_closed")
     assert not any(limiter.hit("k") for _ in range(40))
     limiter.close()
-    sources = {source: n for (rule, _, source), n in JOURNAL.counts() if rule == "gone" and n}
+    sources = {source: n for (rule, _, source), n in RECORDER.counts() if rule == "gone" and n}
     assert sources == {"fail_closed": 40}
 
 
-def test_who_waits_is_counted_once_however_often_it_asked(heard: list[Decided]) -> None:
+def test_who_waits_is_counted_once_however_often_it_asked(heard: list[DecisionRecord]) -> None:
     limiter = RateLimiter("1/s", clock=ManualClock(0), name="sync-wait")
     before = timed()
     assert limiter.acquire("k")
@@ -186,11 +186,11 @@ def test_slots_and_decorated_functions_are_counted() -> None:
 
 
 def test_without_a_name_nothing_is_counted_and_the_verbs_are_its_own() -> None:
-    before: Any = dict(JOURNAL.counts())
+    before: Any = dict(RECORDER.counts())
     limiter = RateLimiter("1/s")
     limiter.hit("k")
     limiter.acquire("other")
-    assert dict(JOURNAL.counts()) == before
+    assert dict(RECORDER.counts()) == before
     assert not {"acquire", "hit_many", "hit_all", "reserve"} & limiter.__dict__.keys()
     assert "hit" not in AsyncRateLimiter("1/s").__dict__
 

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 from headgate import RateLimiter
 from headgate.engine.request import Request
-from headgate.observability import JOURNAL, MEASURES, Decided, Said
+from headgate.observability import METRICS, RECORDER, DecisionRecord, RuleRecord
 from headgate.observability.otel import instrument, metric_name, uninstrument
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import RuleEngine
@@ -107,7 +107,7 @@ def test_how_long_decisions_take_is_a_histogram_in_seconds() -> None:
 
 def test_what_is_first_counted_later_is_told_too() -> None:
     with watched() as one:
-        MEASURES.counter("otel_only_later", "For this test.").add(3)
+        METRICS.counter("otel_only_later", "For this test.").add(3)
         assert one.value("headgate.otel_only_later") == 3
 
 
@@ -136,10 +136,10 @@ def test_a_decision_is_a_span_within_the_current_one() -> None:
 def test_the_rule_that_refuses_is_named_whatever_others_have_left() -> None:
     with watched() as one:
         rest = {"source": "store", "key": "k", "cost": 5, "retry_after_ns": None}
-        full = Said("full", "allowed", remaining=0, **rest)  # type: ignore[arg-type] # as it is
-        told = Said("told", "denied", remaining=3, **rest)  # type: ignore[arg-type] # as it is
-        for listener in JOURNAL.listeners:
-            listener(Decided(False, "store", 0, 1000, (full, told)))
+        full = RuleRecord("full", "allowed", remaining=0, **rest)  # type: ignore[arg-type] # as it is
+        told = RuleRecord("told", "denied", remaining=3, **rest)  # type: ignore[arg-type] # as it is
+        for listener in RECORDER.listeners:
+            listener(DecisionRecord(False, "store", 0, 1000, (full, told)))
         (span,) = one.spans()
         assert span.attributes["headgate.rule"] == "told"
         assert "headgate.retry_after" not in span.attributes, "it can never fit"
@@ -164,10 +164,10 @@ def test_a_trace_that_is_not_sampled_has_no_span() -> None:
 
 
 def test_what_costs_for_each_decision_can_be_left_out() -> None:
-    one, before = Watched(), len(JOURNAL.listeners)
+    one, before = Watched(), len(RECORDER.listeners)
     instrument(meter_provider=one.meters, spans=False, durations=False)
     try:
-        assert len(JOURNAL.listeners) == before
+        assert len(RECORDER.listeners) == before
         RateLimiter("9/day", name="cheap").hit("k")
         assert one.value("headgate.decisions", rule="cheap", outcome="allowed", source="store") == 1
         assert "headgate.decision.duration" not in one.metrics()
@@ -186,17 +186,17 @@ def test_spans_can_be_left_out() -> None:
 def test_nothing_is_told_after_it_was_ended_and_all_when_it_begins_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    before = len(JOURNAL.listeners)
+    before = len(RECORDER.listeners)
     with watched() as one:
         limiter = RateLimiter("9/day", name="ended")
         uninstrument()
-        assert len(JOURNAL.listeners) == before
+        assert len(RECORDER.listeners) == before
         limiter.hit("k")
         assert not one.spans()
         assert not one.metrics()
         for _ in range(2):  # a second time takes the place of the first
             instrument(meter_provider=one.meters, tracer_provider=one.tracers)
-        assert len(JOURNAL.listeners) == before + 2
+        assert len(RECORDER.listeners) == before + 2
         limiter.hit("k")
         assert len(one.spans()) == 1
         assert one.value("headgate.decisions", rule="ended", outcome="allowed", source="store") == 2

@@ -1,4 +1,4 @@
-"""Measures in a registry of prometheus_client."""
+"""MetricRegistry in a registry of prometheus_client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from headgate import RateLimiter
-from headgate.observability import Measures, metrics_text
+from headgate.observability import MetricRegistry, metrics_text
 from headgate.observability.prometheus import HeadgateCollector
 
 
@@ -63,7 +63,7 @@ def test_openmetrics_is_valid_histograms_included() -> None:
 
 
 def test_measures_of_ones_own_can_be_told() -> None:
-    measures = Measures()
+    measures = MetricRegistry()
     tank = Tank()
     measures.gauge("level", "How full it is.", tank.level, place='"a\\\n')
     (family,) = HeadgateCollector(measures).collect()

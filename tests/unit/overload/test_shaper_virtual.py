@@ -11,7 +11,7 @@ import pytest
 
 from headgate import MemoryStore
 from headgate.decision import OnFailure
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.overload import AsyncShaper
 from headgate.runtime.fallback import fallback_of
 from headgate.stores.factory import wrapped
@@ -277,18 +277,18 @@ def test_without_the_store_a_share_of_the_rate_goes_on_being_shaped() -> None:
 
 def test_what_becomes_of_requests_is_counted() -> None:
     def counted() -> list[float]:
-        by = [MEASURES.value("shaped", outcome=one) for one in ("at_once", "delayed", "refused")]
-        return [*by, MEASURES.value("shaped_given_up")]
+        by = [METRICS.value("shaped", outcome=one) for one in ("at_once", "delayed", "refused")]
+        return [*by, METRICS.value("shaped_given_up")]
 
     async def story() -> None:
         before = counted()
         run = Run(AsyncShaper("10/s", queue=2, clock=now_ns))
         tasks = [run.come(name) for name in "abcd"]
         await asyncio.sleep(0)
-        assert MEASURES.value("shaper_waiting") == 2
+        assert METRICS.value("shaper_waiting") == 2
         tasks[2].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert [b - a for a, b in zip(before, counted(), strict=True)] == [1, 2, 1, 1]
-        assert MEASURES.value("shaper_waiting") == 0
+        assert METRICS.value("shaper_waiting") == 0
 
     run_virtually(story())

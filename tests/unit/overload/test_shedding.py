@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.engine.rule import Priority
 from headgate.errors import OptionError
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 from headgate.overload import LoadShedder
 from headgate.policy.model import PRIORITIES
 from headgate.testing import ManualClock
@@ -222,8 +222,8 @@ def test_it_tells_what_it_did_by_class() -> None:
     admitted(shedder, "sheddable", 7)
     admitted(shedder, "critical", 5)
     assert dict(shedder.counts) == {"sheddable": (0, 7), "default": (0, 0), "critical": (5, 0)}
-    assert MEASURES.value("shed_requests", priority="sheddable", shedder="told") == 7
-    assert MEASURES.value("shedding_level", shedder="told") == pytest.approx(1)
+    assert METRICS.value("shed_requests", priority="sheddable", shedder="told") == 7
+    assert METRICS.value("shedding_level", shedder="told") == pytest.approx(1)
 
 
 def test_an_unknown_class_is_an_error_that_says_which_there_are() -> None:

@@ -11,7 +11,7 @@ import pytest
 from headgate.decision import Decision, OnFailure
 from headgate.errors import StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.runtime.fallback import Fallback, RuleChecks, fallback_of
 from headgate.stores import Check, Take
 from headgate.stores.operations import ReleaseSlot, RenewSlot
@@ -167,9 +167,9 @@ def test_every_request_is_measured_by_how_it_was_decided() -> None:
     modes = ("fail_open", "fallback", "local", "fail_closed", "escalated")
 
     def counted() -> dict[str, float]:
-        return {mode: MEASURES.value("decisions_without_store", mode=mode) for mode in modes}
+        return {mode: METRICS.value("decisions_without_store", mode=mode) for mode in modes}
 
-    before, active = counted(), MEASURES.value("fail_mode_active")
+    before, active = counted(), METRICS.value("fail_mode_active")
     desk = Desk()
     desk.decide(asked(OPEN), asked(LOCAL, key="b"))
     desk.decide(asked(OPEN, 10))
@@ -178,11 +178,11 @@ def test_every_request_is_measured_by_how_it_was_decided() -> None:
     desk.decide(asked(OnFailure(open_ns=0), key="c"))
     after = counted()
     assert [after[mode] - before[mode] for mode in modes] == [1, 1, 1, 1, 1]
-    assert MEASURES.value("fail_mode_active") == active + 1
+    assert METRICS.value("fail_mode_active") == active + 1
     desk.clock.advance(30)
-    assert MEASURES.value("fail_mode_seconds") >= 30
+    assert METRICS.value("fail_mode_seconds") >= 30
     desk.come_back()
-    assert MEASURES.value("fail_mode_active") == active
+    assert METRICS.value("fail_mode_active") == active
 
 
 @pytest.mark.parametrize("share", [HALF, OPEN])
@@ -272,10 +272,10 @@ def test_what_is_reported_is_bounded_and_what_is_dropped_is_counted(
 ) -> None:
     desk = Desk()
     monkeypatch.setattr(desk.fallback._unreported, "_max_counters", 10)
-    before = MEASURES.value("fallback_dropped")
+    before = METRICS.value("fallback_dropped")
     for n in range(25):
         desk.decide(asked(key=f"k{n}"))
-    assert MEASURES.value("fallback_dropped") - before == 15
+    assert METRICS.value("fallback_dropped") - before == 15
     desk.come_back()
     assert sum(desk.used(key=f"k{n}") for n in range(25)) == 10
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.config.service import Settings
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.policy.problems import PolicyError
 from headgate.service.container import make_container
 from headgate.service.sources import check_sources
@@ -52,13 +52,13 @@ def test_what_is_new_is_applied_and_the_last_valid_one_is_kept(tmp_path: Path) -
     async def main() -> None:
         container = make_container(settings(tmp_path))
         assert container.envoy is not None
-        errors = MEASURES.value("policy_load_errors", what="envoy_config")
+        errors = METRICS.value("policy_load_errors", what="envoy_config")
         try:
             for text in (SHOP, "domain: [", SHOP.replace("shop", "bank")):
                 file.write_text(text)
                 await asyncio.to_thread(container.envoy.check_now)
                 assert container.core.envoy is not None
-                failed = MEASURES.value("policy_load_errors", what="envoy_config") - errors
+                failed = METRICS.value("policy_load_errors", what="envoy_config") - errors
                 seen.append(
                     (set(container.core.envoy.domains), container.measures.refused(), failed)
                 )

@@ -9,7 +9,7 @@ import pytest
 
 from headgate import RateLimiter
 from headgate.config.service import Settings
-from headgate.observability import JOURNAL
+from headgate.observability import RECORDER
 from headgate.service.http_server import subject_of
 from headgate.service.logs import configure_logs, log, log_denials
 from headgate.service.sources import shown_store
@@ -107,9 +107,9 @@ class TestLogs:
         assert "Z info denied by told-in-words: key ~" in capsys.readouterr().err
 
     def test_no_refusals_are_told_unless_wanted(self) -> None:
-        before = JOURNAL.listeners
+        before = RECORDER.listeners
         log_denials(Settings(rules="x"))()
-        assert JOURNAL.listeners == before
+        assert RECORDER.listeners == before
 
     def test_what_is_below_the_level_is_not_told(self, capsys: pytest.CaptureFixture[str]) -> None:
         configure_logs(Settings(rules="x", log_level="warning"))

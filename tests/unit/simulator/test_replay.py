@@ -8,7 +8,7 @@ import pytest
 from headgate.engine.plan import Plan
 from headgate.engine.use_cases import Engine
 from headgate.errors import OptionError
-from headgate.observability import JOURNAL
+from headgate.observability import RECORDER
 from headgate.policy.loader import read_policy_data
 from headgate.policy.model import Override, Policy
 from headgate.simulator import Arrival, Outcome, open_trace, replay
@@ -144,10 +144,10 @@ def test_rules_and_requests_by_host_find_it_among_the_headers() -> None:
 
 
 def test_a_replay_is_not_recorded_in_the_journal() -> None:
-    before = [count[0] for count in JOURNAL.requests]
+    before = [count[0] for count in RECORDER.requests]
     shadow = {**PER_KEY, "id": "shadow", "mode": "shadow", "limit": "1/s; 2/minute"}
     replay(policy(PER_KEY, shadow), [at(1), at(2), at(3)])
-    assert [count[0] for count in JOURNAL.requests] == before
+    assert [count[0] for count in RECORDER.requests] == before
 
 
 def test_progress_is_told() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
 from headgate.integrations.rate_limit_status import Shown, page_of, peek_at, unknown
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.policy.model import compiled_rule
 from headgate.service.dashboard import NAMES, PREFIX, file_reply, page_reply
 from headgate.service.http.body import any_body_of, body_of, document_of, json_body_of
@@ -222,4 +222,4 @@ class Endpoints:
 
 
 async def _own_metrics() -> str:
-    return MEASURES.text()
+    return METRICS.text()

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.observability.metrics import MetricSnapshot, text_of
 from headgate.policy.loader import policy_to_data
 from headgate.units import SECOND
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headgate.control.watcher import PolicyWatcher
-    from headgate.observability import Measures
+    from headgate.observability import MetricRegistry
     from headgate.observability.metrics import Labels
     from headgate.policy.model import Policy
     from headgate.rule_engine import AsyncRuleEngine
@@ -41,7 +41,7 @@ class ServiceMeasures:
         began_ns: int,
         watcher: PolicyWatcher | None = None,
         envoy: PolicyWatcher | None = None,
-        measures: Measures = MEASURES,
+        measures: MetricRegistry = METRICS,
     ) -> None:
         self._engine = engine
         self._began_ns = began_ns

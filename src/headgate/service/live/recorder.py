@@ -9,13 +9,13 @@ from collections import deque
 from operator import sub
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
-from headgate.observability.journal import BOUNDS_NS, Outcome
+from headgate.observability.decision_recorder import BOUNDS_NS, Outcome
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from headgate.observability import Journal
+    from headgate.observability import DecisionRecorder
 
 
 # Decisions counted by second or by minute, in rings of the newest points.
@@ -241,7 +241,7 @@ class Counted(NamedTuple):
 class Cells:
     """The cells of *journal*, which never removes any."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: DecisionRecorder) -> None:
         self._journal = journal
         self._seen: deque[tuple[int, array[int]]] = deque()
         self._names: Sequence[Name] = []
@@ -325,7 +325,7 @@ MAX_SPREAD_S: Final = 60
 class Recorder:
     """The last seconds and minutes of *journal*. Times are seconds since the epoch."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: DecisionRecorder) -> None:
         self._journal = journal
         self._known: dict[tuple[str, Outcome, str], int] = dict(self._counts())
         self._next: int | None = None

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from headgate.observability import JOURNAL, MEASURES
+from headgate.observability import METRICS, RECORDER
 from headgate.observability.candidates import CANDIDATES, merged_candidates
 from headgate.runtime.supervised_task import SupervisedTask
 from headgate.service.live import merging
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.control.watcher import PolicyWatcher
-    from headgate.observability import Journal, Measures
+    from headgate.observability import DecisionRecorder, MetricRegistry
     from headgate.observability.metrics import Labels
     from headgate.policy.model import Policy
     from headgate.service.core import Core
@@ -85,8 +85,8 @@ class Live:
         options: LiveOptions | None = None,
         shared_snapshots: SharedSnapshots | None = None,
         store_trouble: Callable[[], tuple[str, ...]] | None = None,
-        journal: Journal = JOURNAL,
-        measures: Measures = MEASURES,
+        journal: DecisionRecorder = RECORDER,
+        measures: MetricRegistry = METRICS,
         monotonic: Clock = time.monotonic_ns,
     ) -> None:
         self.options = options or LiveOptions()

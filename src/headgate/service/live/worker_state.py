@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headgate.control.watcher import PolicyWatcher
-    from headgate.observability import Journal
+    from headgate.observability import DecisionRecorder
     from headgate.observability.metrics import MetricSnapshot
     from headgate.observability.sketches import Heavy
     from headgate.policy.model import Policy
@@ -43,7 +43,7 @@ class WorkerState:
 
     core: Core
     watcher: PolicyWatcher | None
-    journal: Journal
+    journal: DecisionRecorder
     store: str
     trouble: Callable[[], tuple[str, ...]]
     worker: int

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.observability import JOURNAL
+from headgate.observability import RECORDER
 from headgate.runtime.holds import new_name
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs.charging import Charging
@@ -45,17 +45,17 @@ SOURCE: Final = "gateway"
 def record_usage(limits: BucketLimits, usage: Usage) -> None:
     """Record requests that a gateway allowed and denied; denials count for the tightest limit."""
     allowed, denied = usage.allowed, usage.denied
-    JOURNAL.requests[True][0] += allowed
-    JOURNAL.requests[False][0] += denied
+    RECORDER.requests[True][0] += allowed
+    RECORDER.requests[False][0] += denied
     seen: set[str] = set()
     for place, binding in enumerate(limits.bindings):
         rule = binding.rule.id
         if rule in seen:
             continue
         seen.add(rule)
-        JOURNAL.note_many(rule, "allowed", SOURCE, binding.check.key, allowed)
+        RECORDER.record_many(rule, "allowed", SOURCE, binding.check.key, allowed)
         if place == 0:
-            JOURNAL.note_many(rule, "denied", SOURCE, binding.check.key, denied)
+            RECORDER.record_many(rule, "denied", SOURCE, binding.check.key, denied)
 
 
 _LOG: Final = logging.getLogger("headgate.service.rlqs")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.integrations.asgi import FairMiddleware, RateLimitMiddleware
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.overload import AsyncFairGate
 from headgate.policy.loader import read_policy
 from headgate.responses import ResponseOptions
@@ -92,7 +92,7 @@ def test_metrics_tell_how_long_those_will_wait_who_wait() -> None:
         found = []
         for _ in range(4):
             await asyncio.sleep(0.5)
-            found.append(MEASURES.value("gate_wait_seconds", gate="turns"))
+            found.append(METRICS.value("gate_wait_seconds", gate="turns"))
             await asyncio.sleep(0.5)
         await asyncio.gather(*asked)
         return found
@@ -105,9 +105,9 @@ def test_metrics_tell_how_long_those_will_wait_who_wait_at_a_rate() -> None:
         gate = AsyncFairGate(rate="1/s", queue=10, clock=clock(), name="paced")
         asked = [asyncio.ensure_future(gate.enter("a")) for _ in range(4)]
         await asyncio.sleep(0.5)
-        found = [MEASURES.value("gate_wait_seconds", gate="paced")]
+        found = [METRICS.value("gate_wait_seconds", gate="paced")]
         await asyncio.gather(*asked)
-        return [*found, MEASURES.value("gate_wait_seconds", gate="paced")]
+        return [*found, METRICS.value("gate_wait_seconds", gate="paced")]
 
     assert run_virtually(main()) == [2.5, 0]
 
@@ -118,9 +118,9 @@ def test_metrics_count_requests_that_a_shape_holds() -> None:
         client = Client(RateLimitMiddleware(App(0), policy=policy, clock=clock()))
         asked = [asyncio.ensure_future(client.ask(f"/{n}")) for n in range(3)]
         await asyncio.sleep(0.05)
-        meanwhile = MEASURES.value("shaper_waiting")
+        meanwhile = METRICS.value("shaper_waiting")
         await asyncio.gather(*asked)
-        return meanwhile, MEASURES.value("shaper_waiting")
+        return meanwhile, METRICS.value("shaper_waiting")
 
     assert run_virtually(main()) == (2, 0)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 from headgate.overload import AIMD, AsyncFairGate, Gradient
 from headgate.policy.model import ceilings as ceilings_of
 from headgate.testing.virtual_loop import run_virtually
@@ -241,7 +241,7 @@ def test_a_gate_tells_how_it_stands() -> None:
 
 
 def _told(measure: str, **labels: str) -> float:
-    return MEASURES.value(measure, gate="told", **labels)
+    return METRICS.value(measure, gate="told", **labels)
 
 
 def test_the_wait_to_expect_is_unknown_until_a_slot_has_been_given_back() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import LimitError, OptionError, StoreError
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 from headgate.overload import PressureControl
 from headgate.overload.pressure import STEPS
 from headgate.policy.model import Pressure
@@ -380,20 +380,20 @@ def test_who_is_lowered_by_others_says_so(caplog: pytest.LogCaptureFixture) -> N
 
 def test_measures_tell_the_factor_the_signals_and_the_steps() -> None:
     gc.collect()  # controls of other tests
-    before = MEASURES.value("pressure_steps", direction="down")
-    ups = MEASURES.value("pressure_steps", direction="up")
+    before = METRICS.value("pressure_steps", direction="down")
+    ups = METRICS.value("pressure_steps", direction="up")
     fleet = Fleet(2)
     fleet.pass_interval(900, 10)
     fleet.pass_interval(900, 10)
     lowest = min(fleet.factors)
-    assert MEASURES.value("pressure_factor") == pytest.approx(float(lowest))
-    assert MEASURES.value("pressure_signal", signal="latency") == pytest.approx(1.8, abs=0.05)
-    assert MEASURES.value("pressure_signal", signal="errors") == 0
-    assert MEASURES.value("pressure_steps", direction="down") == before + 1
+    assert METRICS.value("pressure_factor") == pytest.approx(float(lowest))
+    assert METRICS.value("pressure_signal", signal="latency") == pytest.approx(1.8, abs=0.05)
+    assert METRICS.value("pressure_signal", signal="errors") == 0
+    assert METRICS.value("pressure_steps", direction="down") == before + 1
     for _ in range(12):
         fleet.pass_interval(10, 10)
-    assert MEASURES.value("pressure_steps", direction="up") > ups
+    assert METRICS.value("pressure_steps", direction="up") > ups
     for control in fleet.controls:
         control.close()
-    assert MEASURES.value("pressure_signal", signal="latency") == 0
-    assert MEASURES.value("pressure_factor") == 1
+    assert METRICS.value("pressure_signal", signal="latency") == 0
+    assert METRICS.value("pressure_factor") == 1

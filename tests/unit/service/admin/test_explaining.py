@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from headgate.control.editor import EditRequest
-from headgate.observability import JOURNAL
+from headgate.observability import RECORDER
 from headgate.policy.identity.parts import hashed_key
 from headgate.service.admin.reports import MOST_EXPLAINED
 from tests.support.admin_api import READER, Desk, attended
@@ -67,10 +67,10 @@ def test_each_rule_that_applies_tells_its_key_cost_and_limits() -> None:
 
 def test_nothing_is_counted_however_often_it_is_asked() -> None:
     async def body(desk: Desk) -> None:
-        before = JOURNAL.requests[True][0], JOURNAL.requests[False][0]
+        before = RECORDER.requests[True][0], RECORDER.requests[False][0]
         for _ in range(20):
             await desk.ask("POST /explain", LOGIN)
-        assert (JOURNAL.requests[True][0], JOURNAL.requests[False][0]) == before
+        assert (RECORDER.requests[True][0], RECORDER.requests[False][0]) == before
         assert await desk.hits(6) == [True] * 5 + [False]
 
     explaining(body)

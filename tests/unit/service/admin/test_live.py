@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.limits import TokenBucket
-from headgate.observability import JOURNAL, MEASURES
+from headgate.observability import METRICS, RECORDER
 from headgate.policy.identity.parts import hashed_key
 from headgate.service.admin.app import admin_paths
 from headgate.stores.base import groups_of
@@ -25,7 +25,7 @@ NAMES = (
 
 def test_all_of_it_is_told_to_whoever_may_read(monkeypatch: pytest.MonkeyPatch) -> None:
     # Stores of other tests, which may have failed, are measured for as long as they live.
-    monkeypatch.setattr(MEASURES, "_families", {})
+    monkeypatch.setattr(METRICS, "_families", {})
 
     async def body(desk: Desk) -> None:
         desk.token = READER
@@ -73,7 +73,7 @@ def test_keys_are_hashed_unless_they_are_to_be_clear(monkeypatch: pytest.MonkeyP
     key = "ip=192.0.2.1"
     for show, told in ((hashed_key, hashed_key(key)), (str, key)):
         store = LeasedStore(LeaseGrantingStore())
-        monkeypatch.setattr(JOURNAL, "refused", type(JOURNAL.refused)(16))
+        monkeypatch.setattr(RECORDER, "refused", type(RECORDER.refused)(16))
 
         async def body(desk: Desk, told: str = told) -> None:
             await desk.hits(7)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.service.http import HttpApp
 from tests.support.http_app import FakeStore, app_of, ask, check, core_of, post, scope_of
 
@@ -129,7 +129,7 @@ def test_an_unknown_path_is_a_problem(path: str) -> None:
 
 
 def test_what_was_counted_is_told_as_prometheus_reads_it() -> None:
-    MEASURES.counter("tests_of_metrics", "How often this was tested.", rule='a"b').add(2)
+    METRICS.counter("tests_of_metrics", "How often this was tested.", rule='a"b').add(2)
     answer = ask(app_of(), "GET", "/metrics")
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.observability import Journal
-from headgate.observability.journal import BOUNDS_NS
+from headgate.observability import DecisionRecorder
+from headgate.observability.decision_recorder import BOUNDS_NS
 from headgate.service.live.recorder import LatencyMinute, quantile, quantile_ns
 from headgate.units import SECOND
 from tests.examples import example_count
@@ -56,7 +56,7 @@ def test_quantiles_grow_and_stay_within_the_bounds(found: list[int]) -> None:
 @settings(max_examples=example_count(30))
 @given(st.lists(st.integers(0, 900_000_000), min_size=1, max_size=200), st.sampled_from([50, 90]))
 def test_a_quantile_is_in_the_bucket_of_the_true_one(took_ns: list[int], percent: int) -> None:
-    journal = Journal()
+    journal = DecisionRecorder()
     for one in took_ns:
         journal.time(one)
     wanted = -(-percent * len(took_ns) // 100)

@@ -13,7 +13,7 @@ from headgate import __version__
 from headgate.control.editor import EditRequest, PolicyEditor
 from headgate.control.source import MemorySource
 from headgate.control.watcher import PolicyWatcher
-from headgate.observability import Measures
+from headgate.observability import MetricRegistry
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Policy
 from headgate.rule_engine import AsyncRuleEngine
@@ -34,13 +34,13 @@ async def closing_engine() -> AsyncIterator[AsyncRuleEngine]:
         await engine.aclose()
 
 
-def told(measures: Measures, *names: str) -> list[float]:
+def told(measures: MetricRegistry, *names: str) -> list[float]:
     return [measures.value(name) for name in names]
 
 
 def test_a_policy_that_is_in_force_is_told() -> None:
     async def run() -> None:
-        measures = Measures()
+        measures = MetricRegistry()
         async with closing_engine() as engine:
             source = MemorySource()
             watcher = PolicyWatcher(source, engine.replace, measures=measures)
@@ -60,7 +60,7 @@ def test_a_policy_that_is_in_force_is_told() -> None:
 @pytest.mark.parametrize("what", ["rules", "envoy"])
 def test_every_source_that_is_refused_or_stale_is_told(what: str) -> None:
     async def run() -> None:
-        measures = Measures()
+        measures = MetricRegistry()
         async with closing_engine() as engine:
             source = ShakySource(made(1))
             watcher = PolicyWatcher(source, lambda policy: policy.revision, measures=measures)
@@ -87,7 +87,7 @@ def test_equal_policies_have_equal_digests_whatever_their_revisions() -> None:
     text = "version: 1\nrules: [{id: a, key_by: ip, limit: %s}]\n"
 
     async def digest(limit: str, revision: int) -> float:
-        measures = Measures()
+        measures = MetricRegistry()
         async with closing_engine() as engine:
             own = ServiceMeasures(engine, began_ns=0, measures=measures)
             engine.replace(replace(read_policy(text % limit), revision=revision))

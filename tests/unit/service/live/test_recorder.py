@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.observability import Journal
+from headgate.observability import DecisionRecorder
 from headgate.service.live.recorder import MINUTE, WHOLE, Recorder
 from headgate.units import MILLISECOND, SECOND
 
@@ -14,7 +14,7 @@ class Observed:
     """A journal, and who looks at it."""
 
     def __init__(self, former: Observed | None = None) -> None:
-        self.journal = Journal()
+        self.journal = DecisionRecorder()
         self.recorder = Recorder(self.journal)
         if former is not None:
             before = former.recorder
@@ -60,7 +60,7 @@ def test_whole_requests_have_points_of_their_own_whatever_the_rules() -> None:
 
 
 def test_what_was_counted_before_the_first_look_is_no_point() -> None:
-    journal = Journal()
+    journal = DecisionRecorder()
     journal.cell("a", "allowed", "store")[0] += 100
     recorder = Recorder(journal)
     recorder.sample(BEGAN * SECOND)

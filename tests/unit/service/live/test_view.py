@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.observability import Journal, Measures
+from headgate.observability import DecisionRecorder, MetricRegistry
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
@@ -51,7 +51,7 @@ class Worker:
     def __init__(
         self, node: Node, number: int, shared_snapshots: SharedSnapshots | None = None
     ) -> None:
-        self.journal, self.measures = Journal(), Measures()
+        self.journal, self.measures = DecisionRecorder(), MetricRegistry()
         self.measures.mark(worker=str(number))
         text = "What rules said."
         self.measures.collect("decisions", "counter", text, self.journal.samples)

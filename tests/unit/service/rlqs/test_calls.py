@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import OptionError
-from headgate.observability import JOURNAL
+from headgate.observability import RECORDER
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
 from headgate.service.rlqs.messages import DENY_ALL, REPORTS
@@ -345,10 +345,10 @@ def test_a_shared_store_wants_a_shared_board() -> None:
 
 def test_what_gateways_decided_is_in_the_journal() -> None:
     async def scene() -> None:
-        before = dict(JOURNAL.counts())
+        before = dict(RECORDER.counts())
         line = Line(Service())
         await line.report((ADA, 0, 7, 3))
-        now = dict(JOURNAL.counts())
+        now = dict(RECORDER.counts())
         counted: Counter[tuple[str, str]] = Counter()
         for name in now:  # of all rules: other tests may have had their own
             counted[name[1:]] += now[name] - before.get(name, 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.observability import JOURNAL, Decided
+from headgate.observability import RECORDER, DecisionRecord
 from headgate.observability.candidates import CANDIDATES, merged_candidates
 from headgate.testing import ManualClock
 from headgate.testing.lease_store import LeaseGrantingStore
@@ -32,23 +32,23 @@ descriptors:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[Decided]]:
-    told: list[Decided] = []
-    end = JOURNAL.listen(told.append)
+def heard() -> Iterator[list[DecisionRecord]]:
+    told: list[DecisionRecord] = []
+    end = RECORDER.listen(told.append)
     yield told
     end()
 
 
 def asked(asker: Asker, times: int = 3) -> dict[tuple[str, str, str], int]:
     """What the journal counted while *asker* was asked."""
-    before = Counter[tuple[str, str, str]](dict(JOURNAL.counts()))
+    before = Counter[tuple[str, str, str]](dict(RECORDER.counts()))
     for _ in range(times):
         asker.ask("edge", desc("u=ada"))
-    return Counter[tuple[str, str, str]](dict(JOURNAL.counts())) - before
+    return Counter[tuple[str, str, str]](dict(RECORDER.counts())) - before
 
 
 @pytest.mark.parametrize("is_distant", [False, True])
-def test_one_rule(is_distant: bool, heard: list[Decided]) -> None:
+def test_one_rule(is_distant: bool, heard: list[DecisionRecord]) -> None:
     store = DistantStore(ManualClock(NOON)) if is_distant else None
     assert asked(Asker(ONE, store=store)) == {
         ("noted", "allowed", "store"): 2,
@@ -59,7 +59,7 @@ def test_one_rule(is_distant: bool, heard: list[Decided]) -> None:
 
 
 @pytest.mark.parametrize("is_distant", [False, True])
-def test_several_rules_and_one_in_shadow(is_distant: bool, heard: list[Decided]) -> None:
+def test_several_rules_and_one_in_shadow(is_distant: bool, heard: list[DecisionRecord]) -> None:
     store = DistantStore(ManualClock(NOON)) if is_distant else None
     assert asked(Asker(SEVERAL, store=store)) == {
         ("noted", "allowed", "store"): 2,
@@ -83,20 +83,20 @@ def test_limits_of_a_configuration_are_counted_by_their_names_or_places() -> Non
 @pytest.mark.parametrize("envoy", [None, ENVOY])
 def test_limits_that_calls_bring_with_them_are_counted_under_one_name(envoy: str | None) -> None:
     asker = Asker(envoy=envoy)
-    before = Counter[tuple[str, str, str]](dict(JOURNAL.counts()))
+    before = Counter[tuple[str, str, str]](dict(RECORDER.counts()))
     for number in range(3):
         asker.ask("edge", desc(f"key-{number}=x", limit=(1, "MINUTE")))
-    grown = Counter[tuple[str, str, str]](dict(JOURNAL.counts())) - before
+    grown = Counter[tuple[str, str, str]](dict(RECORDER.counts())) - before
     assert grown == {("(call)", "allowed", "store"): 3}
 
 
 @pytest.mark.parametrize("envoy", [None, ENVOY])
 def test_a_call_that_nothing_limits_is_a_request_that_passes(envoy: str | None) -> None:
     asker = Asker(envoy=envoy)
-    before = [cell[0] for cell in JOURNAL.requests]
+    before = [cell[0] for cell in RECORDER.requests]
     for _ in range(2):
         asker.ask("edge", desc("other=x"))
-    assert [cell[0] for cell in JOURNAL.requests] == [before[0], before[1] + 2]
+    assert [cell[0] for cell in RECORDER.requests] == [before[0], before[1] + 2]
 
 
 def test_what_is_decided_without_the_store_says_so() -> None:
@@ -122,18 +122,18 @@ def test_the_source_is_a_lease_where_one_decided() -> None:
         " accuracy: {batch: 10}}]\n"
     )
     asker = Asker(leased, store=Granting(ManualClock(NOON)))
-    before = Counter[tuple[str, str, str]](dict(JOURNAL.counts()))
+    before = Counter[tuple[str, str, str]](dict(RECORDER.counts()))
     for _ in range(60):
         asker.ask("edge", desc("u=ada"))
-    grown = Counter[tuple[str, str, str]](dict(JOURNAL.counts())) - before
+    grown = Counter[tuple[str, str, str]](dict(RECORDER.counts())) - before
     assert set(grown) == {("leased", "allowed", "store"), ("leased", "allowed", "lease")}
 
 
 def test_looking_is_no_decision() -> None:
     asker = Asker(ONE)
-    before = dict(JOURNAL.counts())
+    before = dict(RECORDER.counts())
     asker.left("edge", "u=ada")
-    assert dict(JOURNAL.counts()) == before
+    assert dict(RECORDER.counts()) == before
 
 
 CANDIDATE = """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import pytest
 
 from headgate.errors import StoreError
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.policy.envoy_config.attributes import request_of
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import RlsOptions
@@ -215,7 +215,7 @@ def test_when_the_store_is_back_it_decides() -> None:
 
 def decided() -> dict[str, float]:
     modes = ("fail_open", "fallback", "local", "fail_closed", "escalated")
-    return {mode: MEASURES.value("decisions_without_store", mode=mode) for mode in modes}
+    return {mode: METRICS.value("decisions_without_store", mode=mode) for mode in modes}
 
 
 @pytest.mark.parametrize(

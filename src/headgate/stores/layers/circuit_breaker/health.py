@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet, WeakValueDictionary
 
 from headgate.errors import StoreError
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 from headgate.runtime.effects import Interrupted
 from headgate.stores.layers.circuit_breaker.breaker import ANSWERED, COUNTED, Breaker, Change, State
 from headgate.stores.operations import keys_of
@@ -229,11 +229,11 @@ class StoreMetrics:
         self.calls = 0
         """Counted without a lock, in one step without a call in between, which no other thread
         interrupts."""
-        self.rejected = MEASURES.counter(
+        self.rejected = METRICS.counter(
             "store_refused", "Calls not made: the circuit was open.", store=where
         )
-        MEASURES.tally("store_calls", "Calls made to the store.", self._calls, store=where)
-        MEASURES.gauge(
+        METRICS.tally("store_calls", "Calls made to the store.", self._calls, store=where)
+        METRICS.gauge(
             "store_breaker_state",
             "0: circuit closed; 1: half-open, some calls go to the store; 2: open.",
             self._level,
@@ -242,7 +242,7 @@ class StoreMetrics:
 
     def count_error(self, reason: StoreFault) -> None:
         """Count a call that failed because of *reason*."""
-        MEASURES.counter(
+        METRICS.counter(
             "store_errors", "Calls to the store that failed.", store=self.where, reason=reason
         ).add()
 
@@ -267,7 +267,7 @@ class _Reporter:
         self._reported = (0, 0, 0)
 
     def report(self, change: Change) -> None:
-        MEASURES.counter(
+        METRICS.counter(
             "breaker_transitions", "Transitions of the breaker.", store=self._store, to=change.after
         ).add()
         level = self._level(change)

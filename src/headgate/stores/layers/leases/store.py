@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from headgate.clock import MonotonicClock
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.runtime.background import BackgroundWork
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Close, Interrupted, RunAll, Signal, Wait
@@ -62,9 +62,9 @@ SPREAD: Final = 15
 """Of prepared takes of exact limits, one of up to so many, at random, counts for the hot keys, and
 stands for all since the one before. To count each took 2.6 of 9.5 us of a hit, with 10,000 keys."""
 
-ROUND_TRIPS = MEASURES.counter("lease_round_trips", "Requests to the store for prepaid leases.")
-EXCHANGES = MEASURES.counter("sync_exchanges", "Requests to the store for postpaid leases.")
-SERVED = MEASURES.counter("lease_served", "Units that were allowed from leases.")
+ROUND_TRIPS = METRICS.counter("lease_round_trips", "Requests to the store for prepaid leases.")
+EXCHANGES = METRICS.counter("sync_exchanges", "Requests to the store for postpaid leases.")
+SERVED = METRICS.counter("lease_served", "Units that were allowed from leases.")
 CACHED: Final = "Requests denied without asking the store."
 
 
@@ -76,7 +76,7 @@ class _None:
 
 
 _NONE: Final = _None()
-MEASURES.tally("denials_from_cache", CACHED, _NONE.count)
+METRICS.tally("denials_from_cache", CACHED, _NONE.count)
 
 
 @dataclass(slots=True, eq=False)
@@ -106,8 +106,8 @@ class LeasedStore(Layer):
         )
         self._start_over()
         watch_forks(self)
-        MEASURES.tally("denials_from_cache", CACHED, self._denied_here)
-        gauge = MEASURES.gauge
+        METRICS.tally("denials_from_cache", CACHED, self._denied_here)
+        gauge = METRICS.gauge
         gauge("leases_held", "Counters that this process has a lease of.", self._table.__len__)
         gauge("lease_units_held", "Units that this process has leases of.", self.units_held)
         gauge("overshoot_bound", "Units by which limits may be overshot.", self._overshoot)

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ class Link:
         self._every_ns = every_ns
         self._chance = chance
         self._failures = 0
-        self.merged = MEASURES.counter(
+        self.merged = METRICS.counter(
             "region_exchanges", "Reports that another region has merged.", peer=peer
         )
-        self._failed = MEASURES.counter(
+        self._failed = METRICS.counter(
             "region_failures", "Reports to another region that failed.", peer=peer
         )
 
@@ -85,7 +85,7 @@ class Lag:
         self._peer = peer
         self._clock = clock
         text = "Age in seconds of the oldest usage that a region does not know."
-        MEASURES.gauge("region_lag_seconds", text, self.seconds, peer=name)
+        METRICS.gauge("region_lag_seconds", text, self.seconds, peer=name)
 
     def seconds(self) -> float:
         return self._usage.lag_ns(self._peer, self._clock()) / SECOND

@@ -22,7 +22,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from headgate.errors import StoreError
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.stores.operations import (
     Charge,
     Check,
@@ -172,10 +172,10 @@ class RegionUsage:
         self._peers = peers
         self._max_keys = max_keys
         self._max_debt_ns = max_debt_ns
-        self._count_dropped = MEASURES.counter(
+        self._count_dropped = METRICS.counter(
             "region_keys_dropped", "Counters whose usage was not reported in full."
         ).add
-        self._count_spared = MEASURES.counter(
+        self._count_spared = METRICS.counter(
             "region_units_spared", "Units that were not reported to a region in debt."
         ).add
         self.share(groups)

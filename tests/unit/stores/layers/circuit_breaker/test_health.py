@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from headgate.errors import StoreError
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.units import SECOND
 from tests.support.failing_stores import Broken, Failing, taking
@@ -74,11 +74,11 @@ class TestMetrics:
             with pytest.raises(StoreError):
                 store.run(taking())
         at = {"store": "counted:1"}
-        assert MEASURES.value("store_calls", **at) == 4
-        assert MEASURES.value("store_errors", **at, reason="readonly") == 3
-        assert MEASURES.value("store_refused", **at) == 7
-        assert MEASURES.value("breaker_transitions", **at, to="open") == 1
-        assert MEASURES.value("store_breaker_state", **at) == 2
+        assert METRICS.value("store_calls", **at) == 4
+        assert METRICS.value("store_errors", **at, reason="readonly") == 3
+        assert METRICS.value("store_refused", **at) == 7
+        assert METRICS.value("breaker_transitions", **at, to="open") == 1
+        assert METRICS.value("store_breaker_state", **at) == 2
 
     def test_the_gauge_is_that_of_the_worst_breaker_of_a_store(self) -> None:
         at = {"store": "gauged:1"}
@@ -86,15 +86,15 @@ class TestMetrics:
         for inner in inners:
             vars(inner)["where"] = "gauged:1"
         stores = [CircuitBreakerStore(inner) for inner in inners]
-        assert MEASURES.value("store_breaker_state", **at) == 0
+        assert METRICS.value("store_breaker_state", **at) == 0
         inners[1].fail()
         while not stores[1].health.is_open:
             with pytest.raises(StoreError):
                 stores[1].run(taking())
-        assert MEASURES.value("store_breaker_state", **at) == 2
+        assert METRICS.value("store_breaker_state", **at) == 2
         inners[1].recover()
         stores.clear()
         gc.collect()
         assert "gauged" not in "".join(
-            line for line in MEASURES.text().splitlines() if "breaker_state" in line
+            line for line in METRICS.text().splitlines() if "breaker_state" in line
         )

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import Accuracy, Concurrency, FixedWindow, TokenBucket
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.leases.store import SPREAD
 from headgate.stores.operations import (
@@ -174,12 +174,12 @@ def test_a_denial_is_remembered_until_a_refund(driven: Driven) -> None:
     driven.remote.store.run(Charge((check(cost=1_000),)))
     assert driven.take(check()) == [False]
     driven.remote.asked.clear()
-    before = MEASURES.value("denials_from_cache")
+    before = METRICS.value("denials_from_cache")
     (outcome,) = driven.run(Take((check(),)))
     assert outcome.source == "cache"
     assert not outcome.allowed
     assert driven.remote.asked == []
-    assert MEASURES.value("denials_from_cache") == before + 1
+    assert METRICS.value("denials_from_cache") == before + 1
     driven.run(Refund((check(cost=5),)))
     assert driven.take(check()) == [True]
 
@@ -587,9 +587,9 @@ def test_units_held_and_the_bound_are_measured(driven: Driven) -> None:
     driven.warm()
     (bound,) = driven.store.bounds()
     assert (bound.group, bound.holders, bound.batch, bound.bound) == ("leased", 1, 10, 10)
-    assert MEASURES.value("lease_units_held") >= driven.store.units_held()
-    assert MEASURES.value("overshoot_bound") >= 10
-    assert MEASURES.value("lease_round_trips") > 0
+    assert METRICS.value("lease_units_held") >= driven.store.units_held()
+    assert METRICS.value("overshoot_bound") >= 10
+    assert METRICS.value("lease_round_trips") > 0
 
 
 def test_a_handle_uses_no_unit_after_the_lease_expired() -> None:

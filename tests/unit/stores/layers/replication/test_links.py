@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from headgate.errors import StoreError
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.stores.layers.replication.links import LONGEST_PAUSE_NS, Link
 from headgate.units import MILLISECOND
 
@@ -70,11 +70,11 @@ def test_an_outage_is_logged_once_and_its_end_once(
 
 
 def test_reports_are_counted() -> None:
-    merged = MEASURES.value("region_exchanges", peer="us")
-    failed = MEASURES.value("region_failures", peer="us")
+    merged = METRICS.value("region_exchanges", peer="us")
+    failed = METRICS.value("region_failures", peer="us")
     one = link(0.5)
     one.merged.add()
     one.failed(GONE)
     one.failed(GONE)
-    assert MEASURES.value("region_exchanges", peer="us") == merged + 1
-    assert MEASURES.value("region_failures", peer="us") == failed + 2
+    assert METRICS.value("region_exchanges", peer="us") == merged + 1
+    assert METRICS.value("region_failures", peer="us") == failed + 2

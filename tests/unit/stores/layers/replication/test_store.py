@@ -14,7 +14,7 @@ import pytest
 from headgate.algorithms import Outcome
 from headgate.errors import OptionError, StoreError
 from headgate.limits import Accuracy, TokenBucket
-from headgate.observability import MEASURES
+from headgate.observability import METRICS
 from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.layers.replication.usage import MOST_CHECKS, MOST_COUNTERS
 from headgate.stores.operations import Check, GrantLease, MergeUsage, Refund, Take, TakeEach
@@ -313,7 +313,7 @@ class TestReports:
         clock = ManualClock(1_000)
         peer = Peer()
         peer.outcome = Outcome(allowed=False, remaining=0, retry_after_ns=HOUR, reset_after_ns=HOUR)
-        spared = MEASURES.value("region_units_spared")
+        spared = METRICS.value("region_units_spared")
         store = ReplicatedStore(
             LeaseGrantingStore(clock=clock),
             region="eu",
@@ -326,7 +326,7 @@ class TestReports:
         clock.advance(5)
         store.exchange()
         assert peer.totals == {"a": 1}
-        assert MEASURES.value("region_units_spared") == spared + 9
+        assert METRICS.value("region_units_spared") == spared + 9
 
     def test_the_lag_of_a_region_is_a_metric(self) -> None:
         clock = ManualClock(1_000)
@@ -339,9 +339,9 @@ class TestReports:
         )
         store.run(taking("a"))
         clock.advance(3)
-        assert MEASURES.value("region_lag_seconds", peer="la") == 3
+        assert METRICS.value("region_lag_seconds", peer="la") == 3
         store.exchange()
-        assert MEASURES.value("region_lag_seconds", peer="la") == 0
+        assert METRICS.value("region_lag_seconds", peer="la") == 0
 
 
 class TestEnd:
@@ -375,9 +375,9 @@ class TestEnd:
         )
         store.run(taking("a"))
         clock.advance(5)
-        assert MEASURES.value("region_lag_seconds", peer="away") == 5
+        assert METRICS.value("region_lag_seconds", peer="away") == 5
         store.close()
-        assert MEASURES.value("region_lag_seconds", peer="away") == 0
+        assert METRICS.value("region_lag_seconds", peer="away") == 0
         assert "closed before all usage of 1 counters was reported to away" in caplog.text
 
     def test_a_store_without_references_is_collected_and_its_threads_end(self) -> None:

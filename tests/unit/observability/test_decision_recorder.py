@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.engine.request import Request
-from headgate.observability import JOURNAL, MEASURES, Decided, Journal
-from headgate.observability.journal import BOUNDS_NS, MOST_CELLS, OTHER, Outcome
+from headgate.observability import METRICS, RECORDER, DecisionRecord, DecisionRecorder
+from headgate.observability.decision_recorder import BOUNDS_NS, MOST_CELLS, OTHER, Outcome
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import RuleEngine
 from headgate.testing import ManualClock
@@ -34,31 +34,31 @@ def engine() -> Iterator[RuleEngine]:
 
 
 def count(rule: str, outcome: Outcome, source: str = "store") -> int:
-    return JOURNAL.cell(rule, outcome, source)[0]
+    return RECORDER.cell(rule, outcome, source)[0]
 
 
 def test_each_rule_counts_what_it_said(engine: RuleEngine) -> None:
-    before = [cell[0] for cell in JOURNAL.requests]
+    before = [cell[0] for cell in RECORDER.requests]
     for _ in range(3):
         engine.check(Request(peer="203.0.113.7"))
     assert count("journal-live", "allowed") == 2
     assert count("journal-live", "denied") == 1
     assert count("journal-shadow", "shadow_allowed") == 1
     assert count("journal-shadow", "shadow_denied") == 2
-    assert [cell[0] for cell in JOURNAL.requests] == [before[0] + 1, before[1] + 2]
-    told = MEASURES.text()
+    assert [cell[0] for cell in RECORDER.requests] == [before[0] + 1, before[1] + 2]
+    told = METRICS.text()
     assert 'headgate_decisions_total{outcome="denied",rule="journal-live",source="store"} 1' in told
 
 
 def test_a_look_is_no_decision(engine: RuleEngine) -> None:
-    before = dict(JOURNAL.counts())
+    before = dict(RECORDER.counts())
     engine.peek(Request(peer="203.0.113.8"))
-    assert dict(JOURNAL.counts()) == before
+    assert dict(RECORDER.counts()) == before
 
 
 def test_a_listener_hears_of_each_request_until_it_ends(engine: RuleEngine) -> None:
-    heard: list[Decided] = []
-    end = JOURNAL.listen(heard.append)
+    heard: list[DecisionRecord] = []
+    end = RECORDER.listen(heard.append)
     try:
         for _ in range(3):
             engine.check(Request(peer="203.0.113.9"))
@@ -74,7 +74,7 @@ def test_a_listener_hears_of_each_request_until_it_ends(engine: RuleEngine) -> N
 
 
 def test_times_are_a_cumulative_histogram() -> None:
-    journal = Journal()
+    journal = DecisionRecorder()
     for took_ns in (1, MICROSECOND, MICROSECOND + 1, 5 * SECOND):
         journal.time(took_ns)
     samples = {
@@ -88,36 +88,36 @@ def test_times_are_a_cumulative_histogram() -> None:
 
 
 def test_labels_are_bounded() -> None:
-    journal = Journal()
+    journal = DecisionRecorder()
     for number in range(MOST_CELLS + 100):
-        journal.note(f"rule-{number}", "allowed", "store", "key")
+        journal.record(f"rule-{number}", "allowed", "store", "key")
     assert len(journal.cells) <= MOST_CELLS + 2
     assert journal.cells[OTHER, "allowed", "store"][0] == MOST_CELLS // 2 + 100
 
 
 def test_the_busiest_and_the_refused_are_known() -> None:
-    journal = Journal()
+    journal = DecisionRecorder()
     for number in range(4000):
-        journal.note("r", "allowed", "store", "often" if number % 4 else f"seldom-{number}")
-    journal.note("r", "denied", "store", "refused")
+        journal.record("r", "allowed", "store", "often" if number % 4 else f"seldom-{number}")
+    journal.record("r", "denied", "store", "refused")
     assert [one.key for one in journal.refused.top(5, 0)] == ["refused"]
     assert journal.busiest.top(1, 0)[0].key == "often"
 
 
 def test_of_rules_that_all_apply_each_has_its_turn_among_the_busiest() -> None:
-    journal = Journal()
+    journal = DecisionRecorder()
     for _ in range(2_000):
         for rule in ("a", "b"):
-            journal.note(rule, "allowed", "store", "key")
+            journal.record(rule, "allowed", "store", "key")
     assert {one.group for one in journal.busiest.top(5, 0)} == {"a", "b"}
 
 
 def test_threads_lose_no_count() -> None:
-    journal = Journal()
+    journal = DecisionRecorder()
 
     def work() -> None:
         for _ in range(20_000):
-            journal.note("r", "allowed", "store", "key")
+            journal.record("r", "allowed", "store", "key")
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -128,9 +128,9 @@ def test_threads_lose_no_count() -> None:
 
 
 def test_what_a_rule_has_not_said_yet_is_told_as_none() -> None:
-    journal = Journal()
-    journal.note("r", "allowed", "store", "key")
-    journal.note("s", "shadow_denied", "lease", "key")
+    journal = DecisionRecorder()
+    journal.record("r", "allowed", "store", "key")
+    journal.record("s", "shadow_denied", "lease", "key")
     assert dict(journal.counts()) == {
         ("r", "allowed", "store"): 1,
         ("r", "denied", "store"): 0,
@@ -142,8 +142,8 @@ def test_what_a_rule_has_not_said_yet_is_told_as_none() -> None:
 def test_who_wants_to_hear_of_refusals_only_is_told_of_those_of_shadows_too(
     engine: RuleEngine,
 ) -> None:
-    heard: list[Decided] = []
-    end = JOURNAL.listen(heard.append, only_refusals=True)
+    heard: list[DecisionRecord] = []
+    end = RECORDER.listen(heard.append, only_denials=True)
     try:
         for _ in range(3):
             engine.check(Request(peer="203.0.113.10"))

@@ -1,7 +1,7 @@
 """Records of the decisions in this process: counts, latency, hot keys, listeners.
 
 Each decision is recorded here once for its request and once for each rule. A process has one
-`JOURNAL`. Its memory is bounded: labels are rules, outcomes and sources, and keys are in sketches.
+`RECORDER`. Its memory is bounded: labels are rules, outcomes and sources, and keys are in sketches.
 A *listener* gets every decision (see `listen`).
 
 Recording takes less than a microsecond; callers on the hot path add to the counts themselves. There
@@ -18,7 +18,7 @@ from random import random
 from time import monotonic_ns, perf_counter_ns
 from typing import TYPE_CHECKING, Final, Literal
 
-from headgate.observability.metrics import MEASURES
+from headgate.observability.metrics import METRICS
 from headgate.observability.sketches import HeavyHitters
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
@@ -70,7 +70,7 @@ _LOG_INTERVAL_NS: Final = 60 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RuleRecord:
     """The outcome of one rule for a request of *key*, whose secrets are hashed already."""
 
     rule: str
@@ -83,17 +83,17 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionRecord:
     """A decision that took *took_ns*, under the policy of *revision* (0 without one)."""
 
     allowed: bool
     source: str
     revision: int
     took_ns: int
-    rules: tuple[Said, ...]
+    rules: tuple[RuleRecord, ...]
 
 
-class Journal:
+class DecisionRecorder:
     """The decisions of a process."""
 
     def __init__(self) -> None:
@@ -111,9 +111,9 @@ class Journal:
         """The keys with most requests, by rule: one of `SAMPLED` requests counts as so many."""
         self.refused = HeavyHitters(512, half_life_ns=_HALF_LIFE_NS)
         """The keys with most denials, by rule."""
-        self.listeners: tuple[Callable[[Decided], None], ...] = ()
+        self.listeners: tuple[Callable[[DecisionRecord], None], ...] = ()
         """Callables that get every decision."""
-        self.refusal_listeners: tuple[Callable[[Decided], None], ...] = ()
+        self.denial_listeners: tuple[Callable[[DecisionRecord], None], ...] = ()
         """Callables that get decisions in which a rule denies, be it a shadow rule."""
         self.has_listeners = False
         """True if there are listeners of either kind."""
@@ -134,7 +134,7 @@ class Journal:
             self.cells.setdefault((rule, _OPPOSITES[outcome], source), [0])
         return found
 
-    def note(self, rule: str, outcome: Outcome, source: str, key: str) -> None:
+    def record(self, rule: str, outcome: Outcome, source: str, key: str) -> None:
         """Record the *outcome* of *rule* for a request of *key*; "" if it has none."""
         (self.cells.get((rule, outcome, source)) or self.cell(rule, outcome, source))[0] += 1
         if not key:
@@ -145,7 +145,7 @@ class Journal:
         if self.until_sampled <= 0:
             self.sample(rule, key)
 
-    def note_many(self, rule: str, outcome: Outcome, source: str, key: str, count: int) -> None:
+    def record_many(self, rule: str, outcome: Outcome, source: str, key: str, count: int) -> None:
         """Record *count* requests at once that another process decided."""
         if count <= 0:
             return
@@ -174,43 +174,43 @@ class Journal:
             self.refused.add(rule, key, gap, now_ns)
 
     def listen(
-        self, listener: Callable[[Decided], None], *, only_refusals: bool = False
+        self, listener: Callable[[DecisionRecord], None], *, only_denials: bool = False
     ) -> Callable[[], None]:
         """Call *listener* with each decision; return a function that ends that.
 
         It runs in the thread of the decision, so it must be quick. Its errors are logged and do not
-        affect the request. With *only_refusals* it gets decisions in which a rule denies, be it a
+        affect the request. With *only_denials* it gets decisions in which a rule denies, be it a
         shadow rule; the others take no longer than without listeners.
         """
-        if only_refusals:
-            self.refusal_listeners = (*self.refusal_listeners, listener)
+        if only_denials:
+            self.denial_listeners = (*self.denial_listeners, listener)
         else:
             self.listeners = (*self.listeners, listener)
         self.has_listeners = True
 
         def end() -> None:
             self.listeners = _without(self.listeners, listener)
-            self.refusal_listeners = _without(self.refusal_listeners, listener)
-            self.has_listeners = bool(self.listeners or self.refusal_listeners)
+            self.denial_listeners = _without(self.denial_listeners, listener)
+            self.has_listeners = bool(self.listeners or self.denial_listeners)
 
         return end
 
-    def is_heard(self, *, refuses: bool) -> bool:
-        """Return True if a listener gets a decision in which a rule *refuses*, or none does."""
-        return bool(self.listeners or (refuses and self.refusal_listeners))
+    def has_listener_for(self, *, denies: bool) -> bool:
+        """Return True if a listener gets a decision in which a rule *denies*, or none does."""
+        return bool(self.listeners or (denies and self.denial_listeners))
 
-    def tell(self, decided: Decided) -> None:
+    def notify(self, decided: DecisionRecord) -> None:
         """Report *decided* to the listeners."""
         listeners = self.listeners
-        if self.refusal_listeners and any(said.outcome in DENIALS for said in decided.rules):
-            listeners += self.refusal_listeners
+        if self.denial_listeners and any(said.outcome in DENIALS for said in decided.rules):
+            listeners += self.denial_listeners
         for listener in listeners:
             try:
                 listener(decided)
             except Exception:  # noqa: BLE001 (a listener's error must not affect the request)
                 self._log_error(listener)
 
-    def _log_error(self, listener: Callable[[Decided], None]) -> None:
+    def _log_error(self, listener: Callable[[DecisionRecord], None]) -> None:
         """Log the current exception, at most once a minute: every request may raise it."""
         now_ns = monotonic_ns()
         if self._logged_ns is None or now_ns - self._logged_ns >= _LOG_INTERVAL_NS:
@@ -252,26 +252,26 @@ class Journal:
 
 
 def _without(
-    listeners: tuple[Callable[[Decided], None], ...], gone: Callable[[Decided], None]
-) -> tuple[Callable[[Decided], None], ...]:
+    listeners: tuple[Callable[[DecisionRecord], None], ...], gone: Callable[[DecisionRecord], None]
+) -> tuple[Callable[[DecisionRecord], None], ...]:
     return tuple(one for one in listeners if one is not gone)
 
 
-JOURNAL: Final = Journal()
+RECORDER: Final = DecisionRecorder()
 """The decisions of this process."""
 
-MEASURES.collect(
-    "decisions", "counter", "Decisions of rules, by outcome and source.", JOURNAL.samples
+METRICS.collect(
+    "decisions", "counter", "Decisions of rules, by outcome and source.", RECORDER.samples
 )
-MEASURES.collect(
+METRICS.collect(
     "requests",
     "counter",
     "Requests, by the decision of all rules together.",
-    JOURNAL.request_samples,
+    RECORDER.request_samples,
 )
-MEASURES.collect(
+METRICS.collect(
     "decision_seconds",
     "histogram",
     "The time to decide, store included.",
-    JOURNAL.latency_samples,
+    RECORDER.latency_samples,
 )

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from headgate.errors import OptionError
-from headgate.observability import Measures
+from headgate.observability import MetricRegistry
 
 
 class Tank:
@@ -19,7 +19,7 @@ class Tank:
 
 
 def test_a_counter_is_one_for_equal_labels() -> None:
-    measures = Measures()
+    measures = MetricRegistry()
     measures.counter("hits", "Hits.", rule="a", mode="x").add()
     measures.counter("hits", "Hits.", mode="x", rule="a").add(4)
     measures.counter("hits", "Hits.", mode="x", rule="b").add()
@@ -28,7 +28,7 @@ def test_a_counter_is_one_for_equal_labels() -> None:
 
 
 def test_threads_lose_no_count() -> None:
-    counter = Measures().counter("hits", "Hits.")
+    counter = MetricRegistry().counter("hits", "Hits.")
     threads = [
         threading.Thread(target=lambda: deque(map(counter.add, [1] * 10_000))) for _ in range(4)
     ]
@@ -40,7 +40,7 @@ def test_threads_lose_no_count() -> None:
 
 
 def test_gauges_of_equal_labels_are_added_up_for_as_long_as_they_live() -> None:
-    measures = Measures()
+    measures = MetricRegistry()
     one, other = Tank(1), Tank(2.5)
     measures.gauge("level", "Level.", one.level)
     measures.gauge("level", "Level.", other.level)
@@ -52,7 +52,7 @@ def test_gauges_of_equal_labels_are_added_up_for_as_long_as_they_live() -> None:
 
 
 def test_the_text_is_that_of_prometheus() -> None:
-    measures = Measures()
+    measures = MetricRegistry()
     tank = Tank(0.5)
     measures.gauge("level", "How full it is.", tank.level, place='a"\\\n')
     measures.counter("hits", "Hits.").add(3)
@@ -67,7 +67,7 @@ def test_the_text_is_that_of_prometheus() -> None:
 
 
 def test_a_name_means_one_thing() -> None:
-    measures = Measures()
+    measures = MetricRegistry()
     measures.counter("hits", "Hits.")
     with pytest.raises(OptionError, match="hits is a counter already"):
         measures.gauge("hits", "Hits.", Tank(1).level)
@@ -76,7 +76,7 @@ def test_a_name_means_one_thing() -> None:
 
 
 def test_what_counts_by_itself_is_a_counter_too() -> None:
-    measures = Measures()
+    measures = MetricRegistry()
     tank, other = Tank(3), Tank(4)
     measures.tally("poured", "Poured.", tank.level, place="a")
     measures.tally("poured", "Poured.", other.level, place="a")
@@ -87,7 +87,7 @@ def test_what_counts_by_itself_is_a_counter_too() -> None:
 
 
 def test_a_process_of_several_is_told_apart() -> None:
-    measures = Measures()
+    measures = MetricRegistry()
     measures.counter("hits", "Hits.", rule="a").add(3)
     measures.counter("misses", "Misses.").add()
     measures.mark(worker="1")
@@ -97,7 +97,7 @@ def test_a_process_of_several_is_told_apart() -> None:
 
 
 def test_a_watcher_gets_each_family_once_the_known_ones_first() -> None:
-    measures, seen = Measures(), []
+    measures, seen = MetricRegistry(), []
     measures.counter("hits", "Hits.")
     measures.watch(lambda family: seen.append((family.name, family.kind)))
     measures.counter("hits", "Hits.", rule="a").add()
@@ -108,14 +108,14 @@ def test_a_watcher_gets_each_family_once_the_known_ones_first() -> None:
 
 
 def test_a_watcher_may_use_the_metrics_meanwhile() -> None:
-    measures = Measures()
+    measures = MetricRegistry()
     measures.watch(lambda family: measures.counter("names", "Names.", of=family.name).add())
     measures.counter("hits", "Hits.")
     assert measures.value("names", of="hits") == 1
 
 
 def test_what_counted_by_itself_and_is_gone_is_told_on_so_that_no_counter_becomes_less() -> None:
-    measures = Measures()
+    measures = MetricRegistry()
     kept, gone = Tank(3), Tank(4)
     measures.tally("poured", "Poured.", kept.level)
     measures.tally("poured", "Poured.", gone.level)
@@ -132,6 +132,6 @@ def test_what_counted_by_itself_and_is_gone_is_told_on_so_that_no_counter_become
 
 
 def test_a_label_that_no_text_can_carry_does_not_spoil_the_rest() -> None:
-    measures = Measures()
+    measures = MetricRegistry()
     measures.counter("hits", "Hits.", rule="half \ud800, whole \u00e9").add()
     assert 'rule="half ?, whole \u00e9"} 1' in measures.text().encode().decode()
