@@ -115,7 +115,7 @@ def broken() -> Iterator[None]:
 def test_a_listener_that_raises_is_no_trouble_of_a_request(
     counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    RECORDER._complained_ns = None
+    RECORDER._logged_ns = None
     app = WsgiMiddleware(hello, limits="2/minute", clock=ManualClock(100))
     assert [call(app, "GET", "/").code for _ in range(3)] == [200, 200, 429]
     assert counted.requests == (2, 1)

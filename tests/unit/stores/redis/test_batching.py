@@ -16,6 +16,7 @@ from headgate.stores.redis.transport import Transport
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headgate.server_urls import Address
     from headgate.stores.redis.requests import Request
 
 
@@ -32,7 +33,13 @@ class Gate(Transport):
         self.error: BaseException | None = None
         self.connecting = 0.0
 
-    def perform(self, requests: Sequence[Request], deadline: float | None = None) -> None:
+    def perform(
+        self,
+        requests: Sequence[Request],
+        deadline: float | None = None,
+        *,
+        at: Address | None = None,
+    ) -> None:
         self.sent.append(len(requests))
         self.deadlines.append(deadline)
         self.arrived.release()
