@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.redis.raw import RAW
 from benchmarks.redis.bare import BARE, BARE_ASYNC, BARE_LONE
 from benchmarks.redis.ours import OURS, OURS_ASYNC, ours
 from benchmarks.redis.peers import PEERS
+from benchmarks.redis.raw import RAW
 from benchmarks.redis.redis_benchmark import PIPELINED
 from benchmarks.redis.samples import ratio
 
