@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
+from celery.signals import setup_logging
 
 from headgate.integrations.celery import TaskLimitedError, TaskLimits
 from tests.support.servers import RedisServer
@@ -22,11 +23,19 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+def _leave_logging_alone(**_: object) -> None:
+    """A receiver of `setup_logging`: with one, Celery does not configure the root logger."""
+
+
 @contextmanager
 def working(app: Celery[Any]) -> Iterator[None]:
     """A worker of *app* in a thread."""
-    with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
-        yield
+    setup_logging.connect(_leave_logging_alone)
+    try:
+        with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
+            yield
+    finally:
+        setup_logging.disconnect(_leave_logging_alone)
 
 
 @pytest.fixture

@@ -34,4 +34,4 @@ async def harm(
 
 
 def connections(here: Serving) -> list[Connection]:
-    return list(here.server._service.connections)  # type: ignore[attr-defined]  # the lean one's
+    return list(here.server._state.connections)  # type: ignore[attr-defined]  # the lean one's

@@ -45,7 +45,7 @@ def bare(name: str) -> str:
 def nodes() -> tuple[ast.AST, ...]:
     """All of the code that has to do with measures."""
     texts = [path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py")]
-    about = [text for text in texts if re.search(r"\bmeasures\b", text, re.IGNORECASE)]
+    about = [text for text in texts if re.search(r"\bmetrics\b", text, re.IGNORECASE)]
     return tuple(node for text in about for node in ast.walk(ast.parse(text)))
 
 
