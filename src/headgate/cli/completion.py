@@ -20,43 +20,35 @@ examples:
   eval "$(headgate completion zsh)"                    in ~/.zshrc, after compinit
   headgate completion fish > ~/.config/fish/completions/headgate.fish"""
 
-_BASH: Final = """\
+_FUNCTION: Final = """\
 _headgate() {
     local at=headgate found= i
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        case "$at ${COMP_WORDS[i]}" in
-            %(paths)s) at="$at ${COMP_WORDS[i]}" ;;
+    for ((i = %(first)s; i < %(current)s; i++)); do
+        case "$at ${%(words)s[i]}" in
+            %(paths)s) at="$at ${%(words)s[i]}" ;;
         esac
     done
-    case "$at ${COMP_WORDS[COMP_CWORD - 1]}" in
+    case "$at ${%(words)s[%(current)s - 1]}" in
 %(values)s
         *) case "$at" in
-%(words)s
+%(known)s
         esac ;;
     esac
-    COMPREPLY=($(compgen -W "$found" -- "${COMP_WORDS[COMP_CWORD]}"))
+    %(end)s
 }
-complete -o default -F _headgate headgate
 """
-_ZSH: Final = """\
-#compdef headgate
-_headgate() {
-    local at=headgate found= i
-    for ((i = 2; i < CURRENT; i++)); do
-        case "$at ${words[i]}" in
-            %(paths)s) at="$at ${words[i]}" ;;
-        esac
-    done
-    case "$at ${words[CURRENT - 1]}" in
-%(values)s
-        *) case "$at" in
-%(words)s
-        esac ;;
-    esac
-    compadd -- ${=found} || _files
+_BASH: Final = {
+    "words": "COMP_WORDS",
+    "first": "1",
+    "current": "COMP_CWORD",
+    "end": 'COMPREPLY=($(compgen -W "$found" -- "${COMP_WORDS[COMP_CWORD]}"))',
 }
-compdef _headgate headgate
-"""
+_ZSH: Final = {
+    "words": "words",
+    "first": "2",
+    "current": "CURRENT",
+    "end": "compadd -- ${=found} || _files",
+}
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -82,12 +74,14 @@ COMMAND: Final = Command(
 
 def bash_script(parser: Parser) -> str:
     """A script for bash."""
-    return _BASH % _tables(parser)
+    script = _FUNCTION % {**_tables(parser), **_BASH}
+    return f"{script}complete -o default -F _headgate headgate\n"
 
 
 def zsh_script(parser: Parser) -> str:
     """A script for zsh."""
-    return _ZSH % _tables(parser)
+    script = _FUNCTION % {**_tables(parser), **_ZSH}
+    return f"#compdef headgate\n{script}compdef _headgate headgate\n"
 
 
 def fish_script(parser: Parser) -> str:
@@ -138,7 +132,7 @@ def _tables(parser: Parser) -> dict[str, str]:
             values.append(f'        {names}) found="{" ".join(argument.choices)}" ;;')
         paths.append(f'"{at}"')
         words.append(f'            "{at}") found="{" ".join(known)}" ;;')
-    return {"paths": "|".join(paths), "words": "\n".join(words), "values": "\n".join(values)}
+    return {"paths": "|".join(paths), "known": "\n".join(words), "values": "\n".join(values)}
 
 
 def _walk(parser: Parser, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Parser]]:
