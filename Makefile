@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test goldens behaviours servers check lint types contracts format bench bench-budgets bench-redis bench-service bench-gateway bench-leases bench-shm bench-scale bench-overload bench-simulator docs screens build differential clean
+.PHONY: help run test goldens behaviours servers check lint types contracts format bench-budgets bench-service bench-gateway bench-leases bench-scale bench-simulator docs screens build differential clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -48,34 +48,21 @@ format: $(VENV)/.dev  ## put the code in order
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.bench  ## speed and memory beside other limiters; BENCH=--quick for half a minute
-	$(BIN)/python -m benchmarks.inprocess $(BENCH)
-
 bench-budgets: $(VENV)/.bench servers  ## the performance budgets, beside peers; BENCH='--rows asgi --quick'
 	command -v wrk >/dev/null || sh scripts/install-servers wrk
 	$(BIN)/python -m benchmarks.budgets $(BENCH)
 
-bench-redis: $(VENV)/.bench servers  ## the same for the Redis store, beside redis-benchmark
-	$(BIN)/python -m benchmarks.redis $(BENCH)
-
 bench-service: $(VENV)/.bench servers  ## how long a change of the policy takes to reach all nodes
-	$(BIN)/python -m benchmarks.service.propagation $(BENCH)
+	$(BIN)/python -m benchmarks.propagation $(BENCH)
 
-bench-gateway: $(VENV)/.bench servers  ## the gateway: what each way to decide costs, and how close it comes
-	$(BIN)/python -m benchmarks.gateway $(BENCH)
-	$(BIN)/python -m benchmarks.gateway.accuracy $(BENCH)
+bench-gateway: $(VENV)/.bench servers  ## how close two gateways come to one limit
+	$(BIN)/python -m benchmarks.gateway_accuracy $(BENCH)
 
-bench-leases: $(VENV)/.bench servers  ## leases and syncing: round trips saved, and what is admitted beyond the limit
+bench-leases: $(VENV)/.bench servers  ## leases and syncing: round trips saved, and what is allowed beyond the limit
 	$(BIN)/python -m benchmarks.leases $(BENCH)
-
-bench-shm: $(VENV)/.bench servers  ## shared memory beside Redis on loopback, with 1, 2, 4 and 8 processes
-	$(BIN)/python -m benchmarks.shm --json benchmarks/results/shm.json $(BENCH)
 
 bench-scale: $(VENV)/.bench servers  ## ten million clients in Redis, a million keys in memory
 	$(BIN)/python -m benchmarks.scale --json benchmarks/results/scale.json $(BENCH)
-
-bench-overload: $(VENV)/.bench  ## what a turn costs with nobody in the way, and in a queue of thousands
-	$(BIN)/python -m benchmarks.overload.costs $(BENCH)
 
 bench-simulator: $(VENV)/.bench  ## requests a second that `headgate simulate` replays
 	$(BIN)/python -m benchmarks.simulator $(BENCH)
@@ -83,13 +70,13 @@ bench-simulator: $(VENV)/.bench  ## requests a second that `headgate simulate` r
 PICTURES := shape fair shares adaptive shedding pressure credits backpressure
 
 docs: $(VENV)/.bench  ## draw the pictures of the docs
-	$(BIN)/python examples/algorithms.py
-	for picture in $(PICTURES); do $(BIN)/python -m benchmarks.overload.$$picture || exit 1; done
-	$(BIN)/python -m benchmarks.gallery
-	$(BIN)/python examples/gateway_terminal.py
+	$(BIN)/python -m scripts.pictures.algorithms
+	for picture in $(PICTURES); do $(BIN)/python -m scripts.pictures.overload.$$picture || exit 1; done
+	$(BIN)/python -m scripts.pictures.gallery
+	$(BIN)/python -m scripts.pictures.gateway_terminal
 
 screens: $(VENV)/.bench servers  ## take the pictures of pages in the docs, with Chromium
-	$(BIN)/python -m benchmarks.screens
+	$(BIN)/python -m scripts.pictures.screens
 
 build: $(VENV)/.dev  ## the wheel, installed by itself in a clean environment and tried
 	sh scripts/try-wheel $(BIN)/python

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import headgate
-from benchmarks.asgi.apps import POLICY, plain
-from benchmarks.asgi.driving import new_scope
+from benchmarks.asgi import POLICY, new_scope, plain
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.policy.loader import read_policy
 from tests.support.servers import RedisServer

@@ -22,8 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from benchmarks.inprocess.report import write_json
-from benchmarks.surroundings import when_and_where
+from benchmarks.measure import write_record
 from headgate import AsyncRateLimiter, RateLimiter
 from headgate.stores.memory import MemoryStore
 from tests.support.servers import RedisServer
@@ -181,7 +180,7 @@ def main() -> None:
     if given.json:
         sizes = {"redis": redis, "memory": memory}
         record = {store: [one._asdict() for one in found] for store, found in sizes.items()}
-        write_json(given.json, {**when_and_where(), **record})
+        write_record(given.json, record)
 
 
 if __name__ == "__main__":

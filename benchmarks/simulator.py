@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.surroundings import when_and_where
+from benchmarks.measure import write_record
 from headgate.policy.loader import read_policy
 from headgate.simulator import open_trace, replay
 
@@ -63,7 +63,6 @@ def main(argv: list[str] | None = None) -> None:
             for name, (trace, rules) in CASES.items()
         }
     found = {
-        **when_and_where(),
         "unit": "requests per second, one process",
         "requests": arguments.requests,
         "callers": CALLERS,
@@ -72,7 +71,7 @@ def main(argv: list[str] | None = None) -> None:
     }
     print(json.dumps(found, indent=2))
     if arguments.record is not None:
-        arguments.record.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        write_record(arguments.record, found)
 
 
 def policy_of(rules: tuple[str, ...]) -> Policy:

@@ -10,7 +10,7 @@ from flask import Flask
 from flask_limiter import Limiter
 from flask_limiter.util import get_remote_address
 
-from benchmarks.asgi.apps import NEVER_REACHED
+from benchmarks.asgi import NEVER_REACHED
 from headgate.integrations.flask import RateLimits
 from headgate.integrations.wsgi import RateLimitMiddleware
 

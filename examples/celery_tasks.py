@@ -16,7 +16,7 @@ from headgate.integrations.celery import TaskLimits
 REDIS = os.environ.get("REDIS_URL", "redis://localhost:6379/0")
 
 app = Celery("celery_tasks", broker=REDIS, backend=REDIS)
-limits = TaskLimits(REDIS)
+limits = TaskLimits(os.environ.get("LIMITS_URL", REDIS))  # counters may be kept elsewhere
 
 
 @app.task(name="mail")

@@ -16,8 +16,8 @@ from tests.examples import example_count
 
 pytest_plugins = ["tests.complete"]
 
-# Show the values when an assertion of the public contract fails.
-pytest.register_assert_rewrite("headgate.testing")
+# Show the values when an assertion of a contract fails.
+pytest.register_assert_rewrite("headgate.testing", "tests.contract")
 
 # A machine that is busy is slow now and then. In CI no run tries what the one before did not: what
 # it finds depends on the code alone. Elsewhere each run tries something else.

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import platform
 import sys
 import time
@@ -18,25 +16,27 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.budgets.compare import compare
 from benchmarks.budgets.row import HEADINGS, Effort, markdown
-from benchmarks.surroundings import when_and_where
+from benchmarks.measure import write_record
 
 if TYPE_CHECKING:
     from benchmarks.budgets.row import Row
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "budgets.json"
 GROUPS: Final = {
-    "memory": "library",
-    "threads": "library",
+    "memory": "memory",
+    "threads": "memory",
     "asgi": "web",
     "wsgi": "web",
-    "redis": "library",
+    "redis": "redis",
+    "arrivals": "redis",
     "rls": "rls",
     "http": "service",
     "envoy": "service",
-    "leases": "library",
-    "shm": "library",
-    "rules": "library",
-    "start": "library",
+    "leases": "redis",
+    "shm": "shm",
+    "rules": "rules",
+    "overload": "overload",
+    "start": "start",
 }
 """The rows, and the module that measures them: imported when needed, as some import a lot."""
 
@@ -60,17 +60,14 @@ def main() -> int:
         print(f"{name}: {took[name]} s", file=sys.stderr)
     print(markdown(HEADINGS, [row.cells() for row in rows]))
     record = {
-        **when_and_where(),
         "cpu": _cpu(),
-        "cores": os.cpu_count(),
         "kernel": platform.release(),
         "quick": options.quick,
         "seconds": took,
         "failed": failed,
         "rows": [row.record() for row in rows],
     }
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_record(options.json, record)
     if failed:
         print(f"not measured, see above: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from benchmarks.budgets.row import Budget, Effort, Row
-from benchmarks.gateway.servers import DecisionService, Server, Service
-from benchmarks.inprocess.measure import in_turns
-from benchmarks.service.grpc_load import Target, full_load, paced_load
+from benchmarks.grpc_load import Target, full_load, paced_load
+from benchmarks.measure import in_turns
+from benchmarks.servers import RLS_KEYS, DecisionService, Server
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
@@ -35,8 +35,6 @@ RATE: Final = 2_000
 OK: Final = b"\x08\x01"
 """`overall_code: OK`, with which a reply begins."""
 LIMIT: Final = 1_000_000_000
-ENVOY_KEYS: Final = ("method", "path", "host", "remote_address", "x-api-key")
-"""The entries of a descriptor that `benchmarks.gateway.by_hand` has Envoy send."""
 
 
 POLICY: Final = f"""
@@ -67,7 +65,7 @@ def addresses() -> Iterator[str]:
 BODIES: Final = tuple(map(request_of, islice(addresses(), CALLERS)))
 
 
-class Peer(Service):
+class Peer(Server):
     """Another service; its counters are in *redis*, or in memory."""
 
     program: str
@@ -77,10 +75,8 @@ class Peer(Service):
 
     def __init__(self, directory: Path, redis: RedisServer | None) -> None:
         super().__init__(directory)
-        self.rls_port = self.port()
-        self.grpc = self.http = {"tcp": f"127.0.0.1:{self.rls_port}"}
-        self.run("env", *self.call(redis))
-        wait_until(partial(_listens, self.rls_port), f"{self.program} listens", within=20)
+        self.run("env", *self.call(redis), ready=None)
+        wait_until(partial(_listens, self.port), f"{self.program} listens", within=20)
 
     def call(self, redis: RedisServer | None) -> list[str]:
         """Variables, program and arguments."""
@@ -100,8 +96,8 @@ class Ratelimit(Peer):
         called = (
             f"{{key: generic_key, value: api, descriptors: [{{key: remote_address, {limit}}}]}}"
         )
-        behind_envoy = f"{{key: {ENVOY_KEYS[-1]}, {limit}}}"
-        for key in reversed(ENVOY_KEYS[:-1]):
+        behind_envoy = f"{{key: {RLS_KEYS[-1]}, {limit}}}"
+        for key in reversed(RLS_KEYS[:-1]):
             behind_envoy = f"{{key: {key}, descriptors: [{behind_envoy}]}}"
         for domain, descriptor in (("bench", called), ("headgate", behind_envoy)):
             text = f"domain: {domain}\ndescriptors: [{descriptor}]\n"
@@ -116,9 +112,9 @@ class Ratelimit(Peer):
             "HOST=127.0.0.1",
             "GRPC_HOST=127.0.0.1",
             "DEBUG_HOST=127.0.0.1",
-            f"PORT={self.port()}",
-            f"GRPC_PORT={self.rls_port}",
-            f"DEBUG_PORT={self.port()}",
+            f"PORT={self.another_port()}",
+            f"GRPC_PORT={self.port}",
+            f"DEBUG_PORT={self.another_port()}",
             self.program,
         ]
 
@@ -144,8 +140,8 @@ class Limitador(Peer):
   variables: ["descriptors[0]['x-api-key']"]
 """
         )
-        ports = ["--rls-ip", "127.0.0.1", "--rls-port", str(self.rls_port)]
-        ports += ["--http-ip", "127.0.0.1", "--http-port", str(self.port())]
+        ports = ["--rls-ip", "127.0.0.1", "--rls-port", str(self.port)]
+        ports += ["--http-ip", "127.0.0.1", "--http-port", str(self.another_port())]
         store = ["memory"] if redis is None else ["redis", redis.bare_url]
         return [self.program, *ports, str(limits), *store]
 
@@ -179,8 +175,8 @@ class Gubernator(Peer):
     def call(self, redis: RedisServer | None) -> list[str]:
         assert redis is None, "it keeps its counters itself"
         return [
-            f"GUBER_GRPC_ADDRESS=127.0.0.1:{self.rls_port}",
-            f"GUBER_HTTP_ADDRESS=127.0.0.1:{self.port()}",
+            f"GUBER_GRPC_ADDRESS=127.0.0.1:{self.port}",
+            f"GUBER_HTTP_ADDRESS=127.0.0.1:{self.another_port()}",
             "GUBER_PEER_DISCOVERY_TYPE=none",
             f"GUBER_CACHE_SIZE={10 * CALLERS}",
             self.program,
@@ -222,12 +218,11 @@ class _Services:
         ours = DecisionService(root / OURS, POLICY, *flags)
         stack.enter_context(ours)
         self.servers: dict[str, Server] = {OURS: ours}
-        port = int(ours.grpc["tcp"].rpartition(":")[2])
-        self.targets = {OURS: Target(port, PATH, BODIES, OK)}
+        self.targets = {OURS: Target(ours.grpc_port, PATH, BODIES, OK)}
         found, self.note = peers(root, redis, stack, effort)
         for name, peer in found.items():
             self.servers[name] = peer
-            self.targets[name] = Target(peer.rls_port, peer.path, peer.bodies, peer.reply)
+            self.targets[name] = Target(peer.port, peer.path, peer.bodies, peer.reply)
 
     def per_cpu_second(self, calls: int, rounds: int, *, hot: bool = False) -> dict[str, float]:
         """Calls for each second of processor time of the service, the median of *rounds*."""

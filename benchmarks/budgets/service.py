@@ -1,45 +1,131 @@
-"""The decision service over HTTP, and Envoy with rules that ask it about every request."""
+"""The decision service over HTTP, and Envoy in front of an app."""
 
 from __future__ import annotations
 
+import json
+import re
 import tempfile
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.budgets.rls import peers
+from benchmarks.budgets.rls import Gubernator, peers
 from benchmarks.budgets.row import Budget, Effort, Row
-from benchmarks.gateway.rounds import RATE, latencies, shares
-from benchmarks.gateway.rounds import Effort as GatewayEffort
-from benchmarks.gateway.servers import DecisionService, Gateway, running
-from benchmarks.gateway.ways import BARE, EXACT, Way
-from benchmarks.service.http_load import AUTHORIZE, CHECK, BareServer, cpu_us
+from benchmarks.envoy import BARE, RATE, p99_ms, ratios
+from benchmarks.servers import BareApp, DecisionService, Gateway, OtherGateway, Upstream
 from tests.support.servers import RedisServer
+from tests.support.servers.process import run
 
 if TYPE_CHECKING:
-    from benchmarks.gateway.servers import Server
-    from benchmarks.service.http_load import Load
+    from collections.abc import Mapping
 
-ONE_RULE: Final = """
+    from benchmarks.servers import Server
+
+CALLERS: Final = 10_000
+CONNECTIONS: Final = 16
+FEW: Final = ("quota", "local")
+"""Ways to decide that are made for few callers with many requests."""
+NO_RULES: Final = "version: 1\nrules: []\n"
+BY_ADDRESS: Final = """
 version: 1
 rules:
   - {id: per-ip, match: {endpoint: "/api/**"}, key_by: ip, limit: 1000000000/minute}
 """
-WHERE: Final = "one core"
+BY_KEY: Final = """
+version: 1
+identity: {api_key: {header: x-api-key}}
+rules:
+  - {id: per-key, match: {endpoint: "/api/**"}, key_by: api_key, limit: 100000000/s}
+"""
+SENT: Final = {
+    "Host": "api.example.com",
+    "User-Agent": "benchmark/1.0",
+    "Accept": "application/json",
+    "X-Forwarded-For": "203.0.113.7",
+    "X-Forwarded-Proto": "https",
+    "X-Request-Id": "8618548c-1733-4703-bcb0-4670609bc2d4",
+    "X-Api-Key": "0123456789abcdef",
+    "X-Tenant-Id": "acme",
+}
+_CHECKED: Final = {
+    "method": "GET",
+    "path": "/api/v1/items",
+    "headers": {name: SENT[name] for name in ("Host", "Accept", "X-Api-Key", "X-Tenant-Id")},
+    "ip": "203.0.113.7",
+}
+_BY_MANY: Final = """
+local caller, body = 0, wrk.body
+request = function()
+  caller = (caller + 1) % callers
+  local address = string.format("10.0.%d.%d", math.floor(caller / 250), caller % 250)
+  if body then
+    wrk.body = string.gsub(body, "203.0.113.7", address)
+  else
+    wrk.headers["X-Forwarded-For"] = address
+  end
+  return wrk.format()
+end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A request that 10,000 callers send."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: str = ""
+
+    def script(self) -> str:
+        """The same in Lua, for wrk."""
+        lines = [f"wrk.method = {json.dumps(self.method)}"]
+        lines += [
+            f"wrk.headers[{json.dumps(name)}] = {json.dumps(value)}"
+            for name, value in self.headers.items()
+        ]
+        if self.body:
+            lines.append(f"wrk.body = {json.dumps(self.body)}")
+        return "\n".join([*lines, f"local callers = {CALLERS}", _BY_MANY])
+
+
+AUTHORIZE: Final = Load("GET", "/v1/authorize/api/v1/items", SENT)
+CHECK: Final = Load(
+    "POST",
+    "/v1/check",
+    {"Host": "headgate", "Content-Type": "application/json"},
+    json.dumps(_CHECKED),
+)
+
+
+def cpu_us(server: Server, load: Load, seconds: int) -> float:
+    """Microseconds of the server's processor time for a request, under full load."""
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(load.script())
+        script.flush()
+        shape = ("-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", script.name)
+        before = server.cpu_ns()
+        printed = run("wrk", *shape, f"http://{server.address}{load.path}", within=seconds + 30)
+        spent = server.cpu_ns() - before
+    assert "Non-2xx" not in printed, printed
+    assert "Socket errors" not in printed, printed
+    found = re.search(r"(\d+) requests in", printed)
+    assert found, printed
+    return spent / int(found[1]) / 1000
 
 
 def http(effort: Effort) -> list[Row]:
     """Processor time of the service for a request, counters in memory."""
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-bench-")))
-        bare, service = BareServer(root / "bare"), DecisionService(root / "service", ONE_RULE)
-        stack.enter_context(bare)
-        stack.enter_context(service)
-        cases: dict[str, tuple[Server, str, Load]] = {
-            "bare uvicorn": (bare, bare.address, AUTHORIZE),
-            "check": (service, service.http["tcp"], CHECK),
-            "authorize": (service, service.http["tcp"], AUTHORIZE),
+        bare = stack.enter_context(BareApp(root / "bare"))
+        service = stack.enter_context(DecisionService(root / "service", BY_ADDRESS))
+        cases: dict[str, tuple[Server, Load]] = {
+            "bare uvicorn": (bare, AUTHORIZE),
+            "check": (service, CHECK),
+            "authorize": (service, AUTHORIZE),
         }
         found: dict[str, list[float]] = {name: [] for name in cases}
         for number in range(effort.rounds(5) + 1):
@@ -62,51 +148,51 @@ def http(effort: Effort) -> list[Row]:
 
 
 def envoy(effort: Effort) -> list[Row]:
-    """Requests through Envoy with an exact rule, as a part of those without rules."""
+    """Requests through `headgate up`, as a part of those through it without rules."""
     with RedisServer() as server:
-        return [
-            *_envoy_rows("redis", 0.30, effort, server),
-            *_envoy_rows("memory", 0.42, effort, None),
-        ]
+        return [*_envoy_rows(effort, server), *_envoy_rows(effort, None)]
 
 
-def _envoy_rows(store: str, bound: float, effort: Effort, redis: RedisServer | None) -> list[Row]:
-    amount = GatewayEffort(
-        {WHERE: effort.rounds(6)}, 1, effort.rounds(4), effort.seconds(1.5), many_callers=True
-    )
+def _envoy_rows(effort: Effort, redis: RedisServer | None) -> list[Row]:
+    store = "redis" if redis else "memory"
+    bounds = {"exact": 0.30} if redis else {"exact": 0.42, "quota": 0.65, "local": 0.85}
     flags = ("--store", redis.url) if redis else ()
-    with running((BARE, EXACT), *flags) as (gateways, servers), ExitStack() as stack:
+    with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-bench-")))
+        app = stack.enter_context(Upstream(root / "app"))
+        url = f"http://{app.address}"
+        gateways = {BARE: stack.enter_context(Gateway(root / "bare", url, NO_RULES))}
+        for way in bounds:
+            gateway = Gateway(root / way, url, BY_KEY, "--decide", way, *flags)
+            gateways[way] = stack.enter_context(gateway)
         found, note = peers(root, redis, stack, effort)
         for name, peer in found.items():
-            if name == "gubernator":  # which Envoy cannot ask
-                continue
-            way = Way(name, over="tcp", is_by_hand=True)
-            gateways[way] = Gateway(root / f"{name}-envoy", way, servers[0].ports[0], peer)
-            stack.enter_context(gateways[way])
-            gateways[way].start("")
-            servers += [peer, gateways[way]]
-        share = shares(gateways, servers, WHERE, amount)
-        times = latencies(gateways, amount)
-    beside = {way.name: share[way].median for way in gateways if way not in (BARE, EXACT)}
-    return [
+            if not isinstance(peer, Gubernator):  # which Envoy cannot call
+                other = OtherGateway(root / f"{name}-envoy", app.port, peer.port)
+                gateways[name] = stack.enter_context(other)
+        share = ratios(gateways, (app, *found.values()), effort.rounds(6), few=FEW)
+        times = p99_ms(gateways, effort.rounds(4), effort.seconds(1.5))
+    beside = {name: value for name, value in share.items() if name not in bounds}
+    rows = [
         Row(
-            f"envoy.{store}",
-            f"Envoy with an exact rule, counters in {store}, 10,000 callers, ratio to bare Envoy",
-            share[EXACT].median,
+            f"envoy.{store}_{way}",
+            f"Envoy, one {way} rule, counters in {store}, ratio to no rules",
+            share[way],
             "",
             (Budget(bound, at_least=True),),
             beside,
             higher_is_better=True,
             note=note,
-        ),
-        Row(
-            f"envoy.{store}_p99",
-            f"Envoy with an exact rule, counters in {store}, p99 at {RATE}/s",
-            times[EXACT]["p99"] / 1000,
-            "ms",
-            (Budget(1, "ratelimit"),) if redis else (),
-            {way.name: row["p99"] / 1000 for way, row in times.items() if way is not EXACT},
-            note=note,
-        ),
+        )
+        for way, bound in bounds.items()
     ]
+    p99 = Row(
+        f"envoy.{store}_p99",
+        f"Envoy, one exact rule, counters in {store}, p99 at {RATE}/s",
+        times.pop("exact"),
+        "ms",
+        (Budget(1, "ratelimit"),) if redis else (),
+        times,
+        note=note,
+    )
+    return [*rows, p99]

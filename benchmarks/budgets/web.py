@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from benchmarks import wsgi as wsgi_apps
-from benchmarks.asgi.apps import bare_apps, our_apps, peers
-from benchmarks.asgi.driving import response_of, sample_of
+from benchmarks.asgi import bare_apps, our_apps, peers, response_of, sample_of
 from benchmarks.budgets.row import Budget, Effort, Row
-from benchmarks.inprocess.measure import MILLISECOND, in_turns
+from benchmarks.measure import MILLISECOND, in_turns
 
 SENT = {
     "x-ratelimit-limit",
@@ -48,7 +47,7 @@ def asgi(effort: Effort) -> list[Row]:
         for one in contestants:
             status, headers = loop.run_until_complete(response_of(one.app))
             assert status == 200, one.name
-            assert len(SENT & headers.keys()) == SENT_BY[one.tells], (one.name, headers)
+            assert len(SENT & headers.keys()) == SENT_BY[one.sends], (one.name, headers)
         apps = bare_apps() | {one.name: one.app for one in contestants}
         samples = {name: sample_of(app, loop, 15 * MILLISECOND) for name, app in apps.items()}
         timings = in_turns(samples, effort.rounds(40))

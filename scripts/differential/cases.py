@@ -123,8 +123,6 @@ def _limit_stack(rng: Random) -> list[Any]:
         rate = [rng.choice((1, 2, 7)), rng.choice((1, 3))]
         wait = rng.choice((None, 0, 2, 10))
         return [["LeakyQueue", {"rate": rate, "queue": rng.choice((0, 2, 10)), "max_wait": wait}]]
-    if kind < 0.22:
-        return [["Concurrency", {"limit": rng.choice((1, 2, 4)), "ttl": rng.choice((5, 60))}]]
     if kind < 0.3:
         odd = [rng.choice((1, 5, 167)), rng.choice((3, 7, 100))]
         return [["TokenBucket", {"capacity": rng.choice((1, 9)), "refill_rate": odd}]]
@@ -231,12 +229,7 @@ def _rule_limits(rng: Random, *, for_app: bool) -> Json:
             "capacity": rng.choice((3, 12)),
             "refill_rate_per_sec": rng.choice((0.1, 1, 2.5)),
         }
-    if kind < 0.95:
-        return {"shape": {"rate": "2/s", "queue": 3, "max_wait": rng.choice(("1s", "5s"))}}
-    slots: Json = {"limit": rng.choice((2, 5)), "ttl": "30s"}
-    if rng.random() < 0.5:
-        slots["reserve"] = {"critical": "40%"}
-    return {"concurrency": slots}
+    return {"shape": {"rate": "2/s", "queue": 3, "max_wait": rng.choice(("1s", "5s"))}}
 
 
 def _rule_cost(rng: Random, *, for_app: bool) -> Any:
@@ -263,9 +256,8 @@ def _rule(rng: Random, number: int, *, for_app: bool) -> Json:
         "cost": _rule_cost(rng, for_app=for_app),
         "mode": rng.choice(("shadow", "shadow", "off", "enforce")),
         "headers": rng.choice(("on", "redacted")),
-        "idempotency": rng.choice((True, {"ttl": "30s"})),
     }
-    odds = {"cost": 0.4, "mode": 0.25, "headers": 0.1, "idempotency": 0.15}
+    odds = {"cost": 0.4, "mode": 0.25, "headers": 0.1}
     return rule | {name: value for name, value in optional.items() if rng.random() < odds[name]}
 
 

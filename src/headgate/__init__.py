@@ -22,6 +22,7 @@ from headgate.errors import (
     UsageError,
 )
 from headgate.limiter import AsyncRateLimiter, RateLimiter
+from headgate.limiter.holds import AsyncReservation, AsyncSlot, Reservation, Slot
 from headgate.limits import (
     GCRA,
     Accuracy,
@@ -39,10 +40,9 @@ from headgate.limits import (
     parse_limit,
     parse_limits,
 )
-from headgate.runtime.holds import AsyncReservation, AsyncSlot, Reservation, Slot
 from headgate.stores import Hit, MemoryStore, Store
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "GCRA",

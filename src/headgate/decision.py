@@ -69,7 +69,7 @@ class Decision(NamedTuple):
     """Nanoseconds until the counter is as if untouched."""
     delay_ns: int = 0
     """Nanoseconds that an allowed request has to wait for its place in a queue."""
-    turn_ns: int = 0
+    place_ns: int = 0
     """The time of that place on the clock of the store."""
     source: str = "store"
     """The name of what decided: the store, or its substitute."""
@@ -80,6 +80,17 @@ class Decision(NamedTuple):
     def limits(self) -> tuple[Decision, ...]:
         """The decision of each of several limits; of a single one, this decision."""
         return self._several() or (self,)
+
+    @property
+    def figures(self) -> Sequence[tuple[Limit, int, int]]:
+        """Each limit, what remains of it and when it resets: `limits` without decisions."""
+        parts = self.parts
+        if not parts or isinstance(parts[0], Decision):
+            return [(one.limit, one.remaining, one.reset_after_ns) for one in self.limits]
+        limits, results = parts
+        if isinstance(results, list):
+            return [(limit, one[2], one[3]) for limit, one in zip(limits, results, strict=True)]
+        return [(limit, one[1], one[3]) for limit, one in zip(limits, results, strict=True)]
 
     @property
     def retry_after(self) -> float | None:
@@ -236,7 +247,7 @@ def combine(parts: Sequence[Decision]) -> Decision:
         source=tightest.source,
         parts=tuple(parts),
         delay_ns=latest.delay_ns,
-        turn_ns=latest.turn_ns,
+        place_ns=latest.place_ns,
     )
 
 
@@ -259,19 +270,19 @@ _EXACT_SOURCES: Final = frozenset({OVERRIDE, "fail_closed"})
 
 def decide_blocked(wait_ns: int, asked: Iterable[tuple[str, Limit]]) -> Decision:
     """The denial of the (key, limit) pairs in *asked*, which are blocked for *wait_ns* more."""
-    return combine(
-        [
-            Decision(
-                key,
-                limit,
-                allowed=False,
-                remaining=0,
-                retry_after_ns=wait_ns,
-                reset_after_ns=wait_ns,
-                source=OVERRIDE,
-            )
-            for key, limit in asked
-        ]
+    return combine([denial(key, limit, wait_ns, wait_ns, OVERRIDE) for key, limit in asked])
+
+
+def denial(key: str, limit: Limit, wait_ns: int, reset_ns: int, source: str) -> Decision:
+    """The denial of a request that no counter decided."""
+    return Decision(
+        key,
+        limit,
+        allowed=False,
+        remaining=0,
+        retry_after_ns=wait_ns,
+        reset_after_ns=reset_ns,
+        source=source,
     )
 
 
@@ -328,18 +339,12 @@ def decide_without_store(policy: FailurePolicy, asked: Iterable[tuple[str, Limit
 
     Its `source` is the policy, which distinguishes it from a decision of the store.
     """
-    is_open = policy == "fail_open"
+    if policy != "fail_open":
+        wait_ns = RETRY_AFTER_FAILURE_NS
+        return combine([denial(key, limit, wait_ns, 0, policy) for key, limit in asked])
     return combine(
         [
-            Decision(
-                key,
-                limit,
-                allowed=is_open,
-                remaining=limit.quota if is_open else 0,
-                retry_after_ns=0 if is_open else RETRY_AFTER_FAILURE_NS,
-                reset_after_ns=0,
-                source=policy,
-            )
+            Decision(key, limit, True, limit.quota, 0, 0, source=policy)  # noqa: FBT003
             for key, limit in asked
         ]
     )

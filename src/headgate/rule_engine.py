@@ -18,7 +18,7 @@ from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.limit_adjustment import Scale
 from headgate.policy.loader import rule_to_data
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.holds import new_name
+from headgate.runtime.heartbeat import new_name
 from headgate.stores.base import checked_cost
 from headgate.units import duration_ns
 
@@ -107,7 +107,9 @@ class _Rules:
     ) -> None:
         self.in_force = PolicyInForce(policy, salt=salt, namespace=namespace, clock=clock)
         self.engine = Engine(store, clock=clock)
-        self.in_force.subscribe(lambda compiled: self.engine.set_accuracies(self, compiled.terms))
+        self.in_force.subscribe(
+            lambda compiled: self.engine.set_accuracies(self, compiled.accuracies)
+        )
 
     def replace(self, policy: Policy) -> int:
         """Put *policy* in force from the next request on; its revision."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from ipaddress import IPv6Address
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from headgate.errors import HeadgateError
+
+    Options = Mapping[str, tuple[Callable[[str], Any], str]]
 
 _AUTHORITY: Final = re.compile(r"([^/?#]*)(.*)", re.DOTALL)
 _HOST: Final = re.compile(r"[^\s/?#@\[\]:,%]+")
@@ -59,6 +63,24 @@ class URLReader:
         if "@" in userinfo:
             raise self.wrong("there are two '@'; write the one in the password as %40")
         return userinfo if at else None
+
+    def options(self, pairs: Sequence[tuple[str, str]], known: Options) -> dict[str, Any]:
+        """The values of the options in *pairs*.
+
+        *known* has, for each name, a function from the text to the value, or to None if the text is
+        wrong, and a description of the texts that are right.
+        """
+        values: dict[str, Any] = {}
+        for name, text in pairs:
+            if name not in known:
+                raise self.wrong(f"unknown option {name!r}; known: {', '.join(sorted(known))}")
+            if name in values:
+                raise self.wrong(f"the option {name} is given twice")
+            read, expected = known[name]
+            values[name] = read(text)
+            if values[name] is None:
+                raise self.wrong(f"{name} is {text!r}; expected {expected}")
+        return values
 
     def addresses(self, hosts: str, usual_port: int) -> tuple[Address, ...]:
         """The hosts between commas, each with a port or on the usual one."""

@@ -2,14 +2,19 @@
 
 from typing import Any
 
+from tests.support.integrations.aiohttp import AiohttpContract
+from tests.support.integrations.celery import CeleryContract
 from tests.support.integrations.django import AsyncDjangoContract, DjangoContract, DrfContract
 from tests.support.integrations.flask import FlaskContract
+from tests.support.integrations.grpc import GrpcContract
 from tests.support.integrations.http_servers import GunicornServer, UvicornServer
+from tests.support.integrations.litestar import LitestarContract
 from tests.support.integrations.plain import AsgiContract, WsgiContract
 from tests.support.integrations.starlette import (
     FastApiContract,
     FastApiDependencyContract,
     StarletteAloneContract,
+    StarletteAroundContract,
     StarletteContract,
 )
 
@@ -23,6 +28,10 @@ class TestWsgi(WsgiContract):
 
 
 class TestStarlette(StarletteContract):
+    pass
+
+
+class TestStarletteInsideMiddleware(StarletteAroundContract):
     pass
 
 
@@ -61,6 +70,22 @@ class TestAsyncDjangoWithoutMiddleware(AsyncDjangoContract):
 
 
 class TestDrf(DrfContract):
+    pass
+
+
+class TestLitestar(LitestarContract):
+    pass
+
+
+class TestAiohttp(AiohttpContract):
+    pass
+
+
+class TestGrpc(GrpcContract):
+    pass
+
+
+class TestCelery(CeleryContract):
     pass
 
 

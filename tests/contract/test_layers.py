@@ -25,9 +25,10 @@ from headgate.stores.operations import Check, Take
 from headgate.stores.redis import RedisStore
 from headgate.stores.shm import ShmStore
 from headgate.stores.shm.file import path_of
-from headgate.testing import ManualClock, StoreContract
-from headgate.testing.lease_store import LeaseGrantingStore
+from headgate.testing import ManualClock
 from headgate.units import HOUR, MILLISECOND, SECOND
+from tests.contract.layer_operations import LayerStoreContract
+from tests.support.lease_store import LeaseGrantingStore
 from tests.support.servers import RedisServer
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def redis_url() -> Iterator[str]:
 # ---- the inner stores -----------------------------------------------------------------------
 
 
-class Inner(StoreContract):
+class Inner(LayerStoreContract):
     """The contract, over layers on one set of counters."""
 
     histories = 1  # the store below has had the others

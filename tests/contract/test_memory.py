@@ -2,9 +2,11 @@
 
 from typing import TypeVar
 
-from headgate.stores import MemoryStore, Operation, Store
-from headgate.testing import ManualClock, StoreContract
-from headgate.testing.lease_store import LeaseGrantingStore
+from headgate.stores import MemoryStore, Store
+from headgate.stores.operations import Operation
+from headgate.testing import ManualClock
+from tests.contract.layer_operations import LayerStoreContract
+from tests.support.lease_store import LeaseGrantingStore
 
 R = TypeVar("R")
 
@@ -22,18 +24,18 @@ class WithoutShortCut(Store):
         return self.store.run(operation)
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(LayerStoreContract):
     grants_leases = False
 
     def make_store(self, clock: ManualClock) -> MemoryStore:
         return MemoryStore(clock=clock)
 
 
-class TestAsyncMemoryStore(StoreContract):
+class TestAsyncMemoryStore(LayerStoreContract):
     def make_store(self, clock: ManualClock) -> LeaseGrantingStore:
         return LeaseGrantingStore(clock=clock)
 
 
-class TestMemoryStoreWithoutShortCut(StoreContract):
+class TestMemoryStoreWithoutShortCut(LayerStoreContract):
     def make_store(self, clock: ManualClock) -> WithoutShortCut:
         return WithoutShortCut(LeaseGrantingStore(clock=clock))

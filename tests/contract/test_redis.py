@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from headgate.stores.redis import RedisStore
-from headgate.testing import StoreContract
+from tests.contract.layer_operations import LayerStoreContract
 from tests.support.servers import ClusterSetup, RedisServer, is_installed, valkey_binary
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _url(request: pytest.FixtureRequest) -> None:
     cls.url = request.getfixturevalue(cls.server)
 
 
-class OnServer(StoreContract):
+class OnServer(LayerStoreContract):
     """The contract, over a store at the *url* that the fixture called *server* gives."""
 
     tick_ns = 1_000

@@ -154,7 +154,7 @@ def _bare_asgi(run: Run, status: Any = None) -> Any:
             return
         await run.again(path)
         if path.endswith("/report"):
-            asgi_report(_Connection(scope), default=3)  # type: ignore[arg-type]
+            asgi_report(_Connection(scope), default=3)
         answer = served(path)
         lines = [("content-type", "text/plain"), *answer.headers]
         headers = [(name.lower().encode(), value.encode()) for name, value in lines]

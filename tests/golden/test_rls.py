@@ -512,7 +512,6 @@ def test_calls_of_no_method(ruled: ServiceProcess) -> None:
     for path in (
         "/envoy.service.ratelimit.v3.RateLimitService/Other",
         "/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit",
-        "/grpc.health.v1.Health/Check",
         "/",
     ):
         with pytest.raises(grpc.RpcError) as raised:
@@ -547,7 +546,7 @@ def test_with_other_settings_and_no_rules(tmp_path: Path) -> None:
     flags = (
         *("--envoy-config", "envoy", "--envoy-merge-domains", "true"),
         *("--rls-charge", "always", "--rls-metadata", "true", "--rls-headers", "false"),
-        *("--rls-reports", "never", "--grpc-transport", "grpcio"),
+        *("--rls-reports", "never"),
     )
     env = {"HEADGATE_ADMIN_TOKEN": "token-of-the-golden-tests"}
     with service_process(tmp_path, *flags, files=files, env=env) as service:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.control.editor import EditRequest, PolicyEditor
+from headgate.control.edits import put_rule
 from headgate.control.file_source import FileSource
 from headgate.policy.loader import read_policy
 
@@ -26,13 +27,14 @@ EDITS = 6
 WRITER = """
 import asyncio, sys
 from headgate.control.editor import PolicyEditor, EditRequest
+from headgate.control.edits import put_rule
 from headgate.control.file_source import FileSource
 
 def main(path, name, times):
     editor = PolicyEditor(FileSource(path, may_be_missing=True))
     for n in range(times):
         rule = {"key_by": "ip", "limit": f"{n + 1}/minute", "description": "x" * 2_000}
-        edited = editor.put_rule(f"{name}-{n % 6}", rule, EditRequest(author=name))
+        edited = editor.apply(put_rule(f"{name}-{n % 6}", rule), EditRequest(author=name))
         print(edited.revision.number, flush=True)
 
 main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
@@ -96,7 +98,7 @@ def test_no_edit_of_several_threads_is_lost(tmp_path: Path) -> None:
     def write(name: str) -> None:
         editor = PolicyEditor(FileSource(file, may_be_missing=True))
         for n in range(EDITS):
-            edited = editor.put_rule(f"{name}-{n}", RULE, EditRequest(author=name))
+            edited = editor.apply(put_rule(f"{name}-{n}", RULE), EditRequest(author=name))
             numbers.append(edited.revision.number)
 
     threads = [threading.Thread(target=write, args=(name,)) for name in "abc"]
@@ -123,7 +125,7 @@ def test_a_kill_leaves_the_old_or_the_new(tmp_path: Path, after: int) -> None:
     # What was told is there, and at most the one that was under way.
     assert found.number in (after, after + 1)
     assert found.change.author == "a"
-    edited = PolicyEditor(FileSource(file)).put_rule("next", RULE, ADA)
+    edited = PolicyEditor(FileSource(file)).apply(put_rule("next", RULE), ADA)
     assert edited.revision.number == found.number + 1
     assert {path.name for path in tmp_path.iterdir()} == {"policy.yaml", "policy.yaml.history"}
     kept = json.loads((tmp_path / "policy.yaml.history" / f"{after}.json").read_text())
@@ -134,7 +136,7 @@ def test_the_text_before_a_change_can_be_had_again(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     text = "# why: ticket 7\nversion: 1\nrules:\n  - {id: a, key_by: ip, limit: 5/m}\n"
     file.write_text(text)
-    edited = PolicyEditor(FileSource(file)).put_rule("b", RULE, ADA)
+    edited = PolicyEditor(FileSource(file)).apply(put_rule("b", RULE), ADA)
     assert edited.revision.number == 2
     kept = json.loads(Path(f"{file}.history", "1.json").read_text())
     assert kept["text"] == text

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from headgate.config.values import AdminToken
 from headgate.control.audit import AuditLog
 from headgate.control.editor import EditRequest, PolicyEditor
+from headgate.control.edits import replace_policy
 from headgate.control.redis_counters import RedisCounters
 from headgate.control.source import MemorySource
 from headgate.control.watcher import PolicyWatcher
@@ -18,8 +20,9 @@ from headgate.engine.request import Request
 from headgate.errors import StoreError
 from headgate.policy.model import Policy
 from headgate.rule_engine import AsyncRuleEngine
-from headgate.service.admin import AdminApp, Token
+from headgate.service.admin import AdminApp, AdminContext
 from headgate.service.core import Core
+from headgate.service.live import Live
 from tests.support.servers import ClusterSetup, RedisServer
 
 if TYPE_CHECKING:
@@ -61,8 +64,11 @@ class Trial:
         self.editor = PolicyEditor(storage)
         self.watcher = PolicyWatcher(storage, self.engine.replace)
         core = Core(rules=self.engine, clock=time.time_ns, secret=b"", namespace=namespace)
-        token = Token.of("ada", "write", SECRET)
-        app = AdminApp(core, self.editor, self.watcher, [token], AuditLog(), live=self.live)
+        token = AdminToken.of("ada", "write", SECRET.encode())
+        context = AdminContext(
+            core, self.editor, self.watcher, AuditLog(), self.live, Live(core, self.watcher)
+        )
+        app = AdminApp(context, [token])
         self.client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app),
             base_url="http://headgate/admin/v1",
@@ -82,7 +88,9 @@ class Trial:
 def tried(url: str, namespace: str, body: Callable[[Trial], Awaitable[None]]) -> None:
     async def main() -> None:
         trial = Trial(url, namespace)
-        trial.editor.replace({"version": 1, "rules": RULES}, EditRequest(author="ada"))
+        trial.editor.apply(
+            replace_policy({"version": 1, "rules": RULES}), EditRequest(author="ada")
+        )
         trial.watcher.start()
         try:
             await body(trial)

@@ -39,7 +39,7 @@ def server(running: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisServer
     return running
 
 
-class Told:
+class RuleAnswer:
     """What the command said."""
 
     def __init__(self, status: int, out: str, err: str) -> None:
@@ -60,9 +60,9 @@ class Told:
 
 @pytest.fixture
 def keys(capsys: pytest.CaptureFixture[str]) -> Any:
-    def ask(*argv: str) -> Told:
+    def ask(*argv: str) -> RuleAnswer:
         capsys.readouterr()
-        return Told(main(["keys", *argv]), *capsys.readouterr())
+        return RuleAnswer(main(["keys", *argv]), *capsys.readouterr())
 
     return ask
 

@@ -16,16 +16,14 @@ import sys
 import termios
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import ThreadingUnixStreamServer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-from rich.text import Text
 
-from headgate.cli.top.client import LiveClient, LiveError
-from headgate.cli.top.screen import Screen
+from headgate.cli.admin_client import AdminClient, AdminError
 from tests.support.decision_service import serving
 from tests.support.live_answers import answer, rule
 from tests.support.servers import free_port, release_port
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOKEN = "s" * 32
+PATH = "/admin/v1/live"
 ENTERED, LEFT = b"\x1b[?1049h", b"\x1b[?1049l"
 CALL = (sys.executable, "-m", "headgate.cli", "top")
 
@@ -157,15 +156,10 @@ class _Said:
 
     def note(self) -> None:
         self.asked: list[tuple[str, str]] = []
-        self.connections = 0
 
 
 class FakeService(_Said, ThreadingHTTPServer):
     daemon_threads = True
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self.connections += 1
-        super().process_request(request, client_address)
 
 
 class FakeUnixService(_Said, ThreadingUnixStreamServer):
@@ -219,15 +213,11 @@ def test_what_a_service_decides_is_seen(tmp_path: Path) -> None:
         assert once.returncode == 0, once.stderr
         assert "revision 1, 1 rule" in once.stdout
         assert re.search(r"\n  per-ip ", once.stdout)
-        with closing(LiveClient(service.url, TOKEN)) as client:
-            data = client.get()
+        data = AdminClient(service.url, TOKEN).get(PATH)
         assert [one["rule_id"] for one in data["rules"]] == ["per-ip"]
         assert data["requests"] == {"allowed": 5, "denied": 2}
-        with (
-            closing(LiveClient(service.url, "x" * 32)) as client,
-            pytest.raises(LiveError) as caught,
-        ):
-            client.get()
+        with pytest.raises(AdminError) as caught:
+            AdminClient(service.url, "x" * 32).get(PATH)
         assert caught.value.is_final
 
 
@@ -292,26 +282,19 @@ def test_a_token_that_is_wrong_from_the_beginning_ends_it(service: FakeService) 
         assert screen.is_as_before()
 
 
-def test_one_connection_is_enough_and_a_closed_one_is_no_trouble(service: FakeService) -> None:
-    with closing(LiveClient(f"{url_of(service)}/prefix/", TOKEN)) as client:
-        for _ in range(3):
-            assert client.get()["version"] == "0.1.0"
-        assert service.asked == [("/prefix/admin/v1/live", f"Bearer {TOKEN}")] * 3
-        assert service.connections == 1
-        service.is_closing = True
-        for _ in range(3):
-            client.get()
-        assert service.connections == 3
+def test_the_path_is_below_that_of_the_url_and_the_token_is_sent(service: FakeService) -> None:
+    client = AdminClient(f"{url_of(service)}/prefix/", TOKEN)
+    assert client.get(PATH)["version"] == "0.1.0"
+    assert service.asked == [("/prefix/admin/v1/live", f"Bearer {TOKEN}")]
 
 
 def test_a_socket_in_the_file_system_can_be_asked(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with saying(FakeUnixService(path, Handler)):
         for url in (f"unix:{path}", f"unix://{path}"):
-            with closing(LiveClient(url, TOKEN)) as client:
-                assert client.get()["workers"] == 2
-    with closing(LiveClient(f"unix:{path}", TOKEN)) as client, pytest.raises(LiveError):
-        client.get()
+            assert AdminClient(url, TOKEN).get(PATH)["workers"] == 2
+    with pytest.raises(AdminError):
+        AdminClient(f"unix:{path}", TOKEN).get(PATH)
 
 
 @pytest.mark.parametrize(
@@ -322,17 +305,17 @@ def test_a_socket_in_the_file_system_can_be_asked(tmp_path: Path) -> None:
         (404, b"", "check that the URL is a headgate service", True),
         (503, b'{"detail": "no workers"}', "HTTP 503 Service Unavailable: no workers", False),
         (500, b"<html>", "HTTP 500", False),
-        (200, b"<html>", "not JSON", False),
+        (200, b"<html>", "not a JSON object", False),
         (200, b"[1]", "not a JSON object", False),
-        (200, b"[" * 100_000, "not JSON", False),
+        (200, b"[" * 100_000, "not a JSON object", False),
     ],
 )
 def test_what_is_wrong_with_an_answer_is_told(
     service: FakeService, status: int, body: bytes, told: str, *, is_final: bool
 ) -> None:
     service.said = (status, body)
-    with closing(LiveClient(url_of(service), TOKEN)) as client, pytest.raises(LiveError) as caught:
-        client.get()
+    with pytest.raises(AdminError) as caught:
+        AdminClient(url_of(service), TOKEN).get(PATH)
     assert told in str(caught.value)
     assert caught.value.is_final == is_final
 
@@ -340,58 +323,6 @@ def test_what_is_wrong_with_an_answer_is_told(
 def test_no_answer_is_waited_for_so_long_and_no_longer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with (
-            closing(LiveClient(url, TOKEN, timeout=0.05)) as client,
-            pytest.raises(LiveError) as caught,
-        ):
-            client.get()
+        with pytest.raises(AdminError) as caught:
+            AdminClient(url, TOKEN, timeout_s=0.05).get(PATH)
     assert str(caught.value) == "timed out"
-
-
-def fail_on(screen: Screen) -> None:
-    with screen:
-        screen.draw(Text("a", "red"))
-        raise ZeroDivisionError
-
-
-def test_a_signal_that_another_thread_gets_is_not_waited_with() -> None:
-    outer, inner = pty.openpty()
-    handler = signal.getsignal(signal.SIGINT)
-    is_late = threading.Event()
-
-    def interrupt(screen: Screen) -> None:
-        time.sleep(0.2)  # until the main thread is asleep: it is not woken by a signal elsewhere
-        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-        if not is_over.wait(20):
-            is_late.set()
-            screen.wake()
-
-    is_over = threading.Event()
-    with os.fdopen(inner, "w", encoding="utf-8") as output:
-        with Screen(None, output) as screen:
-            other = threading.Thread(target=interrupt, args=[screen])
-            other.start()
-            with pytest.raises(KeyboardInterrupt):
-                screen.wait()
-            is_over.set()
-            other.join()
-        assert not is_late.is_set()
-        assert signal.getsignal(signal.SIGINT) is handler
-    os.close(outer)
-
-
-def test_an_error_gives_the_terminal_back() -> None:
-    outer, inner = pty.openpty()
-    before = termios.tcgetattr(inner)
-    with (
-        os.fdopen(inner, "r", encoding="utf-8", closefd=False) as keyboard,
-        os.fdopen(inner, "w", encoding="utf-8") as output,
-    ):
-        with pytest.raises(ZeroDivisionError):
-            fail_on(Screen(keyboard, output))
-        assert termios.tcgetattr(inner) == before
-        seen = b""
-        while not seen.endswith(LEFT):
-            seen += os.read(outer, 65536)
-    os.close(outer)
-    assert b"\x1b[H\x1b[31ma\x1b[0m" in seen

@@ -58,7 +58,7 @@ def page(browser: Browser, service: Service) -> Iterator[Page]:
 def test_it_shows_how_the_service_stands_and_what_the_rules_are(
     page: Page, service: Service
 ) -> None:
-    assert page.text("#state") == "Ready: decisions are made"
+    assert page.text("#state") == "Healthy"
     assert "Store ok" in page.text("#facts")
     assert f"Revision {newest(service)['revision']}" in page.text("#facts")
     rows = page.text("#rules-table")
@@ -104,7 +104,7 @@ def test_without_an_admin_token_it_says_how_to_set_one_and_shows_what_a_caller_h
         with opened(browser, f"{service.url}/") as page:
             page.until("document.body.dataset.access === 'closed'", "it is closed")
             assert "HEADGATE_ADMIN_TOKEN" in page.text("main")
-            assert page.text("#state").startswith("Ready")
+            assert page.text("#state").startswith("Healthy")
             page.write("#caller-ip", "192.0.2.1")
             page.click("#caller-form button")
             page.until("document.querySelector('#limits table')", "the limits are shown")
@@ -140,7 +140,7 @@ def test_requests_are_explained(page: Page, service: Service) -> None:
     page.write("#explain-headers", "x-api-key: <b>k</b>\nX-Other: 1")
     page.click("#explain-form button")
     page.until("document.querySelector('#explained table')", "it is explained")
-    assert page.text("#explain-lead") == "It would be denied. By per-ip."
+    assert page.text("#explain-lead") == "The request would be denied. Denied by per-ip."
     told = "document.querySelector('#explained details')"
     assert "searches" in page.evaluate(f"{told}.textContent")
     page.write("#explain-headers", "no header")
@@ -215,7 +215,7 @@ def test_a_token_that_may_only_read_sees_all_and_is_told_why_it_changes_nothing(
 ) -> None:
     with dashboard(browser, service, READER) as page:
         page.until("document.querySelector('#rule-new').disabled", "buttons are locked")
-        assert page.text("#writes-note").startswith("The token “<b>eve</b>” may only read")
+        assert page.text("#writes-note").startswith("The token “<b>eve</b>” is read-only")
         page.click("#rules-table td button")
         page.until("document.querySelector('#editor').open", "the rule can be read")
         buttons = "[...document.querySelectorAll('[data-writes]')]"
@@ -271,7 +271,7 @@ def test_what_is_wrong_is_told_at_its_field_and_changes_nothing(
         page.click(button)
         page.until("document.querySelector('#editor-findings li')", "the error is told")
         told = page.text("#editor-findings li")
-        assert told.startswith("key_by: line 5: nothing is known as 'api_kee'")
+        assert told.startswith("key_by: line 5: 'api_kee' is not a part of a key")
         assert "did you mean 'api_key'?" in told
         area = "document.querySelector('#editor-text')"
         assert page.evaluate(f"{area}.ariaInvalid") == "true"
@@ -280,11 +280,12 @@ def test_what_is_wrong_is_told_at_its_field_and_changes_nothing(
         assert page.evaluate("document.activeElement.id") == "editor-text"
     page.write("#editor-text", "{ no JSON")
     page.click("#editor-apply")
-    page.until("document.querySelector('#editor-findings').innerText.includes('no JSON')", "told")
+    findings = "document.querySelector('#editor-findings').innerText"
+    page.until(f"{findings}.includes('Invalid JSON')", "the error is shown")
     page.write("#editor-reason", "\u2603")
     page.write("#editor-text", '{"key_by": "ip", "limit": "5/hour"}')
     page.click("#editor-apply")
-    page.until("document.querySelector('#editor-findings').innerText.includes('reason')", "told")
+    page.until(f"{findings}.includes('reason')", "the error is shown")
     assert newest(service)["revision"] == revision
 
 
@@ -355,7 +356,7 @@ def test_a_candidate_is_tried_beside_a_rule_and_adopted(page: Page, service: Ser
     told = "document.querySelector('#candidate-list').innerText"
     sentence = "per-ip-candidate would have denied 2 requests of 1 caller since "
     page.until(f"{told}.includes({json.dumps(sentence)})", "what it would have denied is told")
-    assert "; all of them per-ip let pass" in page.text("#candidate-list")
+    assert "; per-ip allowed all of them" in page.text("#candidate-list")
     page.click("[aria-label='Adopt per-ip-candidate']")
     page.until("document.querySelector('#sure').open", "it asks before")
     assert "3/hour → 1/hour" in page.text("#sure")
@@ -382,7 +383,7 @@ def test_what_a_revision_changed_can_be_looked_at(page: Page, service: Service) 
     changed = {"key_by": "ip", "limit": "55/s", "description": "<script>alert(1)</script>"}
     assert admin(service, "PUT", "/rules/searches", json=changed).status_code == 200
     revision = newest(service)["revision"]
-    page.click(f"[aria-label='What revision {revision} changed']")
+    page.click(f"[aria-label='Show the changes of revision {revision}']")
     page.until("document.querySelector('#sure ins')", "it is shown")
     assert "100/s → 55/s" in page.text("#sure")
     assert "<script>alert(1)</script>" in page.text("#sure")

@@ -103,7 +103,7 @@ def test_it_says_that_the_service_is_gone_asks_ever_less_often_and_recovers(
         replies, fake.replies = fake.replies, {}
         page.until("document.body.classList.contains('is-stale')", "it is gone")
         page.until("document.querySelector('#state').innerText.includes('every 15')", "it waits")
-        assert page.text("#state").startswith("No answer since ")
+        assert page.text("#state").startswith("No response since ")
         fake.replies = replies
         page.until(f"{level} === 'good'", "it is back")
         assert not page.evaluate("document.body.classList.contains('is-stale')")
@@ -115,10 +115,12 @@ def test_it_says_that_the_service_is_gone_asks_ever_less_often_and_recovers(
         before = len(fake.asked)
         wait_until(lambda: len(fake.asked) > before + 6, "it has tried again some times")
         told = page.text("#state")
-        assert told.startswith("No figures since ")
+        assert told.startswith("No data since ")
         assert "(out of memory)" in told
         heard = page.evaluate("window.heard")
-        assert not [one for one in heard if one.startswith("Ready")], "it is not told as well"
+        assert not [one for one in heard if one.startswith(("Healthy", "Degraded"))], (
+            "only one state is reported"
+        )
 
 
 def test_it_does_not_ask_while_nobody_looks(browser: Browser, fake: FakeService) -> None:
@@ -193,7 +195,7 @@ def test_all_requests_are_not_those_of_all_rules_added_up(
         assert page.text("#tiles").split()[:3] == ["Allowed", "/s", "30"]
         assert page.text("#tiles").split()[-2:] == ["25", "%"]
         said = page.evaluate("document.querySelector('#chart svg').getAttribute('aria-label')")
-        assert "Requests, the last 2 min, a second: allowed 30 on average" in said
+        assert "Requests, the last 2 min, per second: allowed 30 on average" in said
         assert "denied 10, 10 at most; shadow-denied 12, 12 at most" in said
 
 
@@ -220,10 +222,10 @@ def test_rules_that_cannot_be_read_are_in_force_all_the_same(
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
         page.until("!document.querySelector('#rules-unread').hidden", "it says so")
         assert why in page.text("#rules-unread")
-        assert "Those in force stay so" in page.text("#rules-unread")
+        assert "The rules in force stay in force" in page.text("#rules-unread")
         subs = "[...document.querySelectorAll('#rules-table .sub')]"
         told = page.evaluate(f"{subs}.map((one) => one.innerText)")
-        assert told == ["in force", "not in the policy any more"]
+        assert told == ["in force", "no longer in the policy"]
         assert "Revision 1 is in force" in page.text("#policy-state")
         assert page.text("#history").strip() == f"R{why[1:]}"
         for path in ("/admin/v1/rules", "/admin/v1/history"):
@@ -249,7 +251,7 @@ def test_a_source_that_is_no_store_is_seen_while_it_decides(
         fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": later}], store=failing)
         page.until("document.querySelector('#rules-table .badge.bad')", "it is so now")
         assert page.text("#rules-table .badge.bad") == "fail_open 123,456, now"
-        told = "Ready, but: the store is given a rest after errors; rules decide without the store"
+        told = "Degraded: store: circuit open; rules apply their on_store_failure"
         assert page.text("#state").startswith(told)
         place = "document.querySelector('#rules-table .wide')"
         assert page.evaluate(f"{place}.scrollWidth <= {place}.clientWidth"), "no Edit out of sight"
@@ -299,9 +301,9 @@ SENTENCES: list[tuple[Any, dict[str, Any], str]] = [
     ("global", {}, "would have denied 312 requests since yesterday "),
     (["tenant", "ip"], {"keys_exact": False}, "312 requests of about 14 callers since yesterday "),
     ("tenant", {"would_deny": 1, "newly_denied": 1, "keys": 1}, "denied 1 request of 1 tenant "),
-    ("tenant", {"denied_anyway": 99}, "let pass; 99 of them rules in force denied anyway; "),
+    ("tenant", {"denied_anyway": 99}, "; rules in force denied 99 of them anyway; "),
     ("tenant", {"would_deny": 0, "newly_denied": 0}, "would have denied none of 9,000 requests "),
-    ("tenant", {"requests": 0, "would_deny": 0}, "has met no request since yesterday "),
+    ("tenant", {"requests": 0, "would_deny": 0}, "has seen no requests since yesterday "),
 ]
 
 
@@ -321,5 +323,5 @@ def test_a_candidate_is_told_in_a_sentence(browser: Browser, fake: FakeService) 
         told = page.text("#candidate-list").split("Adopt")
         for (_, _, said), heard in zip(SENTENCES, told, strict=False):
             assert said in heard
-        end = "; 300 of them live let pass; it would have let pass 5 requests that live denied."
+        end = "; live allowed 300 of them; it would have allowed 5 requests that live denied."
         assert end in told[0]

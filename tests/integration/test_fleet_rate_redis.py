@@ -14,8 +14,8 @@ EACH = 10
 
 def test_two_gates_share_a_rate_over_redis() -> None:
     async def visit(gate: AsyncFairGate, tenant: str, served: list[str]) -> None:
-        async with gate.turn(tenant, timeout=30) as turn:
-            assert turn
+        async with gate.place(tenant, timeout=30) as place:
+            assert place
             served.append(tenant)
 
     async def main(url: str) -> tuple[list[str], float]:

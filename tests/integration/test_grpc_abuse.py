@@ -1,4 +1,4 @@
-"""The lean server over a real socket: peers that mean harm lose their connection, and no more."""
+"""The gRPC server over a real socket: peers that mean harm lose their connection, and no more."""
 
 from __future__ import annotations
 
@@ -83,6 +83,7 @@ def test_a_bad_beginning_is_told_and_ended(sent: bytes, code: int) -> None:
         (frame(HEADERS, 0, 1) + frame(CONTINUATION, 0, 3), PROTOCOL_ERROR),
         (frame(PUSH_PROMISE, END_HEADERS, 1, b"\0\0\0\x02"), PROTOCOL_ERROR),
         (frame(DATA, 0, 0, b"x"), PROTOCOL_ERROR),
+        (frame(PRIORITY, 0, 0, b"\0\0\0\0\1"), PROTOCOL_ERROR),
         (frame(DATA, 0, 1, b"x"), PROTOCOL_ERROR),
         (call(3) + call(1), PROTOCOL_ERROR),
     ],

@@ -1,4 +1,4 @@
-"""The lean server over a real socket: what a peer may keep, and how long it may take."""
+"""The gRPC server over a real socket: what a peer may keep, and how long it may take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.service.grpc import GrpcLimits
+from headgate.service.grpc.method import GrpcLimits
 from tests.support.grpc_abuse import connections, harm
 from tests.support.grpc_server import run, serving
 from tests.support.http2_frames import (
@@ -54,7 +54,7 @@ async def deaf_peer(here: Serving, sent: bytes) -> socket.socket:
 def test_what_a_peer_does_not_read_is_bounded_and_then_cut_off() -> None:
     async def main() -> None:
         limits = GrpcLimits(stall_s=2 * SHORT)
-        async with serving("lean", limits=limits) as here:
+        async with serving(limits=limits) as here:
             asked = b"".join(call(n, b"/t.T/Big", b"100000") for n in range(1, 2001, 2))
             with await deaf_peer(here, asked):
                 connection = connections(here)[0]
@@ -71,7 +71,7 @@ def test_what_a_peer_does_not_read_is_bounded_and_then_cut_off() -> None:
 
 def test_a_peer_that_reads_late_gets_everything() -> None:
     async def main() -> None:
-        async with serving("lean") as here:
+        async with serving() as here:
             asked = b"".join(call(n, b"/t.T/Big", b"100000") for n in range(1, 201, 2))
             with await deaf_peer(here, asked) as sock:
                 while not connections(here)[0].is_full:  # noqa: ASYNC110 (it tells nobody)
@@ -87,7 +87,7 @@ def test_a_peer_that_reads_late_gets_everything() -> None:
 
 def test_a_peer_that_does_not_read_is_not_read_either() -> None:
     async def main() -> None:
-        async with serving("lean", limits=GrpcLimits(stall_s=2.0)) as here:
+        async with serving(limits=GrpcLimits(stall_s=2.0)) as here:
             loop = asyncio.get_running_loop()
             with await deaf_peer(here, b"") as sock:
                 flooding = asyncio.ensure_future(
@@ -191,7 +191,7 @@ def test_calls_beyond_the_cap_are_refused_if_those_before_them_are_not_whole() -
 
 def test_a_peer_that_is_gone_while_its_calls_wait_leaves_nothing_behind() -> None:
     async def main() -> None:
-        async with serving("lean", limits=GrpcLimits(calls=3)) as here:
+        async with serving(limits=GrpcLimits(calls=3)) as here:
             peer = await Peer.connect(here.port)
             peer.send(b"".join(call(stream, b"/t.T/Hang") for stream in range(1, 41, 2)))
             await here.trial.began.wait()
@@ -203,9 +203,25 @@ def test_a_peer_that_is_gone_while_its_calls_wait_leaves_nothing_behind() -> Non
     run(main())
 
 
+def test_answered_calls_count_until_their_replies_can_be_sent() -> None:
+    async def main() -> None:
+        async with serving(limits=GrpcLimits(calls=3)) as here:
+            peer = await Peer.connect(here.port, PREFACE + settings(x4=0))
+            peer.send(b"".join(call(stream) for stream in range(1, 9, 2)))
+            refused = await peer.until(RST_STREAM)
+            assert (refused.stream, refused.code) == (7, REFUSED_STREAM)
+            peer.send(frame(WINDOW_UPDATE, 0, 1, b"\0\0\1\0"))
+            assert await peer.reply(1) == message(b"x")
+            peer.send(call(9) + frame(WINDOW_UPDATE, 0, 9, b"\0\0\1\0"))
+            assert await peer.reply(9) == message(b"x")
+            await peer.close()
+
+    run(main())
+
+
 def test_connections_beyond_the_cap_are_closed_until_one_goes() -> None:
     async def main() -> None:
-        async with serving("lean", limits=GrpcLimits(connections=2)) as here:
+        async with serving(limits=GrpcLimits(connections=2)) as here:
             peers = [await Peer.connect(here.port) for _ in range(2)]
             for peer in peers:
                 peer.send(call(1))

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from headgate.service.grpc import open_server
+from headgate.service.grpc.server import GrpcServer
 from tests.support.grpc_server import bound_socket, run
 from tests.support.servers import free_port, release_port
 from tests.support.servers.envoy import EnvoyServer, cluster, http_listener
 from tests.support.servers.process import run as run_program
-
-if TYPE_CHECKING:
-    from headgate.service.grpc.method import Kind
 
 PATH = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 OK, OVER_LIMIT = b"\x08\x01", b"\x08\x02"
@@ -75,19 +72,18 @@ def status_of(port: int, path: str) -> int:
 
 
 def load(port: int, requests: int) -> str:
-    """Make requests, more at the same time than a connection of the lean server takes calls."""
+    """Make requests, more at the same time than a connection of the server takes calls."""
     url = f"http://127.0.0.1:{port}/allowed"
     return run_program("h2load", "--h1", "-n", str(requests), "-c", "200", url, within=60)
 
 
-@pytest.mark.parametrize("kind", ["lean", "grpcio"])
 @pytest.mark.parametrize("method", [should_rate_limit, should_rate_limit_later])
-def test_envoy_asks_before_each_request(kind: Kind, method: Any) -> None:
-    requests = 5_000 if kind == "lean" else 500  # more than a connection of the lean one takes
+def test_envoy_asks_before_each_request(method: Any) -> None:
+    requests = 5_000  # more than a connection takes
     port, upstream = free_port(), free_port()
 
     async def main() -> None:
-        server = open_server(kind, {PATH: method}, {})
+        server = GrpcServer({PATH: method}, {})
         sock = bound_socket()
         service = sock.getsockname()[1]
         await server.start(sock)

@@ -9,24 +9,19 @@ import grpc
 import pytest
 from grpc import aio
 
-from headgate.service.grpc import GrpcLimits
+from headgate.service.grpc.method import GrpcLimits
 from tests.support.grpc_server import many, run, serving, unary
 
 if TYPE_CHECKING:
-    from headgate.service.grpc.method import Kind
     from tests.support.grpc_server import Loop
 
-SERVERS = pytest.mark.parametrize(
-    ("kind", "loop"), [("lean", "asyncio"), ("lean", "uvloop"), ("grpcio", "asyncio")]
-)
+LOOPS = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 
 
-@SERVERS
-def test_messages_are_answered_as_they_come_until_the_caller_is_done(
-    kind: Kind, loop: Loop
-) -> None:
+@LOOPS
+def test_messages_are_answered_as_they_come_until_the_caller_is_done(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             call = many(channel, "/t.T/Chat")
             for message in (b"one", b"", b"x" * 200_000, b"last"):
                 await call.write(message)
@@ -38,10 +33,10 @@ def test_messages_are_answered_as_they_come_until_the_caller_is_done(
     run(main(), loop)
 
 
-@SERVERS
-def test_a_server_speaks_unasked_and_ends_first(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_a_server_speaks_unasked_and_ends_first(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             call = many(channel, "/t.T/Push")
             assert [reply async for reply in call] == [b"0", b"1", b"2"]
             assert await call.code() is grpc.StatusCode.OK
@@ -49,10 +44,10 @@ def test_a_server_speaks_unasked_and_ends_first(kind: Kind, loop: Loop) -> None:
     run(main(), loop)
 
 
-@SERVERS
-def test_errors_end_a_stream_with_their_status(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_errors_end_a_stream_with_their_status(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             call = many(channel, "/t.T/FailChat")
             await call.write(b"hello")
             assert await call.read() == b"hello"
@@ -66,11 +61,11 @@ def test_errors_end_a_stream_with_their_status(kind: Kind, loop: Loop) -> None:
     run(main(), loop)
 
 
-@SERVERS
+@LOOPS
 @pytest.mark.parametrize("path", ["/t.T/Ticks", "/t.T/Replies"])
-def test_a_stream_is_closed_when_its_caller_cancels(path: str, kind: Kind, loop: Loop) -> None:
+def test_a_stream_is_closed_when_its_caller_cancels(path: str, loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             call = many(channel, path)
             assert await call.read() in (b"tick", b"one")
             await here.trial.began.wait()
@@ -80,10 +75,10 @@ def test_a_stream_is_closed_when_its_caller_cancels(path: str, kind: Kind, loop:
     run(main(), loop)
 
 
-@SERVERS
-def test_a_stream_is_closed_when_its_caller_vanishes(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_a_stream_is_closed_when_its_caller_vanishes(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here:
+        async with serving() as here:
             async with aio.insecure_channel(here.target) as channel:
                 call = many(channel, "/t.T/Ticks")
                 assert await call.read() == b"tick"
@@ -93,10 +88,10 @@ def test_a_stream_is_closed_when_its_caller_vanishes(kind: Kind, loop: Loop) -> 
     run(main(), loop)
 
 
-@SERVERS
-def test_a_stream_and_calls_share_a_connection(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_a_stream_and_calls_share_a_connection(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             call = many(channel, "/t.T/Chat")
             echo = unary(channel, "/t.T/Echo")
             for number in range(5):
@@ -110,10 +105,10 @@ def test_a_stream_and_calls_share_a_connection(kind: Kind, loop: Loop) -> None:
     run(main(), loop)
 
 
-@SERVERS
-def test_a_stream_outlives_its_connection_being_renewed(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_a_stream_outlives_its_connection_being_renewed(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             call = many(channel, "/t.T/Chat")
             await call.write(b"before")
             assert await call.read() == b"before"
@@ -131,7 +126,7 @@ def test_a_method_waits_for_a_caller_that_does_not_read() -> None:
     async def main() -> None:
         small = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65536)]
         async with (
-            serving("lean") as here,
+            serving() as here,
             aio.insecure_channel(here.target, options=small) as channel,
         ):
             call = many(channel, "/t.T/Flood")
@@ -153,7 +148,7 @@ def test_a_caller_waits_for_a_method_that_does_not_read() -> None:
     async def main() -> None:
         limits = GrpcLimits(connection_bytes=5_000_000)
         async with (
-            serving("lean", limits=limits) as here,
+            serving(limits=limits) as here,
             aio.insecure_channel(here.target) as channel,
         ):
             call = many(channel, "/t.T/Deaf")

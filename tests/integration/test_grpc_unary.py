@@ -9,16 +9,13 @@ import grpc
 import pytest
 from grpc import aio
 
-from headgate.service.grpc import GrpcLimits
+from headgate.service.grpc.method import GrpcLimits
 from tests.support.grpc_server import run, serving, unary
 
 if TYPE_CHECKING:
-    from headgate.service.grpc.method import Kind
     from tests.support.grpc_server import Loop
 
-SERVERS = pytest.mark.parametrize(
-    ("kind", "loop"), [("lean", "asyncio"), ("lean", "uvloop"), ("grpcio", "asyncio")]
-)
+LOOPS = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 
 
 async def failure(call: Any) -> tuple[grpc.StatusCode, str]:
@@ -28,10 +25,10 @@ async def failure(call: Any) -> tuple[grpc.StatusCode, str]:
     return caught.value.code(), caught.value.details() or ""
 
 
-@SERVERS
-def test_a_method_answers_at_once_or_later(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_a_method_answers_at_once_or_later(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             for path in ("/t.T/Echo", "/t.T/Later"):
                 for message in (b"", b"hello", b"\0" * 70_000):
                     assert await unary(channel, path)(message) == message
@@ -39,10 +36,10 @@ def test_a_method_answers_at_once_or_later(kind: Kind, loop: Loop) -> None:
     run(main(), loop)
 
 
-@SERVERS
-def test_an_error_of_a_method_reaches_its_caller_word_for_word(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_an_error_of_a_method_reaches_its_caller_word_for_word(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             code, text = await failure(unary(channel, "/t.T/Fail")(b""))
             assert (code, text) == (grpc.StatusCode.NOT_FOUND, "nö, 100% not there\n")
             code, text = await failure(unary(channel, "/t.T/FailLater")(b""))
@@ -51,12 +48,12 @@ def test_an_error_of_a_method_reaches_its_caller_word_for_word(kind: Kind, loop:
     run(main(), loop)
 
 
-@SERVERS
+@LOOPS
 def test_an_unexpected_error_is_logged_once_and_not_told(
-    kind: Kind, loop: Loop, caplog: pytest.LogCaptureFixture
+    loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             for path in ("/t.T/Break", "/t.T/BreakLater"):
                 caplog.clear()
                 code, text = await failure(unary(channel, path)(b""))
@@ -69,10 +66,10 @@ def test_an_unexpected_error_is_logged_once_and_not_told(
     run(main(), loop)
 
 
-@SERVERS
-def test_an_unknown_method_is_unimplemented(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_an_unknown_method_is_unimplemented(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             for path in ("/t.T/None", "/", "/t.T/Echo/", "/t.T/Echo?x"):
                 code, _ = await failure(unary(channel, path)(b"x"))
                 assert code is grpc.StatusCode.UNIMPLEMENTED
@@ -81,10 +78,10 @@ def test_an_unknown_method_is_unimplemented(kind: Kind, loop: Loop) -> None:
     run(main(), loop)
 
 
-@SERVERS
-def test_a_deadline_ends_the_call_and_its_method(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_a_deadline_ends_the_call_and_its_method(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             code, _ = await failure(unary(channel, "/t.T/Hang")(b"x", timeout=0.05))
             assert code is grpc.StatusCode.DEADLINE_EXCEEDED
             await here.trial.cancelled.wait()
@@ -93,10 +90,10 @@ def test_a_deadline_ends_the_call_and_its_method(kind: Kind, loop: Loop) -> None
     run(main(), loop)
 
 
-@SERVERS
-def test_a_caller_that_cancels_stops_the_method(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_a_caller_that_cancels_stops_the_method(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             call = unary(channel, "/t.T/Hang")(b"x")
             await here.trial.began.wait()
             call.cancel()
@@ -106,10 +103,10 @@ def test_a_caller_that_cancels_stops_the_method(kind: Kind, loop: Loop) -> None:
     run(main(), loop)
 
 
-@SERVERS
-def test_a_caller_that_vanishes_stops_the_method(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_a_caller_that_vanishes_stops_the_method(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             asking = asyncio.ensure_future(failure(unary(channel, "/t.T/Hang")(b"x")))
             await here.trial.began.wait()
             await channel.close()
@@ -119,14 +116,12 @@ def test_a_caller_that_vanishes_stops_the_method(kind: Kind, loop: Loop) -> None
     run(main(), loop)
 
 
-@SERVERS
-def test_a_message_above_the_limit_is_refused_and_one_at_the_limit_is_not(
-    kind: Kind, loop: Loop
-) -> None:
+@LOOPS
+def test_a_message_above_the_limit_is_refused_and_one_at_the_limit_is_not(loop: Loop) -> None:
     async def main() -> None:
         limits = GrpcLimits(message_bytes=100_000)
         async with (
-            serving(kind, limits=limits) as here,
+            serving(limits=limits) as here,
             aio.insecure_channel(here.target) as channel,
         ):
             echo = unary(channel, "/t.T/Echo")
@@ -140,13 +135,10 @@ def test_a_message_above_the_limit_is_refused_and_one_at_the_limit_is_not(
     run(main(), loop)
 
 
-@SERVERS
-def test_a_compressed_message_is_refused_in_words(kind: Kind, loop: Loop) -> None:
-    if kind == "grpcio":  # knows gzip by itself
-        return
-
+@LOOPS
+def test_a_compressed_message_is_refused_in_words(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here:
+        async with serving() as here:
             gzip = grpc.Compression.Gzip
             async with aio.insecure_channel(here.target, compression=gzip) as channel:
                 code, text = await failure(unary(channel, "/t.T/Echo")(b"x" * 1000))
@@ -156,10 +148,10 @@ def test_a_compressed_message_is_refused_in_words(kind: Kind, loop: Loop) -> Non
     run(main(), loop)
 
 
-@SERVERS
-def test_large_messages_pass_both_ways(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_large_messages_pass_both_ways(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             message = bytes(range(256)) * 12_000
             replies = await asyncio.gather(
                 *(unary(channel, "/t.T/Echo")(message) for _ in range(3))
@@ -169,10 +161,10 @@ def test_large_messages_pass_both_ways(kind: Kind, loop: Loop) -> None:
     run(main(), loop)
 
 
-@SERVERS
-def test_a_thousand_calls_at_once_are_all_answered(kind: Kind, loop: Loop) -> None:
+@LOOPS
+def test_a_thousand_calls_at_once_are_all_answered(loop: Loop) -> None:
     async def main() -> None:
-        async with serving(kind) as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             for path in ("/t.T/Echo", "/t.T/Later"):
                 method = unary(channel, path)
                 asked = [b"%d" % number for number in range(1000)]
@@ -183,7 +175,7 @@ def test_a_thousand_calls_at_once_are_all_answered(kind: Kind, loop: Loop) -> No
 
 def test_a_busy_caller_outlives_the_connections_that_it_uses_up() -> None:
     async def main() -> None:
-        async with serving("lean") as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             method = unary(channel, "/t.T/Echo")
             for _ in range(10):
                 asked = [b"%d" % number for number in range(1000)]
@@ -195,7 +187,7 @@ def test_a_busy_caller_outlives_the_connections_that_it_uses_up() -> None:
 
 def test_a_caller_with_many_cancelled_calls_gets_on() -> None:
     async def main() -> None:
-        async with serving("lean") as here, aio.insecure_channel(here.target) as channel:
+        async with serving() as here, aio.insecure_channel(here.target) as channel:
             for _ in range(600):
                 call = unary(channel, "/t.T/Hang")(b"x")
                 await here.trial.began.wait()

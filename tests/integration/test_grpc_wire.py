@@ -1,4 +1,4 @@
-"""The lean server over a real socket: calls in all the shapes that frames can give them."""
+"""The gRPC server over a real socket: calls in all the shapes that frames can give them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.service.grpc import GrpcLimits
+from headgate.service.grpc.method import GrpcLimits
 from tests.support.grpc_server import DEFAULT, run, serving
 from tests.support.http2_frames import (
     ACK,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 async def connected(
     first: bytes | None = None, limits: GrpcLimits = DEFAULT
 ) -> AsyncIterator[tuple[Serving, Peer]]:
-    async with serving("lean", limits=limits) as here:
+    async with serving(limits=limits) as here:
         peer = await Peer.connect(here.port, first)
         try:
             yield here, peer
@@ -117,8 +117,8 @@ def test_what_is_no_grpc_is_told_so_in_http(
         async with connected() as (here, peer):
             peer.send(opening(1, fields) + frame(DATA, END_STREAM, 1, message(b"x")))
             answer = await peer.until(HEADERS, 1)
-            assert answer.flags & END_STREAM
             assert answer.fields[b":status"] == status
+            assert b"application/grpc" in (await peer.until(DATA, 1)).payload
             assert here.trial.asked == 0
             peer.send(call(3))
             assert await peer.reply(3) == message(b"x")

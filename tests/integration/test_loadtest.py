@@ -17,10 +17,10 @@ import pytest
 from headgate import AsyncRateLimiter
 from headgate.cli import main
 from headgate.integrations.asgi import RateLimitMiddleware
+from headgate.loadtest.aim import aim_in_words
 from headgate.loadtest.answers import AnswerReader
 from headgate.loadtest.client import Sender
-from headgate.loadtest.options import Load, Target
-from headgate.loadtest.rule_source import aim_in_words
+from headgate.loadtest.target import Load, Target
 from headgate.units import SECOND
 from tests.support import decision_service
 from tests.support.servers import wait_until

@@ -11,8 +11,7 @@ import pytest
 
 from headgate import Concurrency, Hit, RateLimiter
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
-from headgate.stores import Check
-from headgate.stores.operations import GrantLease, MergeUsage, PublishValue
+from headgate.stores.operations import Check, GrantLease, MergeUsage, PublishValue
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
 from headgate.units import MICROSECOND, SECOND

@@ -13,7 +13,7 @@ import pytest
 from headgate import AsyncRateLimiter, Concurrency, Hit, RateLimiter
 from headgate.errors import LimitError, StoreError
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
-from headgate.stores import Check, Hold, Settle, Take
+from headgate.stores.operations import Check, Hold, Settle, Take
 from headgate.stores.redis import RedisStore
 from headgate.units import SECOND
 from tests.support.servers import ClusterSetup, RedisServer, SilentProxy

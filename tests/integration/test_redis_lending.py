@@ -8,13 +8,21 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
-from headgate.stores import Charge, Check, Operation, Refund, Reset, Take
-from headgate.stores.operations import GrantLease, MergeUsage
+from headgate.stores.operations import (
+    Charge,
+    Check,
+    GrantLease,
+    MergeUsage,
+    Operation,
+    Refund,
+    Reset,
+    Take,
+)
 from headgate.stores.redis import RedisStore
 from headgate.stores.redis.naming import parse_name
 from headgate.testing import ManualClock
-from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import HOUR, SECOND
+from tests.support.lease_store import LeaseGrantingStore
 from tests.support.servers import ClusterSetup, RedisServer, SilentProxy, is_installed
 from tests.support.servers.urls import with_options
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.limits import LeakyQueue
-from headgate.stores import CancelQueued, Check, Take
+from headgate.stores.operations import CancelQueued, Check, Take
 from headgate.stores.redis import RedisStore
 from tests.support.servers import ClusterSetup, RedisServer, is_installed
 
@@ -40,8 +40,8 @@ def takes(url: str, group: str) -> list[int]:
         for n in range(EACH):
             (outcome,) = store.run(Take((check,)))
             assert outcome.allowed
-            if n % 5 != 4 or not store.run(CancelQueued((check,), (outcome.turn_ns,))):
-                kept.append(outcome.turn_ns)
+            if n % 5 != 4 or not store.run(CancelQueued((check,), (outcome.place_ns,))):
+                kept.append(outcome.place_ns)
     finally:
         store.close()
     return kept

@@ -17,30 +17,28 @@ from headgate.clock import MonotonicClock
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
-from headgate.service.grpc import open_server
+from headgate.service.grpc.server import GrpcServer
 from headgate.service.rlqs import PATH, QuotaCalls, RlqsOptions
 from tests.support.rlqs_gateways import PER_USER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
-    from headgate.service.grpc.method import Kind
 
 HOST = "127.0.0.1"
 ADA = {"user": "ada"}
-KINDS: list[Kind] = ["lean", "grpcio"]
 
 Opener = Any
 """Opens a stream: a grpcio multi-callable."""
 
 
 @asynccontextmanager
-async def _serving(kind: Kind) -> AsyncIterator[tuple[Opener, QuotaCalls]]:
+async def _serving() -> AsyncIterator[tuple[Opener, QuotaCalls]]:
     clock = MonotonicClock()
     engine = AsyncRuleEngine(read_policy(PER_USER), clock=clock)
     core = Core(rules=engine, clock=clock, secret=b"secret")
     calls = QuotaCalls(core, RlqsOptions())
-    server = open_server(kind, {}, {PATH: calls.stream_usage})
+    server = GrpcServer({}, {PATH: calls.stream_usage})
     listener = socket.create_server((HOST, 0))
     port = listener.getsockname()[1]
     await calls.start()
@@ -75,10 +73,9 @@ def _run(scene: Coroutine[Any, Any, None]) -> None:
     asyncio.run(bounded())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_gateways_are_given_no_more_than_the_limit(kind: Kind) -> None:
+def test_many_gateways_are_given_no_more_than_the_limit() -> None:
     async def scene() -> None:
-        async with _serving(kind) as (open_stream, _):
+        async with _serving() as (open_stream, _):
             streams = [open_stream() for _ in range(5)]
             rate = 0.0
             for stream in streams:
@@ -99,10 +96,9 @@ def test_many_gateways_are_given_no_more_than_the_limit(kind: Kind) -> None:
     _run(scene())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_thousands_of_buckets_are_answered(kind: Kind) -> None:
+def test_thousands_of_buckets_are_answered() -> None:
     async def scene() -> None:
-        async with _serving(kind) as (open_stream, _):
+        async with _serving() as (open_stream, _):
             stream = open_stream()
             await stream.write(_reports("edge", *({"user": str(n)} for n in range(2_000))))
             answered: set[str] = set()
@@ -116,10 +112,9 @@ def test_thousands_of_buckets_are_answered(kind: Kind) -> None:
     _run(scene())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_stream_without_a_domain_ends_with_what_is_wrong(kind: Kind) -> None:
+def test_a_stream_without_a_domain_ends_with_what_is_wrong() -> None:
     async def scene() -> None:
-        async with _serving(kind) as (open_stream, _):
+        async with _serving() as (open_stream, _):
             stream = open_stream()
             await stream.write(_reports("", ADA))
             with pytest.raises(grpc.aio.AioRpcError, match="no domain") as caught:
@@ -129,10 +124,9 @@ def test_a_stream_without_a_domain_ends_with_what_is_wrong(kind: Kind) -> None:
     _run(scene())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_closing_the_service_ends_streams_cleanly(kind: Kind) -> None:
+def test_closing_the_service_ends_streams_cleanly() -> None:
     async def scene() -> None:
-        async with _serving(kind) as (open_stream, calls):
+        async with _serving() as (open_stream, calls):
             stream = open_stream()
             await stream.write(_reports("edge", ADA))
             await stream.read()

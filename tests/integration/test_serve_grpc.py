@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import signal
+import socket
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
 
+from headgate.service.grpc.protobuf import load
 from tests.support.decision_service import Service, serving
 from tests.support.servers import Certificates, RedisServer, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+HEALTH: Any = load("grpc/health/v1/health.proto")
+"""The messages of health checks; the package `grpcio-health-checking` is not needed for them."""
 RULES = """\
 version: 1
 rules:
@@ -43,9 +48,8 @@ def channel_to(service: Service, worker: int = 0) -> grpc.Channel:
     return grpc.insecure_channel(f"127.0.0.1:{service.grpc_port + worker}", options=options)
 
 
-@pytest.mark.parametrize("transport", ["lean", "grpcio"])
-def test_envoys_service_is_answered_while_it_drains_too(tmp_path: Path, transport: str) -> None:
-    flags = ("--grpc-transport", transport, "--linger", "1")
+def test_envoys_service_is_answered_while_it_drains_too(tmp_path: Path) -> None:
+    flags = ("--linger", "1")
     with serving(tmp_path, *flags, rules=RULES, grpc=1) as service:
         for _ in range(4):
             with channel_to(service) as channel:
@@ -70,10 +74,9 @@ def test_a_unix_socket_serves_a_sidecar(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("transport", ["lean", "grpcio"])
-def test_workers_may_share_a_port(tmp_path: Path, transport: str) -> None:
+def test_workers_may_share_a_port(tmp_path: Path) -> None:
     with RedisServer() as redis:
-        flags = ("--workers", "2", "--store", redis.url, "--grpc-transport", transport)
+        flags = ("--workers", "2", "--store", redis.url)
         with serving(tmp_path, *flags, rules=RULES, grpc=1) as service:
             codes = []
             for _ in range(8):
@@ -113,3 +116,44 @@ def test_tls_asks_for_a_certificate_of_the_authority(tmp_path: Path) -> None:
         unknown = grpc.ssl_channel_credentials(ca)
         with grpc.secure_channel(address, unknown) as channel, pytest.raises(grpc.RpcError):
             asked(channel)
+
+
+def test_health_is_served_and_ends_with_the_service(tmp_path: Path) -> None:
+    request = HEALTH["grpc.health.v1.HealthCheckRequest"]
+    response = HEALTH["grpc.health.v1.HealthCheckResponse"]
+    with serving(tmp_path, "--linger", "0.1", rules=RULES, grpc=1) as service:
+        with channel_to(service) as channel:
+            check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+            for name in ("", "envoy.service.ratelimit.v3.RateLimitService"):
+                reply = response.FromString(check(request(service=name).SerializeToString()))
+                assert reply.status == response.SERVING
+            with pytest.raises(grpc.RpcError) as raised:
+                check(request(service="other").SerializeToString())
+            assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+            watch: Any = channel.unary_stream("/grpc.health.v1.Health/Watch")
+            states = watch(request().SerializeToString(), timeout=20)
+            assert response.FromString(next(states)).status == response.SERVING
+            service.signal(signal.SIGTERM)
+            assert [response.FromString(one).status for one in states] == [response.NOT_SERVING]
+        assert service.wait() == 0
+
+
+WITHOUT_ZTTP = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "zttp" else find(name, *more)
+from headgate.cli import main
+sys.exit(main())
+"""
+
+
+def test_without_the_http2_library_http_is_served_and_grpc_reported_missing(
+    tmp_path: Path,
+) -> None:
+    program = (sys.executable, "-c", WITHOUT_ZTTP, "serve")
+    with serving(tmp_path, rules=RULES, grpc=1, program=program) as service:
+        assert service.is_ready()
+        assert "gRPC is not available" in service.log
+        assert "gRPC: 127" not in service.log
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", service.grpc_port), timeout=5)

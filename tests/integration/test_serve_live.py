@@ -115,7 +115,7 @@ def test_a_picture_has_all_workers_and_survives_the_death_of_one(service: Servic
 
     killed = service.workers()[0]
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: "serves again" in service.log, "another worker serves", within=60.0)
+    wait_until(lambda: "is ready again" in service.log, "another worker serves", within=60.0)
     after = live(service)
     assert after["requests"] == before["requests"]
     assert _drawn(after) == _drawn(before)

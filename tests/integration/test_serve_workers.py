@@ -47,7 +47,7 @@ def test_a_worker_that_is_killed_is_replaced_and_nobody_else_notices(service: Se
     before = service.workers()
     os.kill(before[0], signal.SIGKILL)
     assert service.check("192.0.2.2").status_code == 200
-    wait_until(lambda: "serves again" in service.log, "another serves")
+    wait_until(lambda: "is ready again" in service.log, "another serves")
     after = service.workers()
     assert len(after) == 2
     assert before[1] in after

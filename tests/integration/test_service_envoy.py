@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import pytest
 
 from tests.support.decision_service import Service, serving
 from tests.support.servers import free_port, release_port, wait_until
@@ -99,13 +98,9 @@ def _authorize() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("transport", ["lean", "grpcio"])
-def test_envoy_asks_before_every_request_and_tells_the_client(
-    tmp_path: Path, transport: str
-) -> None:
-    flags = ("--grpc-transport", transport)
+def test_envoy_asks_before_every_request_and_tells_the_client(tmp_path: Path) -> None:
     with (
-        serving(tmp_path, *flags, rules=_PER_USER, grpc=1) as service,
+        serving(tmp_path, rules=_PER_USER, grpc=1) as service,
         _behind_envoy([_rate_limit({"actions": [_USER]})], service) as client,
     ):
         ada = [client.get("/", headers={"x-user-id": "ada"}) for _ in range(4)]

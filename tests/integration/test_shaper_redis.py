@@ -38,7 +38,7 @@ async def main(url, count):
             await asyncio.sleep(0.002)
         print("queued", flush=True)
         said = await asyncio.gather(*acquired)
-        print(json.dumps([one.turn_ns for one in said]), flush=True)
+        print(json.dumps([one.place_ns for one in said]), flush=True)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 try:
@@ -113,7 +113,7 @@ def test_a_process_that_is_killed_while_it_waits_costs_its_turns_and_no_more() -
             assert process.hear() == "queued"
             process.send(signal.SIGKILL)
         after = shaper.book("key")
-        assert after.decision.turn_ns == before.decision.turn_ns + (1 + 10) * GAP_NS
+        assert after.decision.place_ns == before.decision.place_ns + (1 + 10) * GAP_NS
 
 
 def test_a_process_that_is_interrupted_while_it_waits_gives_its_turns_up() -> None:
@@ -126,7 +126,7 @@ def test_a_process_that_is_interrupted_while_it_waits_gives_its_turns_up() -> No
             process.send(signal.SIGINT)
             assert process.hear() == "interrupted"
         after = shaper.book("key")
-        assert after.decision.turn_ns == before.decision.turn_ns + GAP_NS
+        assert after.decision.place_ns == before.decision.place_ns + GAP_NS
 
 
 def test_a_caller_that_is_cancelled_frees_its_turn_on_the_server() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.integrations import RouteLimit
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware
+from headgate.integrations.route_limit import named_limits
 from headgate.limits import GCRA, LeakyBucket, TokenBucket
 from headgate.runtime.drivers import adrive
 from headgate.testing import ManualClock
@@ -115,7 +116,7 @@ class App:
         """Check a limit of the route."""
         context, request = scope["headgate"], AsgiRequest(scope)
         limit: RouteLimit[Any] = RouteLimit(limits="3/minute", name="route")
-        asking = context.limiter.plan_route([(limit, limit.own_names)], request, request)
+        asking = context.limiter.plan_route(named_limits((limit,), "", ""), request, request)
         if await adrive(context.begin(context.limiter, asking)):
             return True
         refusal = context.denial_response(context.limiter)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import Concurrency, LeakyQueue, MemoryStore, RateLimiter, TokenBucket
-from headgate.responses import Answer, Told, allowed_lines, encoded_lines, headers_for
-from headgate.responses.headers import lines_of_decision
+from headgate.responses import Answer, RuleAnswer, allowed_lines, encoded_lines, headers_for
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.limit_kinds import KIND, limit_of
@@ -43,24 +42,20 @@ def test_the_fast_headers_are_the_general_ones(
     ]
     for wait_ns, cost in steps:
         clock.advance_ns(wait_ns)
-        told = []
+        answers = []
         for n, (limiter, (limits, mode)) in enumerate(zip(limiters, rules, strict=True)):
             if isinstance(limits[0], Concurrency):
                 slot = limiter.slot("k")
                 slot.__enter__()
-                told.append(Told(f"{name}{n}", slot.decision, mode))
+                answers.append(RuleAnswer(f"{name}{n}", slot.decision, mode))
             else:
-                told.append(Told(f"{name}{n}", limiter.hit("k", cost), mode))
-        answer = Answer(all(one.decision.allowed for one in told), tuple(told))
-        shown = [(one.name, one.decision) for one in told if one.headers == "on"]
+                answers.append(RuleAnswer(f"{name}{n}", limiter.hit("k", cost), mode))
+        answer = Answer(all(one.decision.allowed for one in answers), tuple(answers))
+        shown = [(one.name, one.decision) for one in answers if one.headers == "on"]
         lines = allowed_lines(shown, clock())
         is_usual = all(
             decision.allowed and not isinstance(decision.limit, LeakyQueue) for _, decision in shown
         )
         assert (lines is not None) == is_usual
-        for one, decision in shown:
-            if decision.allowed:
-                alone = lines_of_decision(one, decision, clock())
-                assert alone == allowed_lines([(one, decision)], clock())
         if lines is not None and answer.allowed:
             assert lines == encoded_lines(headers_for(answer, now_ns=clock()))

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.limits import GCRA, FixedWindow, SlidingWindowLog, TokenBucket
-from headgate.stores import Check, Take
-from headgate.stores.operations import GrantLease
+from headgate.stores.operations import Check, GrantLease, Take
 from headgate.testing import ManualClock
-from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import MILLISECOND, SECOND
 from tests.support.fleet_bounds import most_in_a_window, most_in_any_span, most_over_bucket
+from tests.support.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     from headgate.limits import Limit

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
-    from headgate.engine.rule import Mode
+    from headgate.engine.plan import Mode
     from headgate.limits import Limit
 
     Lookup = Callable[[str], Sequence[str]]

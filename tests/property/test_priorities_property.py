@@ -20,7 +20,7 @@ from tests.property.test_matching_property import callers, fits, rule_fits
 from tests.support.histories import examples
 
 if TYPE_CHECKING:
-    from headgate.engine.rule import Priority
+    from headgate.engine.plan import Priority
 
 matches = st.builds(
     Match,

@@ -18,13 +18,13 @@ from headgate.limits import Concurrency, LeakyQueue, Limit, PacedLimit, TokenBuc
 from headgate.responses import (
     Answer,
     ResponseOptions,
-    Told,
+    RuleAnswer,
     grpc_status,
     headers_for,
     limit_template,
     merged,
-    refusal,
-    wants_problem,
+    prefers_problem,
+    response_for,
 )
 from headgate.stores.base import conclude
 from headgate.stores.operations import Check, Take
@@ -124,17 +124,17 @@ class Scene:
     def checks(self) -> list[tuple[Check, ...]]:
         return [limiter._stack.rule_plan("k", self.cost).checks for limiter in self.limiters]
 
-    def ask(self) -> tuple[Decision, tuple[Told, ...]]:
+    def ask(self) -> tuple[Decision, tuple[RuleAnswer, ...]]:
         """What all rules say together, and what each of them does."""
         checks = tuple(check for each in self.checks for check in each)
         take = Take(checks, lease="another") if self.has_slots else Take(checks)
         decision = conclude(checks, self.store.run(take))
         parts = iter(decision.limits)
-        told = tuple(
-            Told(f"rule{n}", combine([next(parts) for _ in rule.limits]), rule.mode)
+        shown = tuple(
+            RuleAnswer(f"rule{n}", combine([next(parts) for _ in rule.limits]), rule.mode)
             for n, rule in enumerate(self.rules)
         )
-        return decision, told
+        return decision, shown
 
     def left(self, looks: list[tuple[int, Check]]) -> list[int]:
         """What is left of limits at the times of *looks*, which are in order, if nobody comes."""
@@ -167,7 +167,7 @@ def _parsed(value: str) -> dict[str, dict[str, Any]]:
 
 def _open_limits(answer: Answer) -> list[tuple[str, Decision]]:
     """The limits of all rules whose headers are on."""
-    return [limit for told in answer.told if told.headers == "on" for limit in told.limits]
+    return [limit for shown in answer.rules if shown.headers == "on" for limit in shown.limits]
 
 
 def _check_fields(lines: dict[str, str], answer: Answer) -> None:
@@ -212,8 +212,8 @@ def test_all_headers_parse_and_agree_with_the_decisions(
     scene: Scene, options: ResponseOptions, jitter: float
 ) -> None:
     now = scene.clock()
-    decision, told = scene.ask()
-    answer = Answer(decision.allowed, told, jitter)
+    decision, shown = scene.ask()
+    answer = Answer(decision.allowed, shown, jitter)
     lines = headers_for(answer, now_ns=now, options=options)
     assert len({name.lower() for name, _ in lines}) == len(lines)
     assert all(re.fullmatch(r"[!-~](?:[ -~]*[!-~])?", value) for _, value in lines)
@@ -226,8 +226,8 @@ def test_all_headers_parse_and_agree_with_the_decisions(
 def test_who_waits_as_long_as_told_is_admitted(
     scene: Scene, options: ResponseOptions, jitter: float
 ) -> None:
-    decision, told = scene.ask()
-    answer = Answer(decision.allowed, told, jitter)
+    decision, shown = scene.ask()
+    answer = Answer(decision.allowed, shown, jitter)
     lines = dict(headers_for(answer, now_ns=scene.clock(), options=options))
     if decision.allowed or decision.retry_after_ns is None or "Retry-After" not in lines:
         assert "Retry-After" not in lines
@@ -273,9 +273,9 @@ def _looks(scene: Scene, check: Check, decision: Decision) -> list[Look]:
 @examples(150)
 @given(SCENES)
 def test_more_is_left_after_t_and_not_before(scene: Scene) -> None:
-    _, told = scene.ask()
+    _, shown = scene.ask()
     checks = [check for each in scene.checks for check in each]
-    decisions = [decision for rule in told for _, decision in rule.limits]
+    decisions = [decision for rule in shown for _, decision in rule.limits]
     pairs = zip(checks, decisions, strict=True)
     looks = sorted(
         (look for check, decision in pairs for look in _looks(scene, check, decision)),
@@ -290,11 +290,11 @@ def test_more_is_left_after_t_and_not_before(scene: Scene) -> None:
 def test_a_refusal_tells_what_may_be_told(
     scene: Scene, options: ResponseOptions, accept: str | None
 ) -> None:
-    decision, told = scene.ask()
+    decision, shown = scene.ask()
     if decision.allowed:
         return
-    answer = Answer(allowed=False, told=told)
-    whole = refusal(answer, now_ns=scene.clock(), options=options, accept=accept)
+    answer = Answer(allowed=False, rules=shown)
+    whole = response_for(answer, now_ns=scene.clock(), options=options, accept=accept)
     body = json.loads(whole.body)
     assert whole.status == 429
     assert body.get("status", 429) == 429
@@ -304,12 +304,12 @@ def test_a_refusal_tells_what_may_be_told(
     assert "limit" not in body or body.get("retry_after") == wait
     if body.get("retry_after", 10**9) < 10**9:
         assert body["retry_after"] == -(-body["retry_after_ms"] // 1000)
-    hidden = [rule.name for rule in told if rule.headers in ("off", "redacted")]
+    hidden = [rule.name for rule in shown if rule.headers in ("off", "redacted")]
     text = whole.body.decode() + repr(whole.headers)
     assert not any(name in text for name in hidden)
-    if len(hidden) == len(told):
+    if len(hidden) == len(shown):
         assert not re.search(r"\d", whole.body.decode().replace("429", ""))
-    if all(rule.headers == "redacted" for rule in told):
+    if all(rule.headers == "redacted" for rule in shown):
         assert wait is None
 
 
@@ -343,5 +343,5 @@ def test_merging_twice_is_merging_once_whatever_was_there(lines: Lines) -> None:
 @examples(200)
 @given(ANY_TEXT)
 def test_any_accept_header_has_an_answer(text: str) -> None:
-    assert wants_problem(f"application/problem+json, {text}") in (True, False)
-    assert wants_problem(text) in (True, False)
+    assert prefers_problem(f"application/problem+json, {text}") in (True, False)
+    assert prefers_problem(text) in (True, False)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.errors import LimitError
 from headgate.service.rlqs.rates import (
     LONGEST_SECONDS,
     MILLION,
@@ -75,9 +73,3 @@ def test_there_is_no_bucket_for_no_rate_or_no_token() -> None:
 def test_a_low_rate_has_a_long_interval() -> None:
     assert nearest_bucket(Fraction(1, 600), 5) == TokenBucket(1, 600, 5)
     assert nearest_bucket(Fraction(5, 3), 5) == TokenBucket(5, 3, 5)
-
-
-@pytest.mark.parametrize("numbers", [(0, 1, 1), (1, 0, 1), (1, 1, 0), (MOST_TOKENS + 1, 1, 1)])
-def test_a_bucket_that_the_message_cannot_carry_is_refused(numbers: tuple[int, int, int]) -> None:
-    with pytest.raises(LimitError, match="must be from 1"):
-        TokenBucket(*numbers)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from fractions import Fraction
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from headgate.service.rlqs.options import RlqsOptions
 from headgate.service.rlqs.rates import Allowance
 from headgate.units import SECOND
+from tests.support.rlqs_gateways import Envoy, Service, breathe
 from tests.support.virtual_gateways import World
 
 LIMITS = [
@@ -91,6 +94,33 @@ def test_under_steady_overload_nine_tenths_of_the_limit_are_used(
     before = world.meter.count
     world.run(40)
     assert world.meter.count - before >= Fraction(9, 10) * limit.rate * 40
+
+
+@pytest.mark.parametrize("is_fresh", [False, True])
+@pytest.mark.parametrize("later", [0.0, 0.5, 2.5, 7.0])
+def test_two_equal_gateways_use_nine_tenths_of_the_limit_in_every_second(
+    later: float, is_fresh: bool
+) -> None:
+    """A second gateway costs one second, in which the share of the first is taken back."""
+
+    async def scene() -> list[int]:
+        service = Service(is_fresh=is_fresh)
+        first, second = Envoy(service, user="ada"), Envoy(service, user="ada")
+        allowed = []
+        for step in range(40 * 20):
+            service.clock.advance(0.05)
+            await first.ask(5)
+            if step >= later * 20:
+                await second.ask(5)
+            if step % 20 == 19:
+                await service.calls.tick()
+                await breathe()
+                allowed.append(first.allowed + second.allowed)
+        await service.calls.aclose()
+        return [after - before for before, after in pairwise([0, *allowed])]
+
+    in_each_second = asyncio.run(scene())
+    assert all(one >= 90 for one in in_each_second[int(later) + 3 :]), in_each_second
 
 
 def test_a_busy_gateway_gets_what_quiet_ones_do_not_want() -> None:

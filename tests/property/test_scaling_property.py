@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.limits import LeakyQueue, Limit, scaled
-from headgate.stores import Check, MemoryStore, Take
+from headgate.stores import MemoryStore
+from headgate.stores.operations import Check, Take
 from headgate.testing import ManualClock
 from tests.support.histories import MINUTE, SECOND, examples
 from tests.support.limit_kinds import KIND, limit_of
@@ -32,7 +33,7 @@ def _admitted(limit: Limit, hits: Hits) -> list[tuple[int, int, int]]:
         check = Check("group", "key", scaled(limit, factor), cost)
         (outcome,) = store.run(Take((check,)))
         if outcome.allowed:
-            found.append((clock(), cost, outcome.turn_ns or clock()))
+            found.append((clock(), cost, outcome.place_ns or clock()))
     return found
 
 
@@ -57,6 +58,6 @@ def test_turns_of_a_queue_stay_as_far_apart_as_without_pressure(
     rate: int, queue: int, hits: Hits
 ) -> None:
     free_ns = Fraction(0)
-    for _, cost, turn_ns in _admitted(LeakyQueue(rate, queue), hits):
-        assert turn_ns >= free_ns - 1  # turns are told in whole nanoseconds
-        free_ns = turn_ns + Fraction(cost * SECOND, rate)
+    for _, cost, place_ns in _admitted(LeakyQueue(rate, queue), hits):
+        assert place_ns >= free_ns - 1  # turns are told in whole nanoseconds
+        free_ns = place_ns + Fraction(cost * SECOND, rate)

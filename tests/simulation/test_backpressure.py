@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from benchmarks.overload.heeding import Careless, Course, Heedful, Plot, play
+from scripts.pictures.overload.client_backoff import Careless, Course, Heedful, Plot, play
 
 PLOT = Plot(clients=5, slots=20, usual=50, more=150, begin=2, end=7, until=16)
 """The app does 100 a second."""

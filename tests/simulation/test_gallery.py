@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gallery.attack import ATTACKED, attacked
-from benchmarks.gallery.storm import BEHAVIOURS, storm
-from benchmarks.gallery.subjects import ALL, QUEUE, SUBJECTS, Subject
-from benchmarks.gallery.subjects import run as run_anew
-from benchmarks.gallery.traffic import Course, arrivals, in_seconds
+from scripts.pictures.gallery.attack import ATTACKED, attacked
+from scripts.pictures.gallery.storm import BEHAVIOURS, storm
+from scripts.pictures.gallery.subjects import ALL, QUEUE, SUBJECTS, Subject
+from scripts.pictures.gallery.subjects import run as run_anew
+from scripts.pictures.gallery.traffic import Course, arrivals, in_seconds
 
 PAGE = Path(__file__).parents[2] / "docs" / "gallery.md"
 BY_NAME = {subject.name: subject for subject in ALL}

@@ -4,9 +4,9 @@ from functools import cache
 
 import pytest
 
-from benchmarks.overload.clients import Habits
-from benchmarks.overload.fronts import SHARING_WAYS, limiting_ways
-from benchmarks.overload.overload import Course, Plot, play
+from scripts.pictures.overload.breakdown import Course, Plot, play
+from scripts.pictures.overload.clients import Habits
+from scripts.pictures.overload.protections import SHARING_WAYS, limiting_ways
 
 ALIKE, RESERVED, SHED = list(SHARING_WAYS)[1:]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
-from benchmarks.overload.lowering import Course, Plot, play
+from scripts.pictures.overload.pressure_fleet import Course, Plot, play
 
 PLOT = Plot(halved=10, restored=45, until=75)
 LOW = (PLOT.halved + 10, PLOT.restored)

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from headgate.config.values import AdminCertificate, AdminToken
 from headgate.control.audit import AuditError, AuditEvent, AuditLog
 from headgate.control.editor import EditRequest, PolicyEditor
+from headgate.control.edits import replace_policy
 from headgate.control.source import MemorySource
 from headgate.control.watcher import PolicyWatcher
 from headgate.engine.request import Request
 from headgate.policy.identity.parts import hashed_key
 from headgate.policy.model import Policy
 from headgate.rule_engine import AsyncRuleEngine
-from headgate.service.admin import AdminApp, Certificate, Token
+from headgate.service.admin import AdminApp, AdminContext
 from headgate.service.core import Core
+from headgate.service.live import Live
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -29,7 +32,10 @@ if TYPE_CHECKING:
     from headgate.stores.base import Store
 
 WRITER, READER = "w" * 20, "r" * 20
-TOKENS = (Token.of("ada", "write", WRITER), Token.of("bob", "read", READER))
+TOKENS = (
+    AdminToken.of("ada", "write", WRITER.encode()),
+    AdminToken.of("bob", "read", READER.encode()),
+)
 RULES: list[dict[str, Any]] = [
     {"id": "login", "match": {"endpoint": "/login"}, "key_by": "ip", "limit": "5/minute"},
     {"id": "api", "key_by": "user_id", "limits": {"free": "10/s", "paid": "20/s; 100/h"}},
@@ -56,8 +62,8 @@ class FailingAudit(AuditLog):
 class Desk:
     """What is called, and what is behind it. The policy has revision 1, made by `eve`."""
 
-    tokens: tuple[Token, ...] = TOKENS
-    certificates: tuple[Certificate, ...] = ()
+    tokens: tuple[AdminToken, ...] = TOKENS
+    certificates: tuple[AdminCertificate, ...] = ()
     live: LiveCounters | None = None
     storage: PolicySource = field(default_factory=MemorySource)
     clock: ManualClock = field(default_factory=ManualClock)
@@ -73,18 +79,13 @@ class Desk:
             self.storage, clock=self.clock, enforced=lambda: self.watcher.state.revision
         )
         self.watcher = PolicyWatcher(self.storage, self.engine.replace, clock=self.clock)
-        self.editor.replace({"version": 1, "rules": RULES}, EditRequest(author="eve"))
+        self.editor.apply(replace_policy({"version": 1, "rules": RULES}), EditRequest(author="eve"))
         self.watcher.start()
         core = Core(rules=self.engine, clock=self.clock, secret=b"x", show_key=self.show_key)
-        self.app = AdminApp(
-            core,
-            self.editor,
-            self.watcher,
-            self.tokens,
-            self.audit,
-            live=self.live,
-            certificates=self.certificates,
+        context = AdminContext(
+            core, self.editor, self.watcher, self.audit, self.live, Live(core, self.watcher)
         )
+        self.app = AdminApp(context, self.tokens, self.certificates)
         transport = httpx.ASGITransport(self.app)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://headgate/admin/v1")
 

@@ -10,7 +10,7 @@ from headgate.stores import MemoryStore, Store
 
 if TYPE_CHECKING:
     from headgate.clock import Clock
-    from headgate.stores import Operation
+    from headgate.stores.operations import Operation
 
 R = TypeVar("R")
 

@@ -97,6 +97,7 @@ def serving(
     http: str | None = None,
     is_awaited: bool = True,
     env: dict[str, str] | None = None,
+    program: tuple[str, ...] = CALL,
 ) -> Iterator[Service]:
     """A service with *rules*, and gRPC for so many workers as *grpc* says (0: off); on *grpc_port*
     if that is given, which stays the caller's.
@@ -106,7 +107,7 @@ def serving(
     port = free_port()
     own_port = free_port() if grpc and not grpc_port else 0
     grpc_port = grpc_port or own_port
-    call = [*("env", *(f"{key}={value}" for key, value in (env or {}).items())), *CALL]
+    call = [*("env", *(f"{key}={value}" for key, value in (env or {}).items())), *program]
     if rules is not None:
         (directory / "rules.yaml").write_text(rules, encoding="utf-8")
         call += ["--rules", str(directory / "rules.yaml")]

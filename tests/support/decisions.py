@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headgate.decision import Decision, combine
 from headgate.limits import parse_limit
-from headgate.responses import Answer, Told
+from headgate.responses import Answer, RuleAnswer
 
 if TYPE_CHECKING:
     from headgate.decision import HeaderMode
@@ -57,11 +57,11 @@ def outage() -> Decision:
 
 def told(
     *decisions: Decision, name: str = "per-user", headers: HeaderMode = "on", sheds: bool = False
-) -> Told:
+) -> RuleAnswer:
     """A rule with these limits."""
-    return Told(name, combine(decisions), headers, sheds)
+    return RuleAnswer(name, combine(decisions), headers, sheds)
 
 
-def answer(*rules: Told, jitter: float = 0.0) -> Answer:
+def answer(*rules: RuleAnswer, jitter: float = 0.0) -> Answer:
     """The answer that these rules give together."""
     return Answer(all(rule.decision.allowed for rule in rules), rules, jitter)

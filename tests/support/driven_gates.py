@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from headgate.overload import Turn
+    from headgate.overload import Place
 
 PATIENCE = 30.0
 """Longer than anything takes: no test waits for it to pass."""
@@ -34,11 +34,11 @@ class GateDriver(ABC):
         """Have another caller `enter`; return its future, once it waits or is done."""
 
     @abstractmethod
-    def enter(self, tenant: str, cost: int = 1, **asking: Any) -> Turn:
+    def enter(self, tenant: str, cost: int = 1, **asking: Any) -> Place:
         """`enter` here."""
 
     @abstractmethod
-    def turn_of(self, caller: Any) -> Turn:
+    def place_of(self, caller: Any) -> Place:
         """Wait for what a caller gets."""
 
     @abstractmethod
@@ -68,17 +68,17 @@ class GateDriver(ABC):
             self.until(lambda: self.gate.depth == len(callers) or callers[-1].done())
         return callers
 
-    def release_all(self, held: Turn, callers: list[Any]) -> str:
-        """Release *held*, and then each turn of *callers* that is given; return their tenants."""
+    def release_all(self, held: Place, callers: list[Any]) -> str:
+        """Release *held*, and then each place of *callers* that is given; return their tenants."""
         order, left = "", list(callers)
         held.release()
         while left:
             self.until(lambda: any(caller.done() for caller in left))
             (caller,) = (one for one in left if one.done())
             left.remove(caller)
-            turn = self.turn_of(caller)
-            order += turn.tenant
-            turn.release()
+            place = self.place_of(caller)
+            order += place.tenant
+            place.release()
         return order
 
 
@@ -92,14 +92,14 @@ class Blocking(GateDriver):
         self.gate = gate = FairGate(**options)
         return gate
 
-    def begin(self, tenant: str, cost: int = 1, **asking: Any) -> Future[Turn]:
+    def begin(self, tenant: str, cost: int = 1, **asking: Any) -> Future[Place]:
         return self._pool.submit(self.gate.enter, tenant, cost, **asking)
 
-    def enter(self, tenant: str, cost: int = 1, **asking: Any) -> Turn:
-        turn: Turn = self.gate.enter(tenant, cost, **asking)
-        return turn
+    def enter(self, tenant: str, cost: int = 1, **asking: Any) -> Place:
+        place: Place = self.gate.enter(tenant, cost, **asking)
+        return place
 
-    def turn_of(self, caller: Future[Turn]) -> Turn:
+    def place_of(self, caller: Future[Place]) -> Place:
         return caller.result(PATIENCE)
 
     def settle(self) -> None:
@@ -123,15 +123,15 @@ class Tasks(GateDriver):
         self.gate = gate = AsyncFairGate(**options)
         return gate
 
-    def begin(self, tenant: str, cost: int = 1, **asking: Any) -> asyncio.Task[Turn]:
+    def begin(self, tenant: str, cost: int = 1, **asking: Any) -> asyncio.Task[Place]:
         loop = self._runner.get_loop()
         return loop.create_task(self.gate.enter(tenant, cost, **asking))
 
-    def enter(self, tenant: str, cost: int = 1, **asking: Any) -> Turn:
-        turn: Turn = self._runner.run(self.gate.enter(tenant, cost, **asking))
-        return turn
+    def enter(self, tenant: str, cost: int = 1, **asking: Any) -> Place:
+        place: Place = self._runner.run(self.gate.enter(tenant, cost, **asking))
+        return place
 
-    def turn_of(self, caller: asyncio.Task[Turn]) -> Turn:
+    def place_of(self, caller: asyncio.Task[Place]) -> Place:
         return self._runner.run(asyncio.wait_for(caller, PATIENCE))
 
     def settle(self) -> None:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.errors import StoreError
 from headgate.runtime.drivers import drive
-from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Store
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
     from headgate.errors import StoreFault
     from headgate.runtime.fallback import Fallback
+    from headgate.stores.operations import Operation
 
 
 class FailingStore(Store):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headgate.errors import StoreError
 from headgate.stores.base import Store
 from headgate.stores.operations import GrantLease, Take
-from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import MILLISECOND, SECOND
+from tests.support.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     from headgate.clock import Clock

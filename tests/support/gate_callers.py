@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from headgate.engine.rule import Priority
+    from headgate.engine.plan import Priority
     from headgate.overload import AsyncFairGate
 
 
@@ -39,9 +39,9 @@ async def work(
     cost: int = 1,
     priority: Priority = "default",
 ) -> None:
-    """Wait for a turn, tell *served* of it and keep it for a while."""
-    async with gate.turn(tenant, cost, weight=weight, priority=priority) as turn:
-        if turn:
+    """Wait for a place, tell *served* of it and keep it for a while."""
+    async with gate.place(tenant, cost, weight=weight, priority=priority) as place:
+        if place:
             served.append(tenant)
             await asyncio.sleep(seconds)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
-from headgate.service.grpc.method import open_server
+from headgate.service.grpc.server import GrpcServer
 from headgate.service.rlqs import PATH as QUOTAS
 from headgate.service.rlqs import QuotaCalls, RlqsOptions
 from headgate.service.rls import PATH as LIMITS
@@ -66,7 +66,7 @@ class Service:
             calls = QuotaCalls(core, RlqsOptions(ttl=4, delivery=0.5))
             await calls.start()
             quotas = {QUOTAS: calls.stream_usage}
-        server = open_server("auto", {LIMITS: RateLimitCalls(core).should_rate_limit}, quotas)
+        server = GrpcServer({LIMITS: RateLimitCalls(core).should_rate_limit}, quotas)
         await server.start(self._socket)
         self._is_up.set()
         await self._stop.wait()

@@ -1,4 +1,4 @@
-"""A peer that may do what it likes to a lean server, beside one that must not notice."""
+"""A peer that may do what it likes to a server, beside one that must not notice."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.http2_frames import Peer, call, message
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from headgate.service.grpc import GrpcLimits
-    from headgate.service.grpc.h2_server.connection import Connection
+    from headgate.service.grpc.connection import Connection
+    from headgate.service.grpc.method import GrpcLimits
     from tests.support.grpc_server import Serving
 
 
@@ -21,7 +21,7 @@ async def harm(
     first: bytes | None = None, limits: GrpcLimits = DEFAULT
 ) -> AsyncIterator[tuple[Serving, Peer]]:
     """A peer that may do what it likes: another one is served all the same, before and after."""
-    async with serving("lean", limits=limits) as here:
+    async with serving(limits=limits) as here:
         peer = await Peer.connect(here.port, first)
         try:
             yield here, peer
@@ -34,4 +34,4 @@ async def harm(
 
 
 def connections(here: Serving) -> list[Connection]:
-    return list(here.server._state.connections)  # type: ignore[attr-defined]  # the lean one's
+    return list(here.server.connections)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uvloop
 
-from headgate.service.grpc import CallError, Code, GrpcLimits, open_server
+from headgate.service.grpc.method import CallError, Code, GrpcLimits
+from headgate.service.grpc.server import GrpcServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
     from grpc import aio
 
-    from headgate.service.grpc import GrpcServer, TlsFiles
-    from headgate.service.grpc.method import Kind
+    from headgate.service.tls import TlsFiles
 
 Loop = Literal["asyncio", "uvloop"]
 DEFAULT = GrpcLimits()
@@ -177,9 +177,8 @@ def many(channel: aio.Channel, path: str) -> Any:
 
 
 def bound_socket() -> socket.socket:
-    """A socket on a port of its own. SO_REUSEPORT is what lets grpcio open it again."""
+    """A socket on a port of its own."""
     sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     sock.bind((HOST, 0))
     sock.setblocking(False)
     return sock
@@ -187,11 +186,11 @@ def bound_socket() -> socket.socket:
 
 @asynccontextmanager
 async def serving(
-    kind: Kind, *, limits: GrpcLimits = DEFAULT, tls: TlsFiles | None = None
+    *, limits: GrpcLimits = DEFAULT, tls: TlsFiles | None = None
 ) -> AsyncIterator[Serving]:
-    """A server of *kind*; drained without grace at the end."""
+    """A server; drained without grace at the end."""
     trial = Trial()
-    server = open_server(kind, trial.methods(), trial.streams(), limits=limits, tls=tls)
+    server = GrpcServer(trial.methods(), trial.streams(), limits=limits, tls=tls)
     sock = bound_socket()
     port = sock.getsockname()[1]
     await server.start(sock)

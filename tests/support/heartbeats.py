@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
-from headgate.integrations import request_context
+from headgate.runtime import heartbeat
 from headgate.runtime.heartbeat import Beat, Heart
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ class Listened(Heart):
         return self.beats[-1]
 
     @property
-    def are_wanted(self) -> list[bool]:
+    def are_beating(self) -> list[bool]:
         """Of each beat whether it goes on."""
         gc.collect()
-        return [beat.is_wanted and not beat.is_over for beat in self.beats]
+        return [beat.has_owner and not beat.is_over for beat in self.beats]
 
 
 def listened(monkeypatch: pytest.MonkeyPatch) -> Listened:
     """The heart of the apps of this test that block."""
     heart = Listened()
-    monkeypatch.setattr(request_context, "HEART", heart)
+    monkeypatch.setattr(heartbeat, "HEART", heart)
     return heart

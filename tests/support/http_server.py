@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from headgate.config.service import Address
+from headgate.config import Address
 from headgate.service.http_server import Bounds, HttpServer
 from headgate.service.sockets import listen
 
@@ -62,11 +62,12 @@ class House:
     """A server that is being tried."""
 
     def __init__(self, app: App, server: HttpServer, port: int) -> None:
-        self.app, self.server, self._port = app, server, port
+        self.app, self.server = app, server
+        self.address = "127.0.0.1", port
         self._lines: list[Line] = []
 
     async def line(self) -> Line:
-        line = Line(*await asyncio.open_connection("127.0.0.1", self._port))
+        line = Line(*await asyncio.open_connection(*self.address))
         self._lines.append(line)
         return line
 

@@ -10,7 +10,7 @@ from headgate.errors import StoreError
 from headgate.runtime.effects import Effect, Reply
 from headgate.stores.base import Store
 from headgate.testing import ManualClock
-from headgate.testing.lease_store import LeaseGrantingStore
+from tests.support.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from headgate.algorithms import algorithm_for
 from headgate.stores.layers.leases.lease_table import LeaseTable
 from headgate.stores.operations import Check, GrantLease, LeaseGrant, Operation, Take
 from headgate.testing import ManualClock
-from headgate.testing.lease_store import LeaseGrantingStore
+from tests.support.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     from headgate.limits import Accuracy, Limit, TokenBucket

@@ -12,8 +12,8 @@ from headgate.stores.base import Store
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.operations import Check, Operation, Take
 from headgate.testing import ManualClock
-from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import SECOND
+from tests.support.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

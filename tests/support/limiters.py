@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.decision import Decision, FailurePolicy
-    from headgate.stores import Operation
-    from headgate.testing.store_contract.subject import Driven
+    from headgate.stores.operations import Operation
 
 T = TypeVar("T")
 
@@ -82,7 +81,7 @@ class Limiting:
         self.namespace = namespace or f"test-{token_hex(4)}"
         url = with_options(url, timeout=timeout)
         self._loop: Loop | None = None
-        self.driven: Driven
+        self.driven: RateLimiter
         if kind == "sync":
             self._store = RedisStore(url, clock=clock)
             self.driven = self._limiter = RateLimiter(
@@ -102,7 +101,7 @@ class Limiting:
                 namespace=self.namespace,
                 on_store_failure=policy,
             )
-            self.driven = Blocking(self._async_limiter, cast("asyncio.Runner", self._loop))
+            self.driven = cast("RateLimiter", Blocking(self._async_limiter, self._loop.run))
 
     def hit(self, key: str = "key", cost: int = 1) -> Decision:
         return self.driven.hit(key, cost)

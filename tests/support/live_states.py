@@ -1,14 +1,14 @@
-"""What workers might say."""
+"""Snapshots of workers."""
 
 from __future__ import annotations
 
 import functools
 from array import array
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from headgate.observability.decision_recorder import BOUNDS_NS
-from headgate.service.live.recorder import MINUTES, OUTCOMES, SECONDS, Points
-from headgate.service.live.snapshot import Series, State
+from headgate.service.live.recorder import MINUTES, OUTCOMES, SECONDS, Series
+from headgate.service.live.snapshot import Snapshot, TopKeys
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -42,76 +42,71 @@ STORE: dict[str, Any] = {
 }
 
 
-def state_of(**more: Any) -> State:
-    """A worker that has just begun, but for what is said otherwise."""
-    found = {
-        "worker": 0,
-        "at": float(NOW),
+def snapshot_of(**more: Any) -> Snapshot:
+    """The snapshot of a worker that has just started, except for what *more* has.
+
+    *allowed* are the last points of rules by second until *end*.
+    """
+    end, allowed = more.pop("end", NOW - 1), more.pop("allowed", {})
+    minute = None if end is None else end // 60 - 1
+    lines: dict[Line, list[int]] = {(rule, "allowed"): points for rule, points in allowed.items()}
+    found: dict[str, Any] = {
         "seen_ns": NOW_NS,
         "began": NOW - 100.0,
         "policy": POLICY,
         "store": STORE,
         "factor": 1.0,
-        "requests": [0, 0],
+        "requests": (0, 0),
         "latency": [0] * (len(BOUNDS_NS) + 1),
-        "cells": [],
-        "rates": [],
-        "busiest_keys": [],
-        "refused_keys": [],
-        "hot_keys": [],
-        "bounds": [],
-        "queues": [],
-        **more,
+        "cells": {},
+        "rates": {},
+        "keys": TopKeys([], [], [], []),
+        "queues": {},
+        "seconds": series_of(end, SECONDS, lines),
+        "minutes": series_of(minute, MINUTES, {}),
+        "candidates": [],
+        "metrics": (),
+        "previous": {},
     }
-    return cast("State", found)
+    return Snapshot(**{**found, **more})
 
 
-def points_of(end: int | None, length: int, lines: Mapping[Line, list[int]]) -> Points:
-    """Lines that are zero but for their last points."""
-    return Points(
-        end,
-        {line: array("q", [0] * (length - len(last)) + last) for line, last in lines.items()},
-    )
+def series_of(end: int | None, length: int, lines: Mapping[Line, list[int]]) -> Series:
+    """Lines that are zero except for their last points."""
+    points = {line: array("q", [0] * (length - len(last)) + last) for line, last in lines.items()}
+    return Series(length, end, points)
 
 
-def series_of(end: int | None = NOW - 1, **last: list[int]) -> Series:
-    """What rules have allowed in the last seconds until *end*, and nothing by the minute."""
-    minute = None if end is None else end // 60 - 1
-    return Series(
-        points_of(end, SECONDS, {(rule, "allowed"): points for rule, points in last.items()}),
-        points_of(minute, MINUTES, {}),
-    )
-
-
-def any_worker(random: Random) -> tuple[State, Series]:
-    """Any worker: here or gone, with any counts."""
+def any_worker(random: Random) -> Snapshot:
+    """Any worker: alive or dead, with any counts."""
     pick, count = random.choice, functools.partial(random.randint, 0, 50)
     end = pick([None, NOW - 1, NOW - 2, NOW - 40, NOW - 500])
     trouble = pick([None, "no answer", "no route"])
-    told = [] if trouble is None else [trouble]
+    troubles = [] if trouble is None else [trouble]
     errors = {reason: count() for reason in ("timeout", "busy") if pick([True, False])}
-    policy = {"revision": pick([None, 6, 7]), "stale": bool(told), "trouble": trouble}
-    store = {"state": pick(["ok", "failing", "open"]), "trouble": told, "errors": errors}
-    state = state_of(
-        worker=pick([0, 1, 2]),
+    policy = {"revision": pick([None, 6, 7]), "stale": bool(troubles), "trouble": trouble}
+    store = {"state": pick(["ok", "failing", "open"]), "trouble": troubles, "errors": errors}
+    names = [(rule, outcome, source) for rule in "abc" for outcome in OUTCOMES for source in "st"]
+    return snapshot_of(
         seen_ns=NOW_NS - pick([0, 1, 9, 11, 100]) * SECOND,
         began=NOW - count() / 8,
         policy={**POLICY, **policy, "problems": pick([0, 2])},
         store={**STORE, **store, "calls": count()},
         factor=pick([0.5, 1.0]),
-        requests=[count(), count()],
+        requests=(count(), count()),
         latency=[count() for _ in range(len(BOUNDS_NS) + 1)],
-        cells=[(pick("abc"), pick(OUTCOMES), pick("st"), count()) for _ in range(pick([0, 5]))],
-        rates=[(pick("abc"), pick(OUTCOMES), pick("st"), count() / 8) for _ in range(pick([0, 5]))],
-        busiest_keys=_any_keys(random),
-        refused_keys=_any_keys(random),
-        hot_keys=_any_keys(random),
-        bounds=[(pick("abc"), count(), count()) for _ in range(pick([0, 3]))],
-        queues=[(gate, count(), count(), count(), random.random()) for gate in pick(["", "ab"])],
-    )
-    return state, Series(
-        points_of(end, SECONDS, _any_lines(random)),
-        points_of(None if end is None else end // 60 - 1, MINUTES, _any_lines(random)),
+        cells={pick(names): count() for _ in range(pick([0, 5]))},
+        previous={pick(names): count() for _ in range(pick([0, 5]))},
+        rates={pick(names): count() / 8 for _ in range(pick([0, 5]))},
+        keys=TopKeys(
+            _any_keys(random),
+            _any_keys(random),
+            _any_keys(random),
+            [(pick("abc"), count(), count()) for _ in range(pick([0, 3]))],
+        ),
+        queues={gate: [count(), count(), count(), random.random()] for gate in pick(["", "ab"])},
+        seconds=series_of(end, SECONDS, _any_lines(random)),
+        minutes=series_of(None if end is None else end // 60 - 1, MINUTES, _any_lines(random)),
     )
 
 

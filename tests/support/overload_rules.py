@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 
 from headgate.limits import Concurrency, LeakyQueue
-from headgate.policy.model import PRIORITIES, AdaptiveSlots, Fair, Pressure, PriorityClass
+from headgate.policy.model import PRIORITIES, Adaptive, AdaptiveSlots, Fair, Pressure, PriorityClass
 from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _changed(**changes: Any) -> Callable[[Rule], Rule]:
 
 SOFTENED: st.SearchStrategy[Callable[[Rule], Rule]] = st.one_of(
     st.just(lambda rule: rule),
-    PERCENT.map(lambda floor: lambda rule: replace(rule, floor=floor)),
+    PERCENT.map(lambda floor: lambda rule: replace(rule, adaptive=Adaptive(floor))),
     QUEUES.map(lambda queue: _changed(limits={None: (queue,)})),
     st.builds(
         lambda slots, kept: _changed(limits={None: (slots,)}, reserve=kept, share_by="tenant"),

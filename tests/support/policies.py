@@ -12,8 +12,8 @@ from headgate.policy.model import Match, Policy, Rule
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headgate.engine.plan import Mode
     from headgate.engine.request import Request
-    from headgate.engine.rule import Mode
     from headgate.limits import Limit
 
 LIMITS: Mapping[str | None, tuple[Limit, ...]] = MappingProxyType({None: (TokenBucket(1, 1),)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.control.editor import EditRequest, PolicyEditor
+from headgate.control.edits import put_rule, rule_in
 from headgate.control.source import MemorySource
 from headgate.testing import ManualClock
 
@@ -28,9 +29,14 @@ class Trial:
         self.editor = PolicyEditor(self.storage, clock=self.clock)
 
     def begin(self) -> Trial:
-        self.editor.put_rule("login", RULE, ADA)
-        self.editor.put_rule("api", {**RULE, "mode": "shadow"}, ADA)
+        self.editor.apply(put_rule("login", RULE), ADA)
+        self.editor.apply(put_rule("api", {**RULE, "mode": "shadow"}), ADA)
         return self
+
+    def rule(self, rule_id: str) -> tuple[int, dict[str, Any]]:
+        """The version and the data of a rule."""
+        newest = self.editor.head()
+        return newest.version_of(rule_id), rule_in(newest.document, rule_id)
 
     def ids(self) -> list[str]:
         return [rule["id"] for rule in (self.editor.head()).document["rules"]]

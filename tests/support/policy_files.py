@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.policy.loader import read_policy_data
+from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from headgate.errors import HeadgateError
-    from headgate.policy.model import Policy
+    from headgate.policy.model import Policy, Rule
+    from headgate.policy.problems import Problem
 
 BAD = "version: 1\nrules:\n  - id: login\n    limitt: 5/minute\n"
 WARNED = "version: 1\nrules: []\n"
@@ -16,6 +23,19 @@ WARNED = "version: 1\nrules: []\n"
 
 def policy_text(limit: str = "5/minute", *, rule: str = "login") -> str:
     return f"version: 1\nrules:\n  - id: {rule}\n    key_by: ip\n    limit: {limit}\n"
+
+
+def read_rule(data: dict[str, Any]) -> Rule:
+    """The rule of *data*, whose id is `a`."""
+    return read_policy_data({"version": 1, "rules": [{"id": "a", **data}]}).rules[0]
+
+
+def only_error(data: dict[str, Any]) -> Problem:
+    """The one error of the rule of *data*, with the field within the rule."""
+    with pytest.raises(PolicyError) as caught:
+        read_rule(data)
+    (problem,) = caught.value.errors
+    return replace(problem, field=problem.field.removeprefix("rules[0]").removeprefix("."))
 
 
 def save(file: Path, text: str) -> None:

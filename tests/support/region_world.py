@@ -11,8 +11,8 @@ from headgate.errors import StoreError
 from headgate.stores.layers.replication.links import Link
 from headgate.stores.layers.replication.usage import RegionUsage
 from headgate.stores.operations import Check, MergeUsage, Take
-from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import MILLISECOND, MINUTE, SECOND
+from tests.support.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     import random

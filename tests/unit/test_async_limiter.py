@@ -17,7 +17,7 @@ from headgate import (
     UsageError,
 )
 from headgate.runtime.waiting_lines import Lines, Place
-from headgate.stores import Operation
+from headgate.stores.operations import Operation
 from headgate.testing import ManualClock
 from tests.support.async_stores import LoopStore
 

@@ -70,4 +70,4 @@ def test_a_test_that_changes_area_takes_its_line_along() -> None:
 
 
 def test_inherited_cases_are_listed_with_the_contract_they_come_from() -> None:
-    assert Behaviour("store contract", "MemoryStore: keeps StoreContract") in find_tests()
+    assert Behaviour("store contract", "MemoryStore: keeps LayerStoreContract") in find_tests()

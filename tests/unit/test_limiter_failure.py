@@ -17,7 +17,7 @@ from headgate import (
 )
 from headgate.decision import FailurePolicy
 from headgate.runtime.effects import Wait
-from headgate.stores import Operation
+from headgate.stores.operations import Operation
 from headgate.testing import ManualClock
 from tests.support.async_stores import LoopStore
 from tests.support.unbroken_stores import unbroken

@@ -20,7 +20,7 @@ from tests.support.unbroken_stores import unbroken, unbroken_async
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.stores import Operation
+    from headgate.stores.operations import Operation
     from headgate.testing import ManualClock
 
 HALF = OnFailure(share=Fraction(1, 2))

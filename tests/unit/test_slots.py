@@ -12,8 +12,8 @@ import pytest
 from headgate import AsyncRateLimiter, Concurrency, RateLimiter, TokenBucket
 from headgate.errors import OptionError, StoreError
 from headgate.runtime.heartbeat import HEART, Beat
-from headgate.stores import MemoryStore, Operation, Store
-from headgate.stores.operations import RenewSlot
+from headgate.stores import MemoryStore, Store
+from headgate.stores.operations import Operation, RenewSlot
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 
@@ -82,8 +82,8 @@ class TestHeartbeat:
             for _ in range(2):
                 assert store.renewals.acquire(timeout=SOON)
         assert not slot
-        assert slot._beating is not None
-        assert slot._beating.is_over  # type: ignore[attr-defined]  # it is a Beat
+        assert slot._beat is not None
+        assert slot._beat.is_over  # type: ignore[union-attr]  # it is a Beat
 
     def test_a_slot_that_was_lost_is_false_and_says_so(self) -> None:
         store = Telling()
@@ -92,7 +92,7 @@ class TestHeartbeat:
         assert slot.take()
         assert bool(slot)
         limiter.reset("key")
-        renew_all_due(slot._beating)
+        renew_all_due(slot._beat)
         assert slot.is_lost
         assert not slot
         assert not slot.renew()
@@ -112,7 +112,7 @@ class TestHeartbeat:
         limiter = RateLimiter(Concurrency(1, 60), store=store)
         slot = limiter.slot("key", heartbeat=True)
         assert slot.take()
-        beat = slot._beating
+        beat = slot._beat
         del slot
         gc.collect()
         assert isinstance(beat, Beat)
@@ -125,7 +125,7 @@ class TestHeartbeat:
         limiter.slot("key").take()
         with limiter.slot("key", heartbeat=True) as slot:
             assert not slot
-            assert slot._beating is None
+            assert slot._beat is None
             assert not slot.is_lost
 
     def test_in_a_loop_a_slot_outlives_its_lease(self) -> None:

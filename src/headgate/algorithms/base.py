@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
     """Nanoseconds until the counter is as if untouched."""
     delay_ns: int = 0
     """Nanoseconds until the place in a queue that was allowed; 0 without a queue."""
-    turn_ns: int = 0
+    place_ns: int = 0
     """The time of that place on the clock of the store; `CancelQueued` takes it."""
     source: str = "store"
     """The name of what decided: the store, or a layer in front of it."""

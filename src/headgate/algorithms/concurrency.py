@@ -17,8 +17,8 @@ are taken, `own` of them by the part that asks. Then
   as were denied, no more than the part lacks, are left free by those that borrow. So released
   slots go to the part that is guaranteed them;
 - and a slot that a part releases while it has no more than its share is kept for it for `KEEP_NS`,
-  by all others. A busy part asks for the next one before that is over, and so keeps its share
-  whatever the others do; an idle part lends what it has not used for so long. A new lease uses the
+  by all others. A busy part asks for the next one before that ends, and so keeps its share whatever
+  the others do; the others borrow what an idle part has not used for so long. A new lease uses the
   slot that was kept last: so at any time what a part has, and what is kept for it, is the most that
   it has had in the last `KEEP_NS`, and one that needs less than before does not hold on to the
   rest. A lease that expires keeps nothing.
@@ -293,8 +293,8 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
         was_held, part = state.has(lease, now), self.part
         old = state.pop(lease)
         if was_held and old and self.claims and part is not None and old.part == part:
-            wanted = state.kept_for(part, now) + state.claimed_by(part, now)
-            if wanted < self.share - state.used_by_part(now).get(part, 0):
+            expected = state.kept_for(part, now) + state.claimed_by(part, now)
+            if expected < self.share - state.used_by_part(now).get(part, 0):
                 state.keep(part, Claim(1, _kept_until(now), self.quota), now)
         return state if state.leases or state.claims or state.kept else None
 
@@ -305,10 +305,10 @@ class ConcurrencyAlgorithm(Algorithm[Slots]):
             return state
         state = state.rebased(now)
         missing = self.share - state.used_by_part(now).get(part, 0)
-        wanted = min(cost, missing)
-        if wanted <= self.remaining(state, now):
+        lacking = min(cost, missing)
+        if lacking <= self.remaining(state, now):
             return state
-        units = min(state.claimed_by(part, now) + wanted, missing - state.kept_for(part, now))
+        units = min(state.claimed_by(part, now) + lacking, missing - state.kept_for(part, now))
         if units > 0:
             old = state.claims.get(part)
             limit = old.limit if old is not None and old.until_ns > now else 0

@@ -42,12 +42,11 @@ class FixedWindowAlgorithm(Algorithm[Window]):
         return (now, count) if count else (now - now % self.window_ns, 0)
 
     def quick_take(self, state: Window | None, cost: int, now: int) -> Taken[Window]:
-        if state is not None:
-            start, count = state
-            ends = start + self.window_ns
-            count += cost
-            if start <= now < ends and count <= self.quota and cost:
-                return (start, count), 0, self.quota - count, ends - now
+        start, count = state or (now - now % self.window_ns, 0)
+        ends = start + self.window_ns
+        count += cost
+        if start <= now < ends and count <= self.quota and cost:
+            return (start, count), 0, self.quota - count, ends - now
         return super().quick_take(state, cost, now)
 
     def wait(self, state: Window | None, cost: int, now: int) -> int | None:

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.algorithms.base import Algorithm, Outcome, Taken
+from headgate.algorithms.base import Algorithm, Taken
 
 if TYPE_CHECKING:
     from headgate.limits import PacedLimit
@@ -71,14 +71,16 @@ class GCRAAlgorithm(Algorithm[Arrival]):
         return state if now >= since else (tat - (since - now) * self._per_ns, now)
 
     def quick_take(self, state: Arrival | None, cost: int, now: int) -> Taken[Arrival]:
-        if type(state) is not int:
-            return super().quick_take(state, cost, now)
         per_ns, unit, span = self._per_ns, self._unit, self._span
         begin = now
         if self.origin:  # (integers of 64 bits: to subtract or multiply takes 20 ns)
             begin -= self.origin
         if per_ns != 1:
             begin *= per_ns
+        if type(state) is not int:
+            if state is not None or not 0 < cost <= self.quota:
+                return super().quick_take(state, cost, now)
+            state = begin
         ticks = cost * unit
         tat = (state if state > begin else begin) + ticks
         after = tat - begin
@@ -117,11 +119,6 @@ class GCRAAlgorithm(Algorithm[Arrival]):
 
     def used(self, state: Arrival | None, now: int) -> int:
         return -(-self._in_use(state, now) // self._unit)
-
-    def outcome(self, state: Arrival | None, wait: int | None, now: int) -> Outcome:
-        in_use = self._in_use(state, now)
-        remaining = (self._span - in_use) // self._unit if in_use < self._span else 0
-        return Outcome(wait == 0, remaining, wait, -(-in_use // self._per_ns))
 
     def adopt(self, state: Arrival, old: Algorithm[Arrival], now: int) -> Arrival | None:
         if not isinstance(old, GCRAAlgorithm):

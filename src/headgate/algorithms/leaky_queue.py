@@ -21,7 +21,7 @@ whole units that remain.
 - All places that are promised at one pace begin a whole number of units before TAT. So a place is
   found again by the instant that its caller has, which is rounded up to the *grain* of the clock.
   The same holds for a vacancy: it has begun to pass when the clock has moved on from there.
-- At most `MOST_VACANCIES` are kept. One more, and the earliest is lost, which is over first.
+- At most `MOST_VACANCIES` are kept. One more, and the earliest is lost.
 - Only the wait decides: any cost that can be worked off within a hundred years is taken as soon as
   its place is near enough, and makes the next one wait longer.
 - `remaining` is how many single units would be taken now.
@@ -123,13 +123,13 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
     def refund(self, state: Line, amount: int, now: int) -> Line:
         return self.rebase(state, now)
 
-    def vacate(self, state: Line | None, turn: int, cost: int, now: int) -> Line | None:
-        """Cancel the place of *cost* that was promised for *turn*, in nanoseconds.
+    def vacate(self, state: Line | None, place_ns: int, cost: int, now: int) -> Line | None:
+        """Cancel the place of *cost* that was promised for *place_ns*, in nanoseconds.
 
         Return None if there is no such place, or it has come.
         """
         line = self._at(state, now)
-        start = None if turn <= now else self._start(line, turn, cost)
+        start = None if place_ns <= now else self._start(line, place_ns, cost)
         if start is None:
             return None
         vacancies = list(line.vacancies)
@@ -212,10 +212,12 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
                 left.append(Vacancy(start + gone * self._unit, units - gone))
         return state._replace(vacancies=tuple(left))
 
-    def _start(self, line: Line, turn: int, cost: int) -> int | None:
-        """Return the start, in ticks, of a place of *cost* that was promised for *turn*; None if
-        there can be none. Of several in one grain of the clock it is the last."""
-        latest = self._ticks(turn)
+    def _start(self, line: Line, place_ns: int, cost: int) -> int | None:
+        """Return the start, in ticks, of a place of *cost* that was promised for *place_ns*.
+
+        None if there can be none. Of several in one grain of the clock it is the last.
+        """
+        latest = self._ticks(place_ns)
         units = max(cost, -((latest - line.ends) // self._unit))
         start = line.ends - units * self._unit
         return start if start > latest - self._grain else None
@@ -235,7 +237,7 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
 
 def _with_place(outcome: Outcome, delay: int, now: int) -> Outcome:
     """Return *outcome* with the place that comes *delay* nanoseconds from *now*."""
-    return outcome._replace(delay_ns=delay, turn_ns=now + delay) if delay else outcome
+    return outcome._replace(delay_ns=delay, place_ns=now + delay) if delay else outcome
 
 
 class QueuedChecks:

@@ -76,9 +76,9 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
         return -(-(index * self.cell + start) // self.subwindows) - now
 
     def quick_take(self, state: Cells | None, cost: int, now: int) -> Taken[Cells]:
-        if state is not None and self.subwindows == 1 and cost:
-            index, (oldest, count) = state
+        if self.subwindows == 1 and cost:
             cell = self.cell
+            index, (oldest, count) = state or (now // cell, (0, 0))
             left = (index + 1) * cell - now
             if 0 < left <= cell:
                 count += cost

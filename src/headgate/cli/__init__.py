@@ -17,7 +17,6 @@ from headgate.cli.command import Command, ExitStatus, Parser
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
     from collections.abc import Sequence
 
 _COMMANDS: Final[tuple[Command, ...]] = (
@@ -33,8 +32,11 @@ _COMMANDS: Final[tuple[Command, ...]] = (
     completion.COMMAND,
 )
 _INTERRUPTED: Final = 130  # the exit status that shells use for Ctrl-C
-_DESCRIPTION: Final = "Run a gateway, serve decisions, work on rules, inspect counters."
-_EXAMPLES: Final = """\
+_HELP: Final = """\
+`headgate`: the command.
+
+Run a gateway, serve decisions, work on rules, inspect counters.
+
 examples:
   headgate up
   headgate serve --rules rules.yaml
@@ -89,11 +91,6 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def root_parser() -> Parser:
     """The parser of `headgate` with all its commands."""
-    root = Command(
-        "headgate", "", _DESCRIPTION, _EXAMPLES, add_arguments=_add_version, commands=_COMMANDS
-    )
-    return Parser(root, prog="headgate")
-
-
-def _add_version(parser: ArgumentParser) -> None:
+    parser = Parser(Command("headgate", _HELP, commands=_COMMANDS), prog="headgate")
     parser.add_argument("--version", action="version", version=f"headgate {__version__}")
+    return parser

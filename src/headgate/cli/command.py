@@ -15,15 +15,21 @@ from argparse import (
 )
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NoReturn
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from headgate.cli.terminal import without_secrets
+from headgate.errors import NotationError
+from headgate.limits import parse_rate
+from headgate.terminal import without_secrets
+from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headgate.config import Setting
+
+    Flags = dict[str, str | Sequence[str] | None]
 
 
 class ExitStatus(IntEnum):
@@ -36,17 +42,78 @@ class ExitStatus(IntEnum):
     """Wrong usage, or a store that does not answer. One line on stderr says what is wrong."""
 
 
+class Argument(NamedTuple):
+    """An argument of a command: *settings* are those of argparse.
+
+    If *variable* is set and not empty, its value is the default and is parsed like that of a flag.
+    """
+
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+    variable: str = ""
+
+    def add_to(self, parser: ArgumentParser) -> None:
+        """Add the argument to *parser*."""
+        value = os.environ.get(self.variable)
+        default = {"default": value} if value else {}
+        parser.add_argument(*self.names, **{**self.settings, **default})
+
+
+def argument(
+    names: str, metavar: str | None, meaning: str, *, variable: str = "", **settings: Any
+) -> Argument:
+    """An argument with a value: a positional one, or an option with the flags in *names*."""
+    text = f"{meaning} [{variable}]" if variable else meaning
+    return Argument(tuple(names.split()), {"metavar": metavar, "help": text, **settings}, variable)
+
+
+def flag(name: str, meaning: str) -> Argument:
+    """An option without a value."""
+    return Argument((name,), {"help": meaning, "action": "store_true"})
+
+
+def repeated(names: str, metavar: str, meaning: str, **settings: Any) -> Argument:
+    """An option that may be given several times."""
+    return argument(names, metavar, meaning, action="append", default=[], **settings)
+
+
+_WIDEST_TEXT: Final = 100
+JSON: Final = flag("--json", "print JSON, for programs")
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A subcommand: its help, its arguments and its function; or a group of *commands*."""
+    """A subcommand: its help, its arguments and its function; or a group of *commands*.
+
+    *doc* is its help, the docstring of its module: a line with the summary behind a colon, the
+    description, and from `example` on the text below the options. *settings* returns the settings
+    that are options of this command, which are slow to import.
+    """
 
     name: str
-    summary: str
-    description: str
-    examples: str
-    add_arguments: Callable[[ArgumentParser], None] | None = None
+    doc: str | None
+    arguments: tuple[Argument, ...] = ()
     run: Callable[[Namespace], ExitStatus] | None = None
     commands: tuple[Command, ...] = ()
+    settings: Callable[[], Iterable[Setting]] | None = None
+
+    @property
+    def summary(self) -> str:
+        line = (self.doc or "").partition("\n")[0]
+        return line.partition(": ")[2].removesuffix(".")
+
+    @property
+    def description(self) -> str:
+        return self._text.partition("\n\nexample")[0]
+
+    @property
+    def examples(self) -> str:
+        _, start, rest = self._text.partition("\n\nexample")
+        return f"{start}{rest}".strip()
+
+    @property
+    def _text(self) -> str:
+        return (self.doc or "").partition("\n\n")[2].rstrip()
 
 
 class Parser(ArgumentParser):
@@ -58,7 +125,6 @@ class Parser(ArgumentParser):
 
     def __init__(self, command: Command, **options: Any) -> None:
         super().__init__(
-            description=command.description,
             epilog=command.examples,
             formatter_class=RawDescriptionHelpFormatter,
             allow_abbrev=False,  # an option added later would break scripts
@@ -83,7 +149,12 @@ class Parser(ArgumentParser):
         return found, unknown
 
     def format_help(self) -> str:
+        from textwrap import fill
+
         self._complete()
+        width = min(get_terminal_size().columns, _WIDEST_TEXT)
+        paragraphs = self._command.description.split("\n\n")
+        self.description = "\n\n".join(fill(one, width) for one in paragraphs)
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
@@ -108,8 +179,10 @@ class Parser(ArgumentParser):
         if self._is_complete:
             return
         self._is_complete = True
-        if self._command.add_arguments is not None:
-            self._command.add_arguments(self)
+        for argument in self._command.arguments:
+            argument.add_to(self)
+        if self._command.settings is not None:
+            _add_settings(self, self._command.settings())
         if self._command.commands:
             group: _SubParsersAction[Any] = self.add_subparsers(title="commands", metavar="COMMAND")
             for one in self._command.commands:
@@ -133,40 +206,19 @@ def _suggestion(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {names[nearest[0]]}?)" if nearest else ""
 
 
-def add_setting(
-    parser: ArgumentParser, flag: str, *, variable: str, metavar: str, meaning: str, **options: Any
-) -> None:
-    """Add an option with a value from *flag*, else from *variable*, else the default.
-
-    An empty variable counts as not set. Its value is parsed like that of the flag.
-    """
-    value = os.environ.get(variable)
-    if value:
-        options["default"] = value
-    parser.add_argument(flag, metavar=metavar, help=f"{meaning} [{variable}]", **options)
-
-
-def add_store(parser: ArgumentParser) -> None:
-    """Add `--store`, without a default."""
-    add_setting(
-        parser,
-        "--store",
-        variable="HEADGATE_STORE",
-        metavar="URL",
-        meaning="the store with the counters: redis://host:6379/0",
-    )
-
-
-def add_json(parser: ArgumentParser) -> None:
-    """Add `--json`."""
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-
-
 def whole_number(text: str) -> int:
     """*text* as an integer of at least 1, for argparse."""
     if text.isascii() and text.isdecimal() and len(text) < 16 and int(text) > 0:
         return int(text)
     raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+
+
+def time_ns(text: str) -> int:
+    """*text*, such as 90, 90s, 1.5m or 250ms, in nanoseconds, for argparse."""
+    try:
+        return int(SECOND / parse_rate(f"1/{text}s" if text[-1:].isdecimal() else f"1/{text}"))
+    except NotationError as error:
+        raise ArgumentTypeError(f"{text!r} is not a time such as 10s, 5m or 500ms") from error
 
 
 # Settings as flags of a command.
@@ -182,7 +234,7 @@ class _HelpAll(Action):
         parser.exit()
 
 
-def add_setting_flags(parser: ArgumentParser, settings: Iterable[Setting]) -> None:
+def _add_settings(parser: ArgumentParser, settings: Iterable[Setting]) -> None:
     """Add a flag for each of *settings* that may be one: the common ones first, the others, which
     `--help` leaves out, under the headings of their groups."""
     full: list[tuple[Action, str]] = []
@@ -205,9 +257,7 @@ def add_setting_flags(parser: ArgumentParser, settings: Iterable[Setting]) -> No
         full.append((action, _help(one)))
 
 
-def given_flags(
-    arguments: Namespace, settings: Iterable[Setting]
-) -> dict[str, str | Sequence[str] | None]:
+def given_flags(arguments: Namespace, settings: Iterable[Setting]) -> Flags:
     """The flag of each of *settings* by its name; None if it was not given."""
     return {one.name: getattr(arguments, _dest(one), None) for one in settings}
 

@@ -1,24 +1,25 @@
-"""`headgate completion`: a completion script for bash, zsh or fish, made from the parser."""
+"""`headgate completion`: print a completion script for a shell.
+
+Print a completion script for your shell: commands, options and the values of options that have a
+fixed set of them.
+
+examples:
+  eval "$(headgate completion bash)"                   in ~/.bashrc
+  eval "$(headgate completion zsh)"                    in ~/.zshrc, after compinit
+  headgate completion fish > ~/.config/fish/completions/headgate.fish
+"""
 
 from __future__ import annotations
 
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from headgate.cli.command import Command, ExitStatus, Parser
+from headgate.cli.command import Command, ExitStatus, Parser, argument
 
 if TYPE_CHECKING:
-    from argparse import Action, ArgumentParser, Namespace
+    from argparse import Action, Namespace
     from collections.abc import Iterator
 
-_DESCRIPTION: Final = """\
-Print a completion script for your shell: commands, options and the values of options that have a
-fixed set of them."""
-_EXAMPLES: Final = """\
-examples:
-  eval "$(headgate completion bash)"                   in ~/.bashrc
-  eval "$(headgate completion zsh)"                    in ~/.zshrc, after compinit
-  headgate completion fish > ~/.config/fish/completions/headgate.fish"""
 
 _FUNCTION: Final = """\
 _headgate() {
@@ -51,25 +52,11 @@ _ZSH: Final = {
 }
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", metavar="SHELL", choices=_SCRIPTS, help="bash, zsh or fish")
-
-
 def _run(arguments: Namespace) -> ExitStatus:
     from headgate.cli import root_parser
 
     print(_SCRIPTS[arguments.shell](root_parser()), end="")
     return ExitStatus.DONE
-
-
-COMMAND: Final = Command(
-    "completion",
-    "print a completion script for a shell",
-    _DESCRIPTION,
-    _EXAMPLES,
-    _add_arguments,
-    _run,
-)
 
 
 def bash_script(parser: Parser) -> str:
@@ -101,6 +88,12 @@ def fish_script(parser: Parser) -> str:
 
 
 _SCRIPTS: Final = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}
+COMMAND: Final = Command(
+    "completion",
+    __doc__,
+    (argument("shell", "SHELL", "bash, zsh or fish", choices=_SCRIPTS),),
+    _run,
+)
 
 
 def _fish_words(argument: Action) -> str:
@@ -121,15 +114,15 @@ def _tables(parser: Parser) -> dict[str, str]:
     for path, one in _walk(parser, ()):
         at = " ".join(("headgate", *path))
         known = list(one.subparsers())
-        for argument in one.arguments():
-            known += argument.option_strings
-            if argument.choices is None:
+        for option in one.arguments():
+            known += option.option_strings
+            if option.choices is None:
                 continue
-            if not argument.option_strings:
-                known += argument.choices
+            if not option.option_strings:
+                known += option.choices
                 continue
-            names = "|".join(f'"{at} {name}"' for name in argument.option_strings)
-            values.append(f'        {names}) found="{" ".join(argument.choices)}" ;;')
+            names = "|".join(f'"{at} {name}"' for name in option.option_strings)
+            values.append(f'        {names}) found="{" ".join(option.choices)}" ;;')
         paths.append(f'"{at}"')
         words.append(f'            "{at}") found="{" ".join(known)}" ;;')
     return {"paths": "|".join(paths), "known": "\n".join(words), "values": "\n".join(values)}

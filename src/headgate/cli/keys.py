@@ -1,4 +1,17 @@
-"""`headgate keys`: list the counters of a store, or show those of one key."""
+"""`headgate keys`: inspect counters.
+
+List the counters in a store, or show all those of one key.
+
+It only reads. It scans the keyspace of every primary in small steps, which does not block other
+clients but takes a while in a large store.
+
+examples:
+  headgate keys --store redis://localhost:6379/0
+  headgate keys --store redis+cluster://host1:6379,host2:6379 --namespace shop 'user:*'
+  headgate keys --show user:42 --json          with the URL in HEADGATE_STORE
+
+exit status: 0 found, 1 none found, 2 wrong usage or no response from the store
+"""
 
 from __future__ import annotations
 
@@ -8,15 +21,15 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.cli.command import Command, ExitStatus, add_json, add_setting, add_store, whole_number
-from headgate.cli.terminal import bold, duration, printable, table
+from headgate.cli.command import JSON, Command, ExitStatus, argument, whole_number
 from headgate.errors import OptionError, StoreURLError
 from headgate.stores.base import checked_key
 from headgate.stores.factory import SCHEMES
+from headgate.terminal import bold, duration, printable, table
 from headgate.units import seconds_at_least
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Namespace
     from collections.abc import Sequence
 
     from headgate.stores.redis.inspect import Counter, Held, State
@@ -126,45 +139,33 @@ def _text(redis_name: bytes) -> str:
 
 _DEFAULT_LIMIT: Final = 100
 _STORE_URL: Final = re.compile(f"(?:{'|'.join(map(re.escape, SCHEMES))})://", re.IGNORECASE)
-_DESCRIPTION: Final = """\
-List the counters in a store, or show all those of one key.
-
-It only reads. It scans the keyspace of every primary in small steps, which does not block other
-clients but takes a while in a large store."""
-_EXAMPLES: Final = """\
-examples:
-  headgate keys --store redis://localhost:6379/0
-  headgate keys --store redis+cluster://host1:6379,host2:6379 --namespace shop 'user:*'
-  headgate keys --show user:42 --json          with the URL in HEADGATE_STORE
-
-exit status: 0 found, 1 none found, 2 wrong usage or no response from the store"""
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
-    add_store(parser)
-    add_setting(
-        parser,
+_ARGUMENTS: Final = (
+    argument(
+        "--store",
+        "URL",
+        "the store with the counters: redis://host:6379/0",
+        variable="HEADGATE_STORE",
+    ),
+    argument(
         "--namespace",
+        "NAME",
+        "only the counters of limiters with this namespace",
         variable="HEADGATE_NAMESPACE",
-        metavar="NAME",
-        meaning="only the counters of limiters with this namespace",
-    )
-    add_setting(
-        parser,
+    ),
+    argument(
         "--limit",
+        "N",
+        f"the most counters to list (default {_DEFAULT_LIMIT})",
         variable="HEADGATE_KEYS_LIMIT",
-        metavar="N",
-        meaning=f"the most counters to list (default {_DEFAULT_LIMIT})",
         type=whole_number,
         default=_DEFAULT_LIMIT,
-    )
-    add_json(parser)
-    parser.add_argument(
-        "--show", metavar="KEY", help="all counters of this key, with open reservations and slots"
-    )
-    parser.add_argument(
-        "pattern", metavar="PATTERN", nargs="?", help="only keys like this: * ? [abc] [!abc]"
-    )
+    ),
+    JSON,
+    argument("--show", "KEY", "all counters of this key, with open reservations and slots"),
+    argument("pattern", "PATTERN", "only keys like this: * ? [abc] [!abc]", nargs="?"),
+)
 
 
 def _run(arguments: Namespace) -> ExitStatus:
@@ -184,7 +185,7 @@ def _run(arguments: Namespace) -> ExitStatus:
     return ExitStatus.DONE if counters else ExitStatus.NO
 
 
-COMMAND: Final = Command("keys", "inspect counters", _DESCRIPTION, _EXAMPLES, _add_arguments, _run)
+COMMAND: Final = Command("keys", __doc__, _ARGUMENTS, _run)
 
 
 def _find(arguments: Namespace) -> tuple[list[Counter], bool]:

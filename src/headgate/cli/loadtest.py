@@ -1,140 +1,128 @@
-"""`headgate loadtest`: send bounded traffic and check that a limit holds."""
+r"""`headgate loadtest`: check that a limit holds under load.
 
-from __future__ import annotations
-
-import json
-import os
-import sys
-from typing import TYPE_CHECKING, Final
-
-from headgate.cli.command import Command, ExitStatus, add_json, whole_number
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from fractions import Fraction
-
-    from headgate.loadtest.report import Trial
-
-_DESCRIPTION: Final = """\
 Send requests to a limited service for some seconds and check that the limit holds: that it did not
 allow more than it can allow, taking delays of the network into account.
 
 Responses from 200 to 299 count as allowed, 429 as denied. It asks before it sends requests to
 another machine. Concurrency limits and queues cannot be tested.
 
-Bounds: 5,000/s, 60 s and 100,000 requests; with --yes 20,000/s, 600 s and 2,000,000, never more."""
-_EXAMPLES: Final = """\
+Bounds: 5,000/s, 60 s and 100,000 requests; with --yes 20,000/s, 600 s and 2,000,000, never more.
+
 examples:
   headgate loadtest http://127.0.0.1:8080/api --rule 100/s
   headgate loadtest http://127.0.0.1:8080/login --method POST --rule '5/minute sliding_window_log'
   headgate loadtest http://127.0.0.1:8080/api --rule per-tenant --rules rules.yaml --tier paid
-  headgate loadtest http://127.0.0.1:8080/api --rule per-key --admin http://127.0.0.1:8090 \\
+  headgate loadtest http://127.0.0.1:8080/api --rule per-key --admin http://127.0.0.1:8090 \
       --key-header 'x-api-key=loadtest-{run}-{n}' --callers 5
 
-exit status: 0 the limit holds, 1 it does not, 2 no verdict, or wrong usage"""
+exit status: 0 the limit holds, 1 it does not, 2 no verdict, or wrong usage
+"""
 
+from __future__ import annotations
 
-def _time(text: str) -> int:
-    from headgate.cli.loadtest_run import time_ns
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-    return time_ns(text)
+from headgate.cli.command import (
+    JSON,
+    Command,
+    ExitStatus,
+    argument,
+    flag,
+    repeated,
+    time_ns,
+    whole_number,
+)
+from headgate.errors import NotationError, OptionError
+from headgate.limits import parse_rate
+from headgate.terminal import is_terminal
+from headgate.units import SECOND
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from fractions import Fraction
+
+    from headgate.loadtest.aim import Aim
+    from headgate.loadtest.client import Sender
+    from headgate.loadtest.record import Record
+    from headgate.loadtest.report import Report, Trial
+    from headgate.loadtest.target import Load, Target
+    from headgate.policy.model import Policy
+    from headgate.terminal import Update
+
+_LARGEST_DATA: Final = 1_048_576
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OWN_HEADERS: Final = frozenset({"content-length", "transfer-encoding"})
+"""Headers that the client sets."""
+_TICK_S: Final = 0.25
 
 
 def _rate(text: str) -> Fraction:
-    from headgate.cli.loadtest_run import rate
-
-    return rate(text)
+    try:
+        return parse_rate(f"{text}/s" if text.isdecimal() else text)
+    except NotationError as error:
+        raise ArgumentTypeError(f"{text!r} is not a rate; expected one such as 200/s") from error
 
 
 def _status(text: str) -> int:
-    from headgate.cli.loadtest_run import status
-
-    return status(text)
-
-
-def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("url", metavar="URL", help="the target; {n} and {run} as in --key-header")
-    parser.add_argument(
-        "--rule", required=True, metavar="RULE", help="a limit, '100/s burst 20', or a rule's id"
-    )
-    parser.add_argument("--rules", metavar="PATH", help="the policy with the rule")
-    parser.add_argument(
-        "--admin", metavar="URL", help="a service with the rule; its token is HEADGATE_ADMIN_TOKEN"
-    )
-    parser.add_argument("--token-file", metavar="FILE", help="a file with the token")
-    parser.add_argument("--tier", metavar="NAME", help="the tier of the limits")
-    parser.add_argument("--cost", metavar="N", type=whole_number, help="the cost of a request")
-    parser.add_argument(
-        "--overshoot",
-        metavar="N",
-        type=whole_number,
-        help="units that the rule may exceed its limit by",
-    )
-    _add_request(parser)
-    _add_load(parser)
-    parser.add_argument(
-        "--yes-really", metavar="HOST", help="send requests to this host without asking"
-    )
-    parser.add_argument("--yes", action="store_true", help="allow the higher bounds")
-    add_json(parser)
+    if text.isascii() and text.isdecimal() and 100 <= int(text) <= 599 and text != "429":
+        return int(text)
+    raise ArgumentTypeError(f"{text!r} cannot count as allowed; expected a status such as 404")
 
 
-def _add_request(parser: ArgumentParser) -> None:
-    parser.add_argument("--method", metavar="NAME", help="GET; POST with --data")
-    parser.add_argument(
-        "--header", "-H", metavar="NAME:VALUE", action="append", default=[], help="repeatable"
-    )
-    parser.add_argument("--data", metavar="TEXT", help="the body, or @FILE")
-    parser.add_argument(
+_ARGUMENTS: Final = (
+    argument("url", "URL", "the target; {n} and {run} as in --key-header"),
+    argument("--rule", "RULE", "a limit, '100/s burst 20', or a rule's id", required=True),
+    argument("--rules", "PATH", "the policy with the rule"),
+    argument("--admin", "URL", "a service with the rule; its token is HEADGATE_ADMIN_TOKEN"),
+    argument("--token-file", "FILE", "a file with the token"),
+    argument("--tier", "NAME", "the tier of the limits"),
+    argument("--cost", "N", "the cost of a request", type=whole_number),
+    argument("--overshoot", "N", "units that the rule may exceed its limit by", type=whole_number),
+    argument("--method", "NAME", "GET; POST with --data"),
+    repeated("--header -H", "NAME:VALUE", "repeatable"),
+    argument("--data", "TEXT", "the body, or @FILE"),
+    argument(
         "--key-header",
-        metavar="NAME=VALUE",
-        help="a header; {n} is the number of the caller, {run} an id of the run",
-    )
-    parser.add_argument(
+        "NAME=VALUE",
+        "a header; {n} is the number of the caller, {run} an id of the run",
+    ),
+    argument(
         "--callers",
-        metavar="N",
+        "N",
+        "the number of callers, each with its own limit",
         type=whole_number,
         default=1,
-        help="the number of callers, each with its own limit",
-    )
-    parser.add_argument(
-        "--ok",
-        metavar="STATUS",
-        type=_status,
-        action="append",
-        default=[],
-        help="another status that counts as allowed: 404",
-    )
-    parser.add_argument("--insecure", action="store_true", help="accept any certificate")
-
-
-def _add_load(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--duration",
-        metavar="TIME",
-        type=_time,
-        help="default: twice the refill time, from 10s to 60s",
-    )
-    parser.add_argument(
-        "--rate", metavar="N/s", type=_rate, help="in all; default: twice the limit"
-    )
-    parser.add_argument(
-        "--connections", metavar="N", type=whole_number, help="the most requests in flight"
-    )
-    parser.add_argument("--baseline", metavar="PATH", help="a path without limits, for comparison")
-    parser.add_argument(
+    ),
+    repeated("--ok", "STATUS", "another status that counts as allowed: 404", type=_status),
+    flag("--insecure", "accept any certificate"),
+    argument("--duration", "TIME", "default: twice the refill time, from 10s to 60s", type=time_ns),
+    argument("--rate", "N/s", "in all; default: twice the limit", type=_rate),
+    argument("--connections", "N", "the most requests in flight", type=whole_number),
+    argument("--baseline", "PATH", "a path without limits, for comparison"),
+    argument(
         "--clock-error",
-        metavar="TIME",
-        type=_time,
-        help="the error of the server's clock (default 50ms on this machine, else 1s)",
-    )
+        "TIME",
+        "the error of the server's clock (default 50ms on this machine, else 1s)",
+        type=time_ns,
+    ),
+    argument("--yes-really", "HOST", "send requests to this host without asking"),
+    flag("--yes", "allow the higher bounds"),
+    JSON,
+)
 
 
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.cli.loadtest_run import run_trial
     from headgate.loadtest.report import text_report
 
-    report = run_trial(_trial(arguments), is_watched=not arguments.json)
+    report = _report(_trial(arguments), is_watched=not arguments.json)
     text = json.dumps(report.as_json(), indent=2) if arguments.json else text_report(report)
     try:
         print(text, flush=True)
@@ -146,24 +134,16 @@ def _run(arguments: Namespace) -> ExitStatus:
     return ExitStatus.DONE if holds else ExitStatus.NO
 
 
-COMMAND: Final = Command(
-    "loadtest",
-    "check that a limit holds under load",
-    _DESCRIPTION,
-    _EXAMPLES,
-    _add_arguments,
-    _run,
-)
+COMMAND: Final = Command("loadtest", __doc__, _ARGUMENTS, _run)
 
 
 def _trial(arguments: Namespace) -> Trial:
     """The test to run. Raises `OptionError`, also if the user declines."""
-    from headgate.cli import loadtest_run as inputs
     from headgate.loadtest.judgement import CLOCK_ERROR_NS
-    from headgate.loadtest.options import addresses_of, are_of_this_machine, load_for
     from headgate.loadtest.report import FAR_CLOCK_ERROR_NS, Trial
+    from headgate.loadtest.target import addresses_of, are_of_this_machine, load_for
 
-    aim, target = inputs.aim(arguments), inputs.target(arguments)
+    aim, target = _aim(arguments), _target(arguments)
     load = load_for(
         aim,
         duration_ns=arguments.duration,
@@ -175,7 +155,7 @@ def _trial(arguments: Namespace) -> Trial:
     addresses = addresses_of(target)
     is_here = are_of_this_machine(addresses)
     if not is_here:
-        inputs.ask(target, load, arguments.yes_really)
+        ask(target, load, arguments.yes_really)
     return Trial(
         target,
         addresses,
@@ -186,3 +166,160 @@ def _trial(arguments: Namespace) -> Trial:
         clock_error_ns=arguments.clock_error or (CLOCK_ERROR_NS if is_here else FAR_CLOCK_ERROR_NS),
         is_verified=not arguments.insecure,
     )
+
+
+def _aim(arguments: Namespace) -> Aim:
+    """The limit to test. Raises `OptionError`, or `NotationError` for an invalid limit."""
+    from headgate.loadtest.aim import aim_in_words, aim_of
+
+    policy = _policy(arguments)
+    cost, overshoot, tier = arguments.cost, arguments.overshoot, arguments.tier
+    if policy is not None:
+        return aim_of(policy, arguments.rule, tier=tier, cost=cost, overshoot=overshoot)
+    if tier is not None:
+        raise OptionError("a tier chooses limits of a rule; expected --rules or --admin with it")
+    if not arguments.rule[:1].isdigit():
+        raise OptionError(
+            f"the rule is {arguments.rule!r}; expected a limit such as 100/s, or the id of a rule "
+            "with --rules PATH or --admin URL"
+        )
+    return aim_in_words(arguments.rule, cost=cost, overshoot=overshoot)
+
+
+def _policy(arguments: Namespace) -> Policy | None:
+    """The policy with the rule, from a file or from a service; None if there is none."""
+    from headgate.cli.admin_client import AdminClient, admin_token
+    from headgate.cli.policies import policy_at
+    from headgate.policy.loader import read_policy_data
+
+    if arguments.admin is None:
+        if arguments.token_file is not None:
+            raise OptionError("a token is for the admin API; expected --admin URL with it")
+        return None if arguments.rules is None else policy_at(arguments.rules)
+    if arguments.rules is not None:
+        raise OptionError("the rule is in --rules or at --admin: give one of them")
+    token = admin_token(arguments.token_file)
+    content = AdminClient(arguments.admin, token, flag="--admin").get("/admin/v1/policy")
+    return read_policy_data(content.get("policy"), where="the policy of the service")
+
+
+def _target(arguments: Namespace) -> Target:
+    """The target and the form of the requests. Raises `OptionError`."""
+    from headgate.loadtest.target import CALLER, Target
+
+    headers = [_pair(text, ":", "--header", "NAME:VALUE") for text in arguments.header]
+    if arguments.key_header is not None:
+        headers.append(_pair(arguments.key_header, "=", "--key-header", "x-api-key=loadtest-{n}"))
+    data = _data(arguments.data)
+    method = arguments.method or ("GET" if data is None else "POST")
+    if not method.isascii() or not method.isalpha():
+        raise OptionError(f"the method is {method!r}; expected one such as POST")
+    found = Target(arguments.url, method.upper(), tuple(headers), data)
+    if arguments.callers > 1 and not found.has_callers:
+        raise OptionError(
+            f"{arguments.callers} callers that all look the same are one; expected {CALLER} in "
+            "--key-header, --header, --data or the URL"
+        )
+    if arguments.baseline is not None:
+        found.at(arguments.baseline)
+    return found
+
+
+def _pair(text: str, mark: str, flag: str, expected: str) -> tuple[str, str]:
+    name, found, value = text.partition(mark)
+    name, value = name.strip(), value.strip()
+    if not found or _NAME.fullmatch(name) is None or not value.isprintable():
+        raise OptionError(f"{flag} has no name and value; expected {expected}")
+    if name.lower() in _OWN_HEADERS:
+        raise OptionError(f"{flag} is {name}, which follows from the data; expected another one")
+    return name, value
+
+
+def _data(text: str | None) -> str | None:
+    if text is None or not text.startswith("@"):
+        return text
+    try:
+        with Path(text[1:]).open(encoding="utf-8") as file:
+            data = file.read(_LARGEST_DATA + 1)
+    except (OSError, ValueError) as error:
+        raise OptionError(f"the data in {text[1:]!r} cannot be read: {error}") from error
+    if len(data) > _LARGEST_DATA:
+        raise OptionError(f"the data in {text[1:]!r} is longer than 1 MiB")
+    return data
+
+
+def ask(target: Target, load: Load, consent: str | None) -> None:
+    """Ask the user for consent to send requests to another machine.
+
+    *consent* is the host of --yes-really. Raises `OptionError` without consent.
+    """
+    host = target.host
+    if consent is not None:
+        if consent.lower() == host.lower():
+            return
+        raise OptionError(f"--yes-really names {consent!r}; the URL is of {host!r}")
+    if not is_terminal(sys.stdin) or not is_terminal(sys.stderr):
+        raise OptionError(
+            f"{host} is not this machine, and there is no terminal to ask on; if it may be sent "
+            f"about {load.requests:,} requests, give --yes-really {host}"
+        )
+    seconds = load.duration_ns / SECOND
+    print(
+        f"This sends about {load.requests:,} requests to {host} in {seconds:g} s, from here.\n"
+        "Only do that to what is yours. Type the host name to go on: ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
+    if sys.stdin.readline().strip().lower() != host.lower():
+        raise OptionError("nothing was sent: that is not the host name")
+
+
+def _report(trial: Trial, *, is_watched: bool) -> Report:
+    """Run *trial* and report on it, or on its requests until Ctrl-C.
+
+    *is_watched*: show the progress on stderr. Ctrl-C during the baseline, or during the final
+    check, is a `KeyboardInterrupt`.
+    """
+    from headgate.loadtest.report import Report
+    from headgate.terminal import progress
+
+    with progress("load test", is_shown=is_watched) as update:
+        records, is_whole = asyncio.run(_drive(trial, update))
+        update(None, f"{len(records[-1]):,} responses; checking")
+        judgement = trial.judge(records[-1])
+    baseline = records[0] if len(records) > 1 else None
+    return Report(trial, records[-1], judgement, baseline, is_cut_short=not is_whole)
+
+
+async def _drive(trial: Trial, update: Update) -> tuple[list[Record], bool]:
+    """Send all requests, or those until Ctrl-C: the records, that of the baseline first."""
+    bare = trial.baseline_sender()
+    if bare is not None and not await _sent(bare, update):
+        raise KeyboardInterrupt
+    sender = trial.sender()
+    is_whole = await _sent(sender, update)
+    return [one.record for one in (bare, sender) if one is not None], is_whole
+
+
+async def _sent(sender: Sender, update: Update) -> bool:
+    """Run *sender*; False if it was stopped by Ctrl-C."""
+    sending = asyncio.ensure_future(sender.run())
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, sending.cancel)
+    watching = asyncio.ensure_future(_watch(sender, update))
+    try:
+        await sending
+    except asyncio.CancelledError:
+        return False
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        watching.cancel()
+    return True
+
+
+async def _watch(sender: Sender, update: Update) -> None:
+    """Show the progress until cancelled."""
+    while True:
+        update(*sender.progress())
+        await asyncio.sleep(_TICK_S)

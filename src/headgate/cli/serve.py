@@ -1,29 +1,11 @@
-"""`headgate serve`: the decision service."""
+"""`headgate serve`: run the decision service.
 
-from __future__ import annotations
-
-import json
-import os
-import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
-
-from headgate.cli.command import Command, ExitStatus, add_setting_flags, given_flags
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable
-
-    from headgate.config.service import Gathered
-    from headgate.policy.problems import Problem
-
-_DESCRIPTION: Final = """\
 Serve decisions over HTTP and gRPC: to Envoy (RLS, RLQS, ext_authz), nginx, Caddy, Traefik, and to
 code in any language.
 
 Every option can also be set in a file (--config) or in a variable; a flag overrides a variable, a
-variable overrides the file. SIGTERM drains, SIGHUP reads the rules again."""
-_EXAMPLES: Final = """\
+variable overrides the file. SIGTERM drains, SIGHUP reads the rules again.
+
 examples:
   headgate serve --rules rules.yaml
   headgate serve --rules policies/ --store redis://localhost:6379/0 --workers 4
@@ -32,78 +14,93 @@ examples:
   headgate serve --config headgate.yaml --check
 
 exit status: 0 stopped by a signal; 1 requests were cut off, or --check finds invalid rules; 2
-wrong usage, or it cannot start"""
+wrong usage, or it cannot start
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli.command import Command, ExitStatus, argument, flag, given_flags
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable, Iterable
+
+    from headgate.cli.command import Flags
+    from headgate.config import Setting
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
-    from headgate.config.service import SETTINGS
-
-    parser.add_argument("--config", metavar="FILE", help="settings, YAML or JSON [HEADGATE_CONFIG]")
-    parser.add_argument(
-        "--check", action="store_true", help="check settings, certificates and rules, and exit"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON, for programs: as --log-format json"
-    )
-    add_setting_flags(parser, SETTINGS)
-
-
-def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.config.gateway import SETTINGS as GATEWAY
-    from headgate.config.service import SETTINGS, SettingsError, gather
-
-    flags = given_flags(arguments, SETTINGS)
-    if arguments.json and flags["log_format"] is None:
-        flags["log_format"] = "json"
-    try:
-        gathered = gather(
-            flags=flags, variables=os.environ, config=arguments.config, others=GATEWAY
-        )
-    except SettingsError as error:
-        _print_problems(error.problems, is_json=arguments.json)
-        return ExitStatus.WRONG
-    return _check(arguments, gathered) if arguments.check else _serve(arguments, gathered)
-
-
-COMMAND: Final = Command(
-    "serve", "run the decision service", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
+ARGUMENTS: Final = (
+    argument("--config", "FILE", "settings, YAML or JSON [HEADGATE_CONFIG]"),
+    flag("--check", "check settings, certificates and rules, and exit"),
+    flag("--json", "print JSON, for programs: as --log-format json"),
 )
 
 
-def _check(arguments: Namespace, gathered: Gathered) -> ExitStatus:
-    from headgate.policy.problems import PolicyError
-    from headgate.service.running import check
+def flags_of(arguments: Namespace, settings: Iterable[Setting]) -> Flags:
+    """The flags of *settings*; `--json` implies that of the log format."""
+    flags = given_flags(arguments, settings)
+    if arguments.json and flags["log_format"] is None:
+        flags["log_format"] = "json"
+    return flags
 
-    try:
-        notes = check(gathered.settings)
-    except PolicyError as error:
-        _print_problems(error.problems, is_json=arguments.json)
-        return ExitStatus.NO
-    lines = [*map(str, gathered.warnings), *notes]
-    if arguments.json:
-        print(json.dumps({"ok": True, "told": lines}))
+
+def reporting(run: Callable[[Namespace], ExitStatus]) -> Callable[[Namespace], ExitStatus]:
+    """*run*, with the problems of settings and rules printed: on stderr, or JSON on stdout."""
+
+    def reported(arguments: Namespace) -> ExitStatus:
+        from headgate.cli.policies import print_problems
+        from headgate.config import SettingsError
+        from headgate.policy.problems import PolicyError
+
+        try:
+            return run(arguments)
+        except (SettingsError, PolicyError) as error:
+            if arguments.json:
+                print(json.dumps([asdict(problem) for problem in error.problems]))
+            else:
+                print_problems(error.problems, prefix=f"headgate {arguments.command.name}: ")
+            is_no = arguments.check and isinstance(error, PolicyError)
+            return ExitStatus.NO if is_no else ExitStatus.WRONG
+
+    return reported
+
+
+def print_checked(lines: Iterable[str], *, is_json: bool) -> ExitStatus:
+    """Print the findings of `--check` on a valid configuration."""
+    if is_json:
+        print(json.dumps({"ok": True, "told": list(lines)}))
     else:
         print("\n".join([*lines, "the configuration is valid"]))
     return ExitStatus.DONE
 
 
-def _serve(arguments: Namespace, gathered: Gathered) -> ExitStatus:
-    from headgate.policy.problems import PolicyError
-    from headgate.service.running import run
+def _settings() -> Iterable[Setting]:
+    from headgate.config.service import SETTINGS
 
-    try:
-        return ExitStatus(run(gathered.settings, gathered.warnings))
-    except PolicyError as error:
-        _print_problems(error.problems, is_json=arguments.json)
-        return ExitStatus.WRONG
+    return SETTINGS
 
 
-def _print_problems(problems: Iterable[Problem], *, is_json: bool) -> None:
-    """Print *problems*, a line each on stderr, or JSON on stdout."""
-    from headgate.cli.rules.texts import visible
+@reporting
+def _run(arguments: Namespace) -> ExitStatus:
+    from headgate.config.gateway import SETTINGS as GATEWAY
+    from headgate.config.service import SETTINGS, gather
+    from headgate.service.running import check, run
 
-    if is_json:
-        print(json.dumps([asdict(problem) for problem in problems]))
-        return
-    for problem in problems:
-        print(f"headgate serve: {visible(str(problem))}", file=sys.stderr)
+    gathered = gather(
+        flags=flags_of(arguments, SETTINGS),
+        variables=os.environ,
+        config=arguments.config,
+        others=GATEWAY,
+    )
+    if arguments.check:
+        lines = [*map(str, gathered.warnings), *check(gathered.settings)]
+        return print_checked(lines, is_json=arguments.json)
+    return ExitStatus(run(gathered.settings, gathered.warnings))
+
+
+COMMAND: Final = Command("serve", __doc__, ARGUMENTS, _run, settings=_settings)

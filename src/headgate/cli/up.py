@@ -1,110 +1,81 @@
-"""`headgate up`: run Envoy and the decision service on one machine."""
+r"""`headgate up`: run the gateway with the service.
 
-from __future__ import annotations
-
-import json
-import os
-import secrets
-import sys
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Final
-
-from headgate.cli.command import Command, ExitStatus, add_setting_flags, given_flags
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from headgate.config import Told, Values
-    from headgate.config.service import Settings
-    from headgate.gateway.processes.options import UpOptions
-    from headgate.policy.problems import Problem
-
-_DESCRIPTION: Final = """\
 Run a gateway: the real Envoy in front of your service, with the decision service beside it.
 Without rules and upstream it runs a demo.
 
 Every option can also be set in a file (--config) or in a variable; a flag overrides a variable, a
 variable overrides the file. All options of headgate serve apply here too. SIGTERM drains, SIGHUP
-reads the rules and certificates again."""
-_EXAMPLES: Final = """\
+reads the rules and certificates again.
+
 examples:
   headgate up
   headgate up --rules my.yaml --upstream http://localhost:9000
   headgate up --rules my.yaml --upstream /shop=http://10.0.0.5:80 --upstream http://10.0.0.6:80
-  headgate up --config headgate.yaml --listen 0.0.0.0:443 --listen-tls-cert my.crt \\
+  headgate up --config headgate.yaml --listen 0.0.0.0:443 --listen-tls-cert my.crt \
       --listen-tls-key my.key
   headgate up --config headgate.yaml --check
 
 exit status: 0 stopped by a signal; 1 requests were cut off, or --check finds invalid rules; 2
-wrong usage, or it cannot start"""
+wrong usage, or it cannot start
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.cli.command import Command, ExitStatus
+from headgate.cli.serve import ARGUMENTS, flags_of, print_checked, reporting
+from headgate.terminal import is_terminal
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator, Mapping
+
+    from headgate.config import Contradiction, Setting, Values
+    from headgate.config.service import Settings
+    from headgate.gateway.processes.options import ServiceOptions, UpOptions
+
 _DEMO: Final = "demo"
 _TOKEN_BYTES: Final = 24
+_SECRET_BYTES: Final = 32
+_LEAST_MESSAGE: Final = 32 * 1024 * 1024
+"""Bytes of the largest message of Envoy: usage reports of thousands of buckets."""
+
+_PLACED: Final = frozenset(("rules", "grpc"))
+"""Settings that the gateway adds, because they name files in its directory."""
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
+def _settings() -> tuple[Setting, ...]:
     from headgate.config.gateway import SETTINGS as GATEWAY
     from headgate.config.service import SETTINGS as SERVICE
 
-    parser.add_argument("--config", metavar="FILE", help="settings, YAML or JSON [HEADGATE_CONFIG]")
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="check settings, certificates, rules and Envoy's configuration, and exit",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON, for programs: as --log-format json"
-    )
-    add_setting_flags(parser, (*GATEWAY, *SERVICE))
+    return (*GATEWAY, *SERVICE)
 
 
+@reporting
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.config import SettingsError
-    from headgate.policy.problems import PolicyError
-
-    is_checked = arguments.check
-    try:
-        values = _gathered(arguments)
-        options = _options(values.values)
-        return _check(arguments, values, options) if is_checked else _up(values, options)
-    except SettingsError as error:
-        _print_problems(error.problems, is_json=arguments.json)
-        return ExitStatus.WRONG
-    except PolicyError as error:
-        _print_problems(error.problems, is_json=arguments.json)
-        return ExitStatus.NO if is_checked else ExitStatus.WRONG
-
-
-COMMAND: Final = Command(
-    "up",
-    "run the gateway with the service",
-    _DESCRIPTION,
-    _EXAMPLES,
-    _add_arguments,
-    _run,
-)
-
-
-def _gathered(arguments: Namespace) -> Values:
-    """The settings of gateway and service from all sources. Raises `SettingsError`."""
     from headgate.config import gather_values
-    from headgate.config.gateway import SETTINGS as GATEWAY
-    from headgate.config.service import SETTINGS as SERVICE
 
-    settings = (*GATEWAY, *SERVICE)
-    flags = given_flags(arguments, settings)
-    if arguments.json and flags["log_format"] is None:
-        flags["log_format"] = "json"
-    return gather_values(
+    settings = _settings()
+    values = gather_values(
         settings,
-        flags=flags,
+        flags=flags_of(arguments, settings),
         variables=os.environ,
         config=arguments.config,
         contradictions=_contradictions,
     )
+    options = _options(values.values)
+    return _check(arguments, values, options) if arguments.check else _up(values, options)
 
 
-def _contradictions(values: Mapping[str, Any]) -> Iterator[Told]:
+COMMAND: Final = Command("up", __doc__, ARGUMENTS, _run, settings=_settings)
+
+
+def _contradictions(values: Mapping[str, Any]) -> Iterator[Contradiction]:
     """Contradictions between settings."""
     from headgate.config import gateway, service
 
@@ -140,7 +111,6 @@ def _service(values: Mapping[str, Any]) -> Settings:
 
 
 def _options(values: Mapping[str, Any]) -> UpOptions:
-    from headgate.cli.up_settings import service_options
     from headgate.config.gateway import NAMES, GatewaySettings
     from headgate.gateway.processes.options import UpOptions
     from headgate.service.sources import is_etcd, kept_policy, open_source
@@ -158,7 +128,7 @@ def _options(values: Mapping[str, Any]) -> UpOptions:
         keep=kept_policy(service),
         generated_token=token,
         is_json=service.log_format == "json",
-        is_terminal=sys.stderr is not None and sys.stderr.isatty(),
+        is_terminal=is_terminal(sys.stderr),
         is_demo=_is_demo(values),
     )
 
@@ -193,20 +163,62 @@ def _check(arguments: Namespace, values: Values, options: UpOptions) -> ExitStat
     lines = list(map(str, values.warnings))
     if not options.is_demo:
         lines += check_service(_service(values.values))
-    lines += check(options)
-    if arguments.json:
-        print(json.dumps({"ok": True, "told": lines}))
-    else:
-        print("\n".join([*lines, "the configuration is valid"]))
-    return ExitStatus.DONE
+    return print_checked([*lines, *check(options)], is_json=arguments.json)
 
 
-def _print_problems(problems: Iterable[Problem], *, is_json: bool) -> None:
-    """Print *problems*, a line each on stderr, or JSON on stdout."""
-    from headgate.cli.rules.texts import visible
+# The settings of the service for its configuration file.
 
-    if is_json:
-        print(json.dumps([asdict(problem) for problem in problems]))
-        return
-    for problem in problems:
-        print(f"headgate up: {visible(str(problem))}", file=sys.stderr)
+
+def service_options(settings: Settings) -> ServiceOptions:
+    """The options of a service with *settings*.
+
+    Generates a secret if there is none, so that reservations survive a restart of the service.
+    """
+    from headgate.gateway.processes.options import ServiceOptions
+
+    if not settings.secret:
+        settings = replace(settings, secret=secrets.token_hex(_SECRET_BYTES).encode())
+    settings = replace(settings, max_message=max(settings.max_message, _LEAST_MESSAGE))
+    kept = {
+        name: getattr(settings, name)
+        for name in ("salt", "secret", "admin_token")
+        if getattr(settings, name)
+    }
+    return ServiceOptions(
+        config=service_config(settings),
+        secrets=kept,
+        http=settings.http,
+        grpc=settings.grpc,
+        workers=settings.workers,
+        linger=settings.linger,
+        drain=settings.drain,
+    )
+
+
+def service_config(settings: Settings) -> dict[str, object]:
+    """*settings* as the content of a file, without secrets and empty values."""
+    config = {}
+    for one in fields(settings):
+        value = getattr(settings, one.name)
+        is_secret = isinstance(value, bytes) or one.name.endswith("_file")
+        if value is None or one.name in _PLACED or (is_secret and one.name != "audit_file"):
+            continue
+        config[one.name] = _written(one.name, value)
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def _written(name: str, value: Any) -> object:
+    if name == "socket_mode":
+        return f"{value:o}"
+    if name == "admin_tokens":
+        tokens = ({"name": one.name, "role": one.role, "sha256": one.digest.hex()} for one in value)
+        return list(tokens) or None
+    if name == "admin_certificates":
+        return [asdict(one) for one in value] or None
+    if name == "region_peers":
+        return [f"{one.name}={one.store}" for one in value] or None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # the file has 0 for a time of 0.0
+    if isinstance(value, tuple):
+        return [str(one) for one in value] or "off"
+    return value

@@ -4,8 +4,8 @@ Read `caller` first: the flow of one call, which all clients share. `signals` re
 a response names, `host_state` remembers them; `httpx`, `requests` and `aiohttp` are the clients.
 """
 
+from headgate.clients.caller import NotSentError
 from headgate.clients.host_state import HostStates
-from headgate.clients.not_sent import NotSentError
 from headgate.clients.options import AsyncOptions, Options
 from headgate.clients.retry_policy import Backoff, RetryPolicy
 

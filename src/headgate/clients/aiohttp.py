@@ -13,9 +13,15 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from headgate.clients.caller import KEY_FIELD, Caller, RequestInfo, origin
-from headgate.clients.discard import MAX_BYTES, DiscardBudget
-from headgate.clients.not_sent import NotSentError
+from headgate.clients.caller import (
+    KEY_FIELD,
+    MAX_BYTES,
+    Caller,
+    DiscardBudget,
+    NotSentError,
+    RequestInfo,
+    origin,
+)
 from headgate.clients.signals import ResponseInfo
 from headgate.errors import OptionError, UsageError, not_installed
 from headgate.runtime.drivers import adrive

@@ -6,25 +6,27 @@ with `adrive`. The client itself only sends requests and reads responses.
 
 from __future__ import annotations
 
+import socket
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
-from headgate.clients.discard import DiscardBudget
 from headgate.clients.options import Settings
 from headgate.clients.signals import read_signal
-from headgate.errors import KeyInvalidError
+from headgate.errors import HeadgateError, KeyInvalidError
 from headgate.policy.identity import hashed
 from headgate.runtime.effects import Effect, Sleep
 from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from headgate.clients.host_state import HostState
-    from headgate.clients.not_sent import Cause, NotSentError
     from headgate.clients.retry_policy import RetryPolicy
     from headgate.clients.signals import ResponseInfo
+    from headgate.clock import Clock
     from headgate.decision import Decision
     from headgate.runtime.effects import Effects
 
@@ -63,6 +65,41 @@ def origin(scheme: str, host: str, port: int | None) -> str:
     shown = f"[{host}]" if ":" in host else host
     number = DEFAULT_PORTS.get(scheme) if port is None else port
     return f"{scheme}://{shown}" if number is None else f"{scheme}://{shown}:{number}"
+
+
+Cause = Literal["server", "pace", "store"]
+"""`server`: the server asked for a longer wait. `pace`: the pace allows the call too late. `store`:
+the store of the pace cannot be reached, and `on_store_failure` is `fail_closed`."""
+
+_REASONS: Final[dict[Cause, str]] = {
+    "server": "the server asks for a wait that is longer than max_wait",
+    "pace": "the pace is used up for longer than max_wait",
+    "store": "the store of the pace cannot be reached, and on_store_failure is 'fail_closed'",
+}
+
+
+class NotSentError(HeadgateError):
+    """A call is not sent because it would wait for longer than `RetryPolicy.max_wait`.
+
+    `origin` is the scheme, host and port of the call, `cause` the reason. `retry_after` is the
+    number of seconds until the call may be sent, or None if unknown. `attempts` is how often the
+    call was sent and denied before, usually 0. Each client raises a subclass of its own error.
+    """
+
+    def __init__(
+        self, origin: str, retry_after: float | None, cause: Cause, attempts: int = 0
+    ) -> None:
+        # Not super(): the next class may be the base error of a client, with other arguments.
+        Exception.__init__(self, origin, retry_after, cause, attempts)
+        self.origin = origin
+        self.retry_after = retry_after
+        self.cause: Cause = cause
+        self.attempts = attempts
+
+    def __str__(self) -> str:
+        event = "not sent again" if self.attempts else "not sent"
+        when = "" if self.retry_after is None else f"; retry after {self.retry_after:.3g} s"
+        return f"{event} to {self.origin}: {_REASONS[self.cause]}{when}"
 
 
 class Attempts:
@@ -139,6 +176,66 @@ class Attempts:
 
     def _is_too_long(self, pause_ns: int) -> bool:
         return pause_ns > 0 and self._waited_ns + pause_ns > self._policy.max_wait_ns
+
+
+# Reading a denial to its end before the retry, so that its connection can be used again.
+#
+# An unread body makes a connection useless. But a server that sends its denial a byte at a time
+# must not hold a call for longer than it may wait. So the number of bytes and the time are
+# bounded; a response beyond either is closed, with its connection.
+
+
+MAX_BYTES: Final = 65_536
+"""The most bytes of a denial that are read."""
+
+MAX_SECONDS: Final = 1.0
+"""The most seconds that this takes; less if the call has less time left."""
+
+
+class DiscardBudget:
+    """The bytes and the seconds, on the clock *now_ns*, for reading one body."""
+
+    __slots__ = ("_now_ns", "_read", "_until_ns", "seconds")
+
+    def __init__(self, time_left: float, now_ns: Clock) -> None:
+        self.seconds = min(time_left, MAX_SECONDS)
+        self._now_ns = now_ns
+        self._until_ns = now_ns() + round(self.seconds * SECOND)
+        self._read = 0
+
+    def allows_more(self, read: int = 0) -> bool:
+        """Add *read* bytes; return True if more may be read."""
+        self._read += read
+        return self._read <= MAX_BYTES and self._now_ns() < self._until_ns
+
+    @contextmanager
+    def watch(self, sock: object) -> Iterator[None]:
+        """Shut *sock* down if the block takes too long, which ends a read that blocks.
+
+        A socket timeout does not help: it starts again with each byte. The connection must go back
+        to its pool after the block, not in it, or the socket of another call could be shut down.
+        Anything but a socket is not watched.
+        """
+        if not isinstance(sock, socket.socket):
+            yield
+            return
+        lock, ended = threading.Lock(), threading.Event()
+
+        def shut_down() -> None:
+            with lock, suppress(OSError):
+                if not ended.is_set():
+                    # Not its own method: that of a TLS socket is not safe in another thread.
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+        timer = threading.Timer(self.seconds, shut_down)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            with lock:
+                ended.set()
+            timer.cancel()
 
 
 class Call(Effect):

@@ -10,8 +10,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from headgate.clients.caller import KEY_FIELD, Caller, RequestInfo, origin
-from headgate.clients.not_sent import NotSentError
+from headgate.clients.caller import KEY_FIELD, Caller, NotSentError, RequestInfo, origin
 from headgate.clients.signals import ResponseInfo
 from headgate.errors import OptionError, not_installed
 from headgate.runtime.drivers import adrive, drive
@@ -24,7 +23,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from headgate.clients.discard import DiscardBudget
+    from headgate.clients.caller import DiscardBudget
     from headgate.clients.options import AsyncOptions, Options
 
 __all__ = ["AsyncPacedTransport", "HttpxNotSentError", "PacedTransport"]

@@ -11,9 +11,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from headgate.clients.caller import KEY_FIELD, Caller, RequestInfo, origin
-from headgate.clients.discard import MAX_BYTES, DiscardBudget
-from headgate.clients.not_sent import NotSentError
+from headgate.clients.caller import (
+    KEY_FIELD,
+    MAX_BYTES,
+    Caller,
+    DiscardBudget,
+    NotSentError,
+    RequestInfo,
+    origin,
+)
 from headgate.clients.signals import ResponseInfo
 from headgate.errors import not_installed
 from headgate.runtime.drivers import drive

@@ -6,15 +6,15 @@ The settings themselves are in `config.service` and `config.gateway`.
 """
 
 from headgate.config.declaration import Option, Setting, declared_in
-from headgate.config.sources import SettingsError, Told, Values, gather_values
+from headgate.config.sources import Contradiction, SettingsError, Values, gather_values
 from headgate.config.values import Address, parse_address
 
 __all__ = [
     "Address",
+    "Contradiction",
     "Option",
     "Setting",
     "SettingsError",
-    "Told",
     "Values",
     "declared_in",
     "gather_values",

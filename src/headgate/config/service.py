@@ -11,25 +11,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from headgate.config.declaration import Option, declared_in
-from headgate.config.sources import SettingsError, gather_values
+from headgate.config.sources import gather_values, tls_contradictions
 from headgate.config.values import (
     ADDRESSES,
     ADMIN_CERTIFICATES,
     ADMIN_TOKENS,
     DIRECTORY,
     FILE,
+    MODE,
     NETWORKS,
     PEERS,
     REGION,
     Address,
     AdminCertificate,
     AdminToken,
-    Octal,
     Portion,
     RegionPeer,
     Secret,
     Time,
-    parse_address,
 )
 from headgate.errors import OptionError
 from headgate.policy.fields import Boolean, Choice, Whole, Word
@@ -38,19 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from headgate.config.declaration import Setting
-    from headgate.config.sources import Told
+    from headgate.config.sources import Contradiction
     from headgate.policy.problems import Problem
-
-__all__ = [
-    "SETTINGS",
-    "Address",
-    "AdminToken",
-    "Gathered",
-    "Settings",
-    "SettingsError",
-    "gather",
-    "parse_address",
-]
 
 _MIB: Final = 1024 * 1024
 _rules: Final = partial(Option, "Rules and counters")
@@ -89,25 +77,23 @@ class Settings:
     namespace: Annotated[str, _rules(Word("a name"), "NAME")] = "headgate"
     """Prefix of the names of all counters."""
     salt: Annotated[bytes, _rules(Secret())] = field(default=b"", repr=False)
-    """Hashed into what stands for a caller's credentials; the same everywhere."""
+    """Salt for the hashes of callers' credentials; the same on all nodes."""
     salt_file: Annotated[str | None, _rules(FILE)] = None
     """A file with the salt in it."""
     secret: Annotated[bytes, _rules(Secret())] = field(default=b"", repr=False)
-    """Signs what callers bring back (reservations); the same in all replicas."""
+    """Key that signs reservations and debug tokens; the same in all replicas."""
     secret_file: Annotated[str | None, _rules(FILE)] = None
     """A file with the secret in it."""
     http: Annotated[tuple[Address, ...], _listening(ADDRESSES)] = (Address("127.0.0.1", 8090),)
     """Where HTTP is served: HOST:PORT such as 127.0.0.1:8090 or [::1]:8090, or
     unix:/path/to/socket; off for nowhere."""
     grpc: Annotated[tuple[Address, ...], _listening(ADDRESSES)] = (Address("127.0.0.1", 8091),)
-    """Where gRPC is served, in the same words."""
-    grpc_transport: Annotated[str, _listening(Choice(("auto", "lean", "grpcio")))] = "auto"
-    """Transport of gRPC; auto is the lean one where it can be used."""
+    """Where gRPC is served, in the same form."""
     grpc_ports: Annotated[str, _listening(Choice(("shared", "each")))] = "shared"
     """With several workers: one port for all, or PORT + n (unix: PATH.n) for worker n."""
     workers: Annotated[int, _listening(Whole(1, 512), "N")] = 1
     """Number of processes."""
-    socket_mode: Annotated[int, _listening(Octal(), "MODE")] = 0o660
+    socket_mode: Annotated[int, _listening(MODE)] = 0o660
     """The permissions of unix sockets."""
     http_tls_cert: Annotated[str | None, _tls(FILE)] = None
     """The certificate, with its chain, for HTTPS."""
@@ -122,13 +108,13 @@ class Settings:
     grpc_tls_client_ca: Annotated[str | None, _tls(FILE)] = None
     """Clients must show a certificate of this authority."""
     admin_token: Annotated[bytes, _admin(Secret())] = field(default=b"", repr=False)
-    """A token that may do everything; with no token at all the admin API is closed."""
+    """A token with full access; without any token the admin API is closed."""
     admin_token_file: Annotated[str | None, _admin(FILE)] = None
     """A file with that token in it."""
     admin_tokens: Annotated[tuple[AdminToken, ...], _admin(ADMIN_TOKENS, "LIST")] = field(
         default=(), repr=False
     )
-    """More of them: name, role (read or write), and token, token_file or sha256."""
+    """Further tokens: name, role (read or write), and token, token_file or sha256."""
     admin_certificates: Annotated[
         tuple[AdminCertificate, ...], _admin(ADMIN_CERTIFICATES, "LIST")
     ] = field(default=(), repr=False)
@@ -136,7 +122,7 @@ class Settings:
     audit_file: Annotated[str | None, _admin(FILE)] = None
     """File that records every change of the rules."""
     dashboard_keys: Annotated[str, _admin(Choice(("hashed", "clear")))] = "hashed"
-    """Form of callers on the page at / and in the admin API."""
+    """Form of keys on the dashboard and in the admin API."""
     gateways: Annotated[tuple[str, ...], _bounds(NETWORKS, "NETWORKS")] = (
         "127.0.0.0/8",
         "::1/128",
@@ -152,13 +138,13 @@ class Settings:
     max_connections: Annotated[int, _bounds(Whole(1, 1000000), "N")] = 10000
     """Most HTTP connections of a worker; 503 beyond."""
     deadline: Annotated[float, _bounds(Time(0.001, 60.0))] = 1.0
-    """The longest that an answer may take; 503 then."""
+    """Longest time for a decision; 503 beyond."""
     receive_timeout: Annotated[float, _bounds(Time(0.001, 60.0))] = 10.0
-    """The longest that a request may take to arrive."""
+    """Longest time for a request to arrive."""
     idle_timeout: Annotated[float, _bounds(Time())] = 75.0
     """Longest time that a connection may be idle."""
     linger: Annotated[float, _bounds(Time(0.0))] = 0.5
-    """Time of accepting after SIGTERM, already not ready."""
+    """Time after SIGTERM in which requests are accepted, while not ready any more."""
     drain: Annotated[float, _bounds(Time(0.0))] = 20.0
     """Longest time for requests in flight to finish after that."""
     rls_charge: Annotated[str, _rls(Choice(("all_or_nothing", "always")))] = "all_or_nothing"
@@ -190,15 +176,15 @@ class Settings:
     responses_jitter: Annotated[float, _responses(Portion(), "SHARE from 0 to 1")] = 0.0
     """The largest addition to a wait, as a share of it."""
     responses_jitter_most: Annotated[float, _responses(Time(0.0))] = 60.0
-    """No addition is longer than this."""
+    """The longest addition."""
     responses_outage_status: Annotated[int, _responses(Whole(400, 599), "STATUS")] = 503
-    """Status of a denial because the store is gone."""
+    """Status of a denial while the store is down."""
     responses_shed_status: Annotated[int, _responses(Whole(400, 599), "STATUS")] = 503
-    """Status of a denial for want of capacity."""
+    """Status of a denial by load shedding."""
     log_level: Annotated[str, _logs(Choice(("debug", "info", "warning", "error")))] = "info"
     """Level of the messages on stderr."""
     log_format: Annotated[str, _logs(Choice(("text", "json")))] = "text"
-    """JSON is a line for each."""
+    """Format of the messages; JSON has one object per line."""
     log_denials: Annotated[int, _logs(Whole(0, 1000), "N")] = 0
     """Denials of each rule that are logged per second, with hashed keys; 0 for none."""
 
@@ -240,59 +226,48 @@ NO_RULES: Final = (
     "DIR. The shortest file is: {version: 1, rules: [{id: all, key_by: ip, limit: 100/minute}]}"
 )
 
-_FAR: Final = ("redis", "valkey", "unix")
-A_FAR_ONE: Final = "Redis or Valkey"
-_PAIRS: Final = (
-    ("http_tls_cert", "http_tls_key", "http_tls_client_ca"),
-    ("grpc_tls_cert", "grpc_tls_key", "grpc_tls_client_ca"),
-)
+_REMOTE_SCHEMES: Final = ("redis", "valkey", "unix")
+_REMOTE: Final = "Redis or Valkey"
 
 
-def contradictions(values: Mapping[str, Any]) -> Iterator[Told]:
+def contradictions(values: Mapping[str, Any]) -> Iterator[Contradiction]:
     """Everything that is wrong with *values*, all settings by name, as a whole."""
     if values["rules"] is None and values["envoy_config"] is None:
         yield "rules", NO_RULES
     if not values["http"] and not values["grpc"]:
         yield "http", "both http and grpc are off: nothing would be served"
-    yield from _of_workers(values)
+    if values["workers"] > 1 and str(values["store"]).lower().startswith("memory:"):
+        message = f"{values['workers']} workers with memory:// would each count by themselves"
+        yield "workers", f"{message}; give --store redis://..., or --workers 1"
     yield from _of_regions(values)
     yield from _of_addresses(values)
-    for cert, key, ca in _PAIRS:
-        if (values[cert] is None) != (values[key] is None):
-            given, missing = (cert, key) if values[key] is None else (key, cert)
-            yield given, f"{missing} is missing; a certificate and its key go together"
-        elif values[ca] is not None and values[cert] is None:
-            yield ca, f"{cert} and {key} are missing; without TLS no client shows a certificate"
+    yield from tls_contradictions(values, "http")
+    yield from tls_contradictions(values, "grpc")
     if values["admin_certificates"] and values["http_tls_client_ca"] is None:
-        yield "admin_certificates", "http_tls_client_ca is missing: who says they are genuine?"
+        yield (
+            "admin_certificates",
+            "http_tls_client_ca is missing; without it certificates are not verified",
+        )
     if values["rlqs_silence"] > values["rlqs_idle"]:
         yield "rlqs_silence", "expected no more than rlqs_idle: a bucket is abandoned before that"
 
 
-def _of_workers(values: Mapping[str, Any]) -> Iterator[Told]:
-    if values["workers"] == 1:
-        return
-    if str(values["store"]).lower().startswith("memory:"):
-        message = f"{values['workers']} workers with memory:// would each count by themselves"
-        yield "workers", f"{message}; give --store redis://..., or --workers 1"
-
-
-def _of_regions(values: Mapping[str, Any]) -> Iterator[Told]:
+def _of_regions(values: Mapping[str, Any]) -> Iterator[Contradiction]:
     peers = values["region_peers"]
     if not peers:
         return
     if values["region"] is None:
         yield "region", "missing; with region_peers each node says which region it is in"
-    if not _is_far(values["store"]):  # it may have a password in it: not shown
-        yield "region_peers", f"a region's own store is {A_FAR_ONE}; give --store redis://..."
+    if not _is_remote(values["store"]):  # it may have a password in it: not shown
+        yield "region_peers", f"a region's own store is {_REMOTE}; give --store redis://..."
     names, stores = [], [_place(values["store"])]
     for peer in peers:
         if peer.name in names:
             yield "region_peers", f"the region {peer.name} is there twice"
         elif peer.name == values["region"]:
             yield "region_peers", f"{peer.name} is this region; expected the others only"
-        elif not _is_far(peer.store):
-            yield "region_peers", f"the store of {peer.name} is not {A_FAR_ONE}"
+        elif not _is_remote(peer.store):
+            yield "region_peers", f"the store of {peer.name} is not {_REMOTE}"
         elif _place(peer.store) in stores:
             message = f"the store of {peer.name} is another region's too; all would count twice"
             yield "region_peers", message
@@ -300,16 +275,16 @@ def _of_regions(values: Mapping[str, Any]) -> Iterator[Told]:
         stores.append(_place(peer.store))
 
 
-def _is_far(store: str) -> bool:
-    return store.lower().startswith(_FAR)
+def _is_remote(store: str) -> bool:
+    return store.lower().startswith(_REMOTE_SCHEMES)
 
 
 def _place(store: str) -> str:
-    """Where *store* is, without how it is asked."""
+    """The location of *store*, without its options."""
     return store.partition("?")[0].rstrip("/")
 
 
-def _of_addresses(values: Mapping[str, Any]) -> Iterator[Told]:
+def _of_addresses(values: Mapping[str, Any]) -> Iterator[Contradiction]:
     """Two listeners at one address, also those of the workers that have one each."""
     taken = {address for address in values["http"] if address.is_unix or address.port}
     is_each = values["grpc_ports"] == "each"

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.config.declaration import PREFIX
 from headgate.config.values import checked_length, secret_in
 from headgate.errors import HeadgateError
-from headgate.policy.diagnostics import Diagnostics, closest, meaning
-from headgate.policy.document import LARGEST_TEXT, Listing, Scalar, Table, parse_text, record
-from headgate.policy.fields import Boolean, CompoundFieldError, FieldError, expected, not_among
-from headgate.policy.problems import PolicyError, Problem
+from headgate.policy.document import MAX_BYTES, Listing, Scalar, Table, parse_text, record
+from headgate.policy.fields import Boolean, FieldError, InvalidValueError, expected, not_among
+from headgate.policy.problems import Diagnostics, PolicyError, Problem, did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from headgate.config.declaration import Setting
     from headgate.policy.document import Node
@@ -30,8 +29,8 @@ _OTHERS: Final = frozenset((CONFIG, f"{PREFIX}KEYS_LIMIT", f"{PREFIX}ETCD_PASSWO
 _ANY_LENGTH: Final = frozenset(("salt",))
 """Secrets that may be short."""
 
-Told = tuple[str, str]
-"""The name of a setting, and its problem beside the others."""
+Contradiction = tuple[str, str]
+"""The name of a setting, and its problem in combination with others."""
 
 _SERVICE_LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_\w+)?)")
 """Variables that Kubernetes sets in every pod for a Service whose name begins with ours."""
@@ -62,7 +61,7 @@ def gather_values(
     flags: Mapping[str, str | Sequence[str] | None],
     variables: Mapping[str, str],
     config: str | None = None,
-    contradictions: Callable[[Mapping[str, Any]], Iterable[Told]] = lambda _: (),
+    contradictions: Callable[[Mapping[str, Any]], Iterable[Contradiction]] = lambda _: (),
     others: Sequence[Setting] = (),
 ) -> Values:
     """The values of *settings* by *flags* (under their names), *variables* and the file *config*.
@@ -81,6 +80,16 @@ def gather_values(
     gathering.take_variables(variables)
     gathering.take_flags(flags)
     return gathering.settled(contradictions)
+
+
+def tls_contradictions(values: Mapping[str, Any], listener: str) -> Iterator[Contradiction]:
+    """The problems of the TLS files of *listener*, the prefix of their settings."""
+    cert, key, ca = (f"{listener}_tls_{name}" for name in ("cert", "key", "client_ca"))
+    if (values[cert] is None) != (values[key] is None):
+        given, missing = (cert, key) if values[key] is None else (key, cert)
+        yield given, f"{missing} is missing; a certificate and its key go together"
+    elif values[ca] is not None and values[cert] is None:
+        yield ca, f"{cert} and {key} are missing; without TLS no client shows a certificate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +115,23 @@ class _Gathering:
     values: dict[str, Any]
     given: dict[str, _Given] = field(default_factory=dict)
     diagnostics: list[Diagnostics] = field(default_factory=list)
-    stopped: list[Problem] = field(default_factory=list)
+    unplaced: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
 
     def take_file(self, path: str) -> None:
         diagnostics = Diagnostics(path)
         try:
             with Path(path).open("rb") as file:
-                content = file.read(LARGEST_TEXT + 1)
+                content = file.read(MAX_BYTES + 1)
             root = parse_text(content, diagnostics)
-            self.diagnostics.append(diagnostics)
-            self._take_root(_Given(diagnostics, root, (), 0))
         except OSError as error:
             message = f"cannot be read: {error.strerror or error}"
-            self.stopped.append(Problem("error", path, message))
+            self.unplaced.append(Problem("error", path, message))
         except PolicyError as error:
-            self.diagnostics = [one for one in self.diagnostics if one is not diagnostics]
-            self.stopped += error.problems
+            self.unplaced += error.problems
+        else:
+            self.diagnostics.append(diagnostics)
+            self._take_root(_Given(diagnostics, root, (), 0))
 
     def _take_root(self, given: _Given) -> None:
         known = [one.name for one in (*self.settings, *self.others)]
@@ -155,7 +164,9 @@ class _Gathering:
             if text is not None and one.flag:
                 self._take_text(one, text, one.flag, 2)
 
-    def settled(self, contradictions: Callable[[Mapping[str, Any]], Iterable[Told]]) -> Values:
+    def settled(
+        self, contradictions: Callable[[Mapping[str, Any]], Iterable[Contradiction]]
+    ) -> Values:
         for one in self.settings:
             if one.option.is_secret and f"{one.name}_file" in self.values:
                 self._take_secret(one.name, f"{one.name}_file")
@@ -174,8 +185,8 @@ class _Gathering:
             self.values[one.name] = one.option.kind.read(node)
         except FieldError as flaw:
             given.report(flaw)
-        except CompoundFieldError as several:
-            given.report(*several.flaws)
+        except InvalidValueError as several:
+            given.report(*several.errors)
 
     def _take_text(self, one: Setting, text: str | Sequence[str], where: str, rank: int) -> None:
         pieces = [text] if isinstance(text, str) else list(text)
@@ -216,19 +227,19 @@ class _Gathering:
     def _report(self, name: str, flaw: FieldError) -> None:
         given = self.given.get(name)
         if given is None:
-            self.stopped.append(Problem("error", name, flaw.message))
+            self.unplaced.append(Problem("error", name, flaw.message))
         else:
             given.report(flaw)
 
     def _errors(self) -> list[Problem]:
         found = [problem for one in self.diagnostics for problem in one.problems()]
-        return [problem for problem in [*self.stopped, *found] if problem.severity == "error"]
+        return [problem for problem in [*self.unplaced, *found] if problem.severity == "error"]
 
     def _warn_of_variable(self, name: str, known: Sequence[str]) -> None:
         if _SERVICE_LINK.fullmatch(name):
             return
-        near = closest(name, known)
-        hint = "" if near is None else meaning(near)
+        near = nearest(name, known)
+        hint = "" if near is None else did_you_mean(near)
         message = "no setting has this name, and it has no effect"
         self.warnings.append(Problem("warning", name, message, hint=hint))
 

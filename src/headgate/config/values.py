@@ -13,15 +13,14 @@ from headgate.errors import OptionError
 from headgate.policy.document import Listing, Scalar, Table
 from headgate.policy.fields import (
     Choice,
-    CompoundFieldError,
     FieldError,
     FieldType,
+    InvalidValueError,
     Several,
     Word,
     expected,
     read_duration,
     read_number,
-    read_text,
     read_word,
 )
 from headgate.policy.tables import read, table
@@ -37,6 +36,7 @@ EXPECTED: Final = "HOST:PORT such as 127.0.0.1:8090 or [::1]:8090, or unix:/path
 SHORTEST: Final = 16
 """Characters of a token or a secret at least."""
 
+A_MODE: Final = "permissions such as 660"
 A_REGION: Final = "up to 40 letters, digits and - _"
 A_PEER: Final = "a region and its store, such as us=redis://us.example.com:6379"
 Role = Literal["read", "write"]
@@ -139,7 +139,8 @@ class OrNone(FieldType):
     def read(self, node: Node) -> tuple[Any, ...]:
         if isinstance(node, Scalar) and node.text == _NONE:
             return ()
-        return Several(self.item, self.what).read(node)
+        found: tuple[Any, ...] = Several(self.item, self.what).read(node)
+        return found
 
 
 def _parse_network(text: str) -> str:
@@ -186,16 +187,14 @@ class Time(FieldType):
         return found
 
 
-class Octal(FieldType):
-    """The permissions of a file, such as 660."""
+def _parse_mode(text: str) -> int:
+    digits = text.removeprefix("0o")
+    if not (0 < len(digits) <= 4 and set(digits) <= set("01234567")) or int(digits, 8) > 0o777:
+        raise OptionError(f"found {text!r}, expected {A_MODE}")
+    return int(digits, 8)
 
-    what = "permissions such as 660"
 
-    def read(self, node: Node) -> int:
-        digits = node.text.removeprefix("0o") if isinstance(node, Scalar) else ""
-        if not (0 < len(digits) <= 4 and set(digits) <= set("01234567")) or int(digits, 8) > 0o777:
-            raise expected(node, self.what)
-        return int(digits, 8)
+MODE: Final = Parsed(A_MODE, _parse_mode, "MODE")
 
 
 class Secret(FieldType):
@@ -221,7 +220,7 @@ def secret_in(path: str) -> bytes:
         raise FieldError(f"{path}: cannot be read: {error.strerror or error}") from None
     found = content.removesuffix(b"\n").removesuffix(b"\r")
     if not found.strip():
-        raise FieldError(f"{path}: there is nothing in it; expected a secret")
+        raise FieldError(f"{path}: the file is empty; expected a secret")
     if len(found) > _LONGEST_SECRET:
         raise FieldError(f"{path}: more than {_LONGEST_SECRET} bytes; expected a secret")
     return found
@@ -240,21 +239,14 @@ class _NewToken(Secret):
         return digest_of(checked_length(super().read(node)))
 
 
-class _TokenFile(FieldType):
-    what = "the path of a file"
-
-    def read(self, node: Node) -> bytes:
-        return digest_of(checked_length(secret_in(read_word(node, self.what))))
+def _digest_in(path: str) -> bytes:
+    return digest_of(checked_length(secret_in(path)))
 
 
-class _Digest(FieldType):
-    what = "64 hex digits"
-
-    def read(self, node: Node) -> bytes:
-        text = read_text(node, self.what)
-        if not _DIGEST.fullmatch(text):
-            raise FieldError("expected 64 hex digits, as sha256sum prints them")
-        return bytes.fromhex(text)
+def _parse_digest(text: str) -> bytes:
+    if not _DIGEST.fullmatch(text):
+        raise FieldError("expected 64 hex digits, as sha256sum prints them")
+    return bytes.fromhex(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +262,11 @@ class AdminToken:
             raise OptionError("an admin token has a name and a SHA-256 digest")
         if self.role not in ("read", "write"):
             raise OptionError(f"the role of {self.name!r} is {self.role!r}; expected read or write")
+
+    @classmethod
+    def of(cls, name: str, role: Role, secret: bytes) -> AdminToken:
+        """Make the token *secret*, of which only the digest is kept."""
+        return cls(name, role, digest_of(secret))
 
 
 def digest_of(token: bytes) -> bytes:
@@ -287,9 +284,9 @@ def _token_shape(node: Table) -> Iterator[FieldError]:
         yield FieldError(f"expected one of {', '.join(_KINDS)}; found {len(given)}")
 
 
-def _finish_token(made: _TokenFields, _node: Table, _context: object) -> AdminToken:
-    digest = made.token or made.token_file or made.sha256 or b""
-    return AdminToken(made.name, made.role, digest)
+def _finish_token(fields: _TokenFields, _node: Table, _context: object) -> AdminToken:
+    digest = fields.token or fields.token_file or fields.sha256 or b""
+    return AdminToken(fields.name, fields.role, digest)
 
 
 @table("a token", shape=_token_shape, finish=_finish_token)
@@ -300,8 +297,8 @@ class _TokenFields:
     name: Annotated[str, Word("who has it")]
     role: Annotated[Role, _ROLE]
     token: Annotated[bytes | None, _NewToken()] = None
-    token_file: Annotated[bytes | None, _TokenFile()] = None
-    sha256: Annotated[bytes | None, _Digest()] = None
+    token_file: Annotated[bytes | None, Parsed("the path of a file", _digest_in)] = None
+    sha256: Annotated[bytes | None, Parsed("64 hex digits", _parse_digest)] = None
 
 
 @table("a certificate")
@@ -329,15 +326,15 @@ class Named(FieldType):
         for number, item in enumerate(node.items):
             try:
                 one: Any = read(self.kind, item)
-            except CompoundFieldError as several:
-                flaws += [flaw.under(number) for flaw in several.flaws]
+            except InvalidValueError as several:
+                flaws += [flaw.under(number) for flaw in several.errors]
                 continue
             if one.name in found:
-                message = f"the name {one.name!r} is taken by one before"
+                message = f"the name {one.name!r} is used twice"
                 flaws.append(FieldError(message, path=(number,)))
             found[one.name] = one
         if flaws:
-            raise CompoundFieldError(flaws)
+            raise InvalidValueError(flaws)
         return tuple(found.values())
 
 

@@ -106,12 +106,11 @@ class AuditLog:
 class AuditFile:
     """Appends events to *path*, which may be rotated: it is opened for each event.
 
-    *is_synced*: a line is on the disk before its change is made. Several processes may write.
+    Several processes may write.
     """
 
-    def __init__(self, path: Path, *, is_synced: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._is_synced = is_synced
 
     async def write(self, event: AuditEvent) -> None:
         """Record *event*. Raises `AuditError`."""
@@ -140,8 +139,6 @@ class AuditFile:
             # At once: a line of another process does not come between.
             if os.write(descriptor, line) != len(line):
                 raise OSError(0, "it was written only in part")
-            if self._is_synced:
-                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 

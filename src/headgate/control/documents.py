@@ -5,20 +5,20 @@ A document is data as a JSON parser makes it. YAML keeps its shape, not its comm
 
 from __future__ import annotations
 
-import gc
+import json
 import re
-import threading
-from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.revision import Parsed
-from headgate.policy.diagnostics import Diagnostics
 from headgate.policy.document import Listing, Scalar, Table, parse_text
 from headgate.policy.loader import examine_policies, examine_policy_data, policy_to_data
-from headgate.policy.problems import PolicyError
+from headgate.policy.matcher import compiled, readings
+from headgate.policy.problems import Diagnostics, PolicyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headgate.control.revision import Revision
     from headgate.policy.document import Node
@@ -36,30 +36,24 @@ def parse_document(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
 
     Raises `PolicyError` with all that is wrong.
     """
-    with collector_paused():
-        return _parse_document(texts)
-
-
-def _parse_document(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
-    parsed = _parsed(texts)
-    for plain in (_as_written, _as_meant):
-        document = _merged(_grown(where, text, plain) for where, text in texts)
-        if examine_policy_data(document).policy == parsed.config:
-            return document, parsed
+    parsed = parse_policy(texts)[1]
+    doubtful: list[str] = []
+    document = _document(texts, partial(_as_written, doubtful))
+    if not doubtful or examine_policy_data(document).policy == parsed.config:
+        return document, parsed
+    document = _document(texts, _as_meant)
+    if examine_policy_data(document).policy == parsed.config:
+        return document, parsed
     # A plain scalar such as 1.50, which is a name in one place and a number in another.
     return policy_to_data(parsed.config), parsed
 
 
 def parse_policy(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
     """Read *texts* as one policy, without a document: for sources that are not edited."""
-    return {}, _parsed(texts)
-
-
-def _parsed(texts: Sequence[tuple[str, bytes]]) -> Parsed:
     examined = examine_policies(texts)
     if examined.policy is None:
         raise PolicyError(examined.problems)
-    return Parsed(examined.policy, examined.problems)
+    return {}, Parsed(examined.policy, examined.problems)
 
 
 def rules_of(document: Mapping[str, Any]) -> list[Data]:
@@ -110,47 +104,22 @@ def _counted(what: str, names: Sequence[str]) -> str:
     return f"{what} {', '.join(names[:_MOST_NAMED])}{more}"
 
 
-def _merged(documents: Iterable[Data]) -> Data:
-    """Merge documents: lists one after the other, of the rest the first."""
+def data_of(where: str, text: bytes) -> Data:
+    """Read *text* as a document: numbers where they would be written like that again."""
+    return _document([(where, text)], partial(_as_written, []))
+
+
+def _document(texts: Iterable[tuple[str, bytes]], plain: Callable[[str], object]) -> Data:
+    """Merge *texts*: lists one after the other, of the rest the first."""
     merged: Data = {}
-    for document in documents:
-        for name, value in document.items():
+    for where, text in texts:
+        found = _data(parse_text(text, Diagnostics(where)), plain)
+        for name, value in found.items() if isinstance(found, dict) else ():
             if isinstance(value, list) and isinstance(merged.get(name), list):
                 merged[name] = [*merged[name], *value]
             else:
                 merged.setdefault(name, value)
     return merged
-
-
-def data_of(where: str, text: bytes) -> Data:
-    """Read *text* as a document: numbers where they would be written like that again."""
-    with collector_paused():
-        return _grown(where, text, _as_written)
-
-
-_pauses: Final = threading.Semaphore()
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from running while the tree of a text exists.
-
-    A tree has 100,000 nodes and is freed by reference counts; a collection that goes through them
-    stops all threads for 100 ms and more.
-    """
-    with _pauses:  # one at a time, so that the last one enables it again
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            yield
-        finally:
-            if was_enabled:
-                gc.enable()
-
-
-def _grown(where: str, text: bytes, plain: Callable[[str], object]) -> Data:
-    found = _data(parse_text(text, Diagnostics(where)), plain)
-    return found if isinstance(found, dict) else {}
 
 
 def _data(node: Node, plain: Callable[[str], object]) -> object:
@@ -167,10 +136,13 @@ def _data(node: Node, plain: Callable[[str], object]) -> object:
     return plain(node.text) if node.boolean is None else node.boolean
 
 
-def _as_written(text: str) -> object:
-    """Read a number only if it would be written like that again."""
+def _as_written(doubtful: list[str], text: str) -> object:
+    """Read a number only if it would be written like that again; else it is *doubtful*."""
     value = _as_meant(text)
-    return value if str(value) == text else text
+    if str(value) == text:
+        return value
+    doubtful.append(text)
+    return text
 
 
 def _as_meant(text: str) -> object:
@@ -179,3 +151,66 @@ def _as_meant(text: str) -> object:
         return text
     digits = text.replace("_", "")
     return int(digits) if digits.lstrip("+-").isdigit() else float(digits)
+
+
+# ---- finding rules: by the data as it was written, so that invalid documents work too ----------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleFilter:
+    """Conditions that a rule must meet; None does not matter.
+
+    *mode*; *key_by*, a part of the key; *endpoint*, a pattern as it is written or a path that the
+    rule matches (a rule without endpoints matches every path); *tier*, one that the rule matches or
+    has limits for; *text*, anywhere in the rule, in any case.
+    """
+
+    mode: str | None = None
+    key_by: str | None = None
+    endpoint: str | None = None
+    tier: str | None = None
+    text: str | None = None
+
+    def matches(self, rule: Mapping[str, Any]) -> bool:
+        """True if *rule* meets all conditions."""
+        text = "" if self.text is None else json.dumps(rule, ensure_ascii=False).casefold()
+        return (
+            self.mode in (None, mode_of(rule))
+            and (self.key_by is None or self.key_by in _listed(rule.get("key_by")))
+            and (self.endpoint is None or _has_endpoint(rule, self.endpoint))
+            and (self.tier is None or _has_tier(rule, self.tier))
+            and (self.text is None or self.text.casefold() in text)
+        )
+
+
+def find_rules(document: Mapping[str, Any], filter_: RuleFilter) -> list[Data]:
+    """Return the rules of *document* that meet the filter, in their order."""
+    return [rule for rule in rules_by_id(document).values() if filter_.matches(rule)]
+
+
+def mode_of(rule: Mapping[str, Any]) -> str:
+    """Return the mode of *rule*."""
+    mode = rule.get("mode", "enforce")
+    return "off" if mode is False else str(mode)
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
+def _has_endpoint(rule: Mapping[str, Any], endpoint: str) -> bool:
+    match = rule.get("match")
+    given = match.get("endpoint") if isinstance(match, dict) else None
+    if given is None:
+        return True
+    patterns = [one for one in _listed(given) if isinstance(one, str)]
+    paths = readings(endpoint)
+    return endpoint in patterns or any(
+        compiled(one).fits(path) for one in patterns for path in paths
+    )
+
+
+def _has_tier(rule: Mapping[str, Any], tier: str) -> bool:
+    match, limits = rule.get("match"), rule.get("limits")
+    tiers = _listed(match.get("tier")) if isinstance(match, dict) else []
+    return tier in tiers or (isinstance(limits, dict) and tier in limits)

@@ -12,25 +12,15 @@ import random
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from headgate.control.documents import rules_by_id, summary_of, versions_after
+from headgate.control.documents import mode_of, rules_by_id, summary_of, versions_after
 from headgate.control.edits import (
-    RuleFilter,
-    RulePage,
-    candidate_id,
+    Edit,
+    candidate_in,
     check_size,
-    mode_of,
-    plain_data,
     rule_in,
-    rules_in,
-    with_adopted,
-    with_candidate,
-    with_override,
-    with_rule,
     without_expired,
-    without_override,
-    without_rule,
 )
 from headgate.control.preview import Preview, preview_of
 from headgate.control.revision import (
@@ -40,14 +30,13 @@ from headgate.control.revision import (
     Parsed,
     Revision,
     UnknownRevisionError,
+    collector_paused,
 )
-from headgate.policy.diagnostics import shown
-from headgate.policy.fields import instant_text
-from headgate.policy.loader import RuleMemory, examine_policy_data
-from headgate.policy.problems import PolicyError
+from headgate.policy.loader import RuleCache, examine_policy_data
+from headgate.policy.problems import PolicyError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from headgate.clock import Clock
     from headgate.control.documents import Data
@@ -110,10 +99,6 @@ class Edited:
     is_changed: bool
     warnings: tuple[Problem, ...] = ()
 
-    def version_of(self, rule_id: str) -> int:
-        """Return the version of a rule."""
-        return _version(self.revision, rule_id)
-
 
 class PolicyEditor:
     """Edits the policy of *source*. Safe among threads; edits run one at a time.
@@ -130,12 +115,12 @@ class PolicyEditor:
         source: PolicySource,
         *,
         clock: Clock = time.time_ns,
-        memory: RuleMemory | None = None,
+        memory: RuleCache | None = None,
         enforced: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.source = source
         self._clock = clock
-        self._memory = memory or RuleMemory()
+        self._memory = memory or RuleCache()
         self._enforced = enforced
         self._lock = threading.Lock()
 
@@ -154,183 +139,17 @@ class PolicyEditor:
         """Raise `StaleVersionError` unless the policy has a version that *request* names."""
         _check_policy(self.head(), request)
 
-    def rule(self, rule_id: str) -> tuple[int, Data]:
-        """Return the version and the data of a rule. Raises `UnknownRuleError`."""
-        newest = self.head()
-        return _version(newest, rule_id), rule_in(newest.document, rule_id)
-
-    def rules(
-        self, wanted: RuleFilter | None = None, *, offset: int = 0, limit: int = 100
-    ) -> RulePage:
-        """Return the rules that are *wanted*, *limit* of them after *offset*."""
-        return rules_in(self.head(), wanted or RuleFilter(), offset=offset, limit=limit)
-
-    def put_rule(self, rule_id: str, data: Mapping[str, Any], request: EditRequest) -> Edited:
-        """Make *data* (without its id) the rule *rule_id*, a new one if there is none."""
-        own = plain_data(data)
-
-        def edit(newest: Revision) -> Data:
-            _check_rule(newest, rule_id, request)
-            return with_rule(newest.document, rule_id, own)
-
-        return self._change(edit, request, f"put rule {rule_id}")
-
-    def delete_rule(self, rule_id: str, request: EditRequest) -> Edited:
-        """Remove a rule, its candidate, and the overrides of their counters."""
-
-        def edit(newest: Revision) -> Data:
-            rule_in(newest.document, rule_id)
-            _check_rule(newest, rule_id, request)
-            return without_rule(newest.document, rule_id)
-
-        return self._change(edit, request, f"delete rule {rule_id}")
-
-    def put_candidate(self, rule_id: str, data: Mapping[str, Any], request: EditRequest) -> Edited:
-        """Try *data* in shadow beside the rule *rule_id*, in place of its present candidate.
-
-        The version is the greater one of the rule and of that.
-        """
-        own = plain_data(data)
-
-        def edit(newest: Revision) -> Data:
-            _check_pair(newest, rule_id, request)
-            return with_candidate(newest.document, rule_id, own)
-
-        return self._change(edit, request, f"try a candidate of {rule_id}")
-
-    def adopt(self, rule_id: str, request: EditRequest) -> Edited:
-        """Replace a rule by its candidate. Raises `UnknownRuleError` if it has none.
-
-        The version is the greater one of the two.
-        """
-
-        def edit(newest: Revision) -> Data:
-            _check_pair(newest, rule_id, request)
-            return with_adopted(newest.document, rule_id)
-
-        return self._change(edit, request, f"adopt the candidate of {rule_id}")
-
-    def replace(self, document: Mapping[str, Any], request: EditRequest) -> Edited:
-        """Replace the whole policy by *document*."""
-        return self._replace(plain_data(document), request, _REPLACE, self.source.head)
-
-    def rollback(self, number: int, request: EditRequest) -> Edited:
-        """Make the document of revision *number* the newest again, without overrides that have
-        ended. Raises `UnknownRevisionError`."""
-        document = plain_data(dict(self.source.at(number).document))
-        return self._replace(document, request, f"roll back to revision {number}", self.head)
-
-    def _replace(
-        self, document: Data, request: EditRequest, what: str, head: Callable[[], Revision]
-    ) -> Edited:
-        def edit(newest: Revision) -> Data:
-            _check_policy(newest, request)
-            return dict(document)
-
-        return self._change(edit, request, what, head=head)
-
-    def switch_off(self, rule_id: str, request: EditRequest) -> Edited:
-        """Take a rule out of force, and leave all else as it is: the kill switch."""
-        return self._switch(rule_id, "off", request, f"switch off {rule_id}")
-
-    def switch_on(self, rule_id: str, request: EditRequest, *, mode: str | None = None) -> Edited:
-        """Put a rule in force again in *mode*, by default the one that it had.
-
-        That is looked up in the history; `UnknownModeError` if it does not go back so far.
-        """
-        if mode is None:
-            mode = self._mode_before(rule_id)
-        return self._switch(rule_id, mode, request, f"switch {rule_id} to {mode}")
-
-    def _switch(self, rule_id: str, mode: str, request: EditRequest, what: str) -> Edited:
-        def edit(newest: Revision) -> Data:
-            rule = rule_in(newest.document, rule_id)
-            _check_rule(newest, rule_id, request)
-            if mode_of(rule) == mode:
-                return dict(newest.document)
-            bare = {name: value for name, value in rule.items() if name != "mode"}
-            own = bare if mode == "enforce" else {**bare, "mode": mode}
-            return with_rule(newest.document, rule_id, own)
-
-        return self._change(edit, request, what)
-
-    def override(
-        self,
-        rule_id: str,
-        key: str,
-        *,
-        until_ns: int,
-        request: EditRequest,
-        extra: int = 0,
-        block: bool = False,
-    ) -> Edited:
-        """*block* a key under a rule, or make its limits larger by *extra*, until then."""
-        until = instant_text(until_ns)
-        given: Data = {"block": True} if block else {"extra": extra}
-        override = {"rule": rule_id, "key": key, **given, "until": until}
-        what = f"block {key}" if block else f"grant {extra} more to {key}"
-
-        def edit(newest: Revision) -> Data:
-            _check_policy(newest, request)
-            return with_override(newest.document, override)
-
-        return self._change(edit, request, f"{what} under {rule_id} until {until}")
-
-    def remove_override(self, rule_id: str, key: str, request: EditRequest) -> Edited:
-        """End the override of *key* under a rule. Raises `UnknownOverrideError`."""
-
-        def edit(newest: Revision) -> Data:
-            _check_policy(newest, request)
-            return without_override(newest.document, rule_id, key)
-
-        return self._change(edit, request, f"end the override of {key} under {rule_id}")
-
-    def preview(self, document: Mapping[str, Any]) -> Preview:
-        """Preview `replace`."""
-        return self._previewed(self.head(), plain_data(document))
-
-    def preview_rules(self, rules: Mapping[str, Mapping[str, Any] | None]) -> Preview:
-        """Preview *rules* by their ids; None deletes one."""
-        newest = self.head()
-        document = dict(newest.document)
-        for rule_id, data in rules.items():
-            if data is not None:
-                document = with_rule(document, rule_id, plain_data(data))
-            elif rule_id in rules_by_id(document) or rule_id not in rules_by_id(newest.document):
-                document = without_rule(document, rule_id)  # or its rule has taken it along
-        return self._previewed(newest, document)
-
-    def preview_candidate(self, rule_id: str, data: Mapping[str, Any]) -> Preview:
-        """Preview `put_candidate`."""
-        newest = self.head()
-        document = with_candidate(newest.document, rule_id, plain_data(data))
-        return self._previewed(newest, document)
-
-    def preview_adoption(self, rule_id: str) -> Preview:
-        """Preview `adopt`."""
-        newest = self.head()
-        return self._previewed(newest, with_adopted(newest.document, rule_id))
-
-    def _previewed(self, newest: Revision, document: Data) -> Preview:
-        check_size(document)
-        return preview_of(newest, without_expired(document, self._clock()), self._memory)
-
-    def _change(
-        self,
-        edit: Callable[[Revision], Data],
-        request: EditRequest,
-        what: str,
-        *,
-        head: Callable[[], Revision] | None = None,
-    ) -> Edited:
-        """Make *edit*, and again after a conflict."""
+    @collector_paused()
+    def apply(self, edit: Edit, request: EditRequest) -> Edited:
+        """Make *edit* on the newest revision, and again after a conflict."""
         with self._lock:
             for tries in range(1, TRIES + 1):
-                newest = (head or self.head)()
-                document = edit(newest)
+                newest = self.source.head() if edit.is_whole else self.head()
+                document = edit.make(newest.document)
+                _check(edit, newest, request)
                 if document == dict(newest.document):
                     return Edited(newest, is_changed=False)
-                revision, warnings = self._next(newest, document, request, what)
+                revision, warnings = self._next(newest, document, request, edit)
                 try:
                     self.source.commit(revision)
                 except ConflictError:
@@ -339,68 +158,78 @@ class PolicyEditor:
                     return Edited(revision, is_changed=True, warnings=warnings)
         raise ConflictError(f"others changed the policy {TRIES} times in the meantime; try again")
 
-    def _next(
-        self, newest: Revision, document: Data, request: EditRequest, what: str
-    ) -> tuple[Revision, tuple[Problem, ...]]:
-        """Return the revision after *newest*, validated, with the warnings about it."""
-        now_ns = self._clock()
-        document = without_expired(document, now_ns)
+    @collector_paused()
+    def preview(self, edit: Edit) -> Preview:
+        """Preview *edit* of the newest revision."""
+        newest = self.head()
+        document = edit.make(newest.document)
         check_size(document)
-        examined = examine_policy_data(document, memory=self._memory)
-        if examined.policy is None:
-            raise PolicyError(examined.problems)
-        number = newest.number + 1
-        if what == _REPLACE:
-            what = f"{what}: {summary_of(newest.document, document)}"
-        change = Change(request.author, now_ns, what, request.note)
-        versions = versions_after(newest, document, number)
-        parsed = Parsed(examined.policy, examined.problems)
-        return Revision(number, document, versions, change, parsed), examined.problems
+        return preview_of(newest, without_expired(document, self._clock()), self._memory)
 
-    def _mode_before(self, rule_id: str) -> str:
-        """Return the mode of a rule before it was switched off: "enforce" or "shadow"."""
+    def rollback(self, number: int) -> Edit:
+        """Return the edit that makes the document of revision *number* the newest again.
+
+        To apply it raises `UnknownRevisionError` if that is not kept.
+        """
+        what = f"roll back to revision {number}"
+        return Edit(what, lambda _: dict(self.source.at(number).document))
+
+    def mode_before(self, rule_id: str) -> str:
+        """Return the mode of a rule before it was switched off: "enforce" or "shadow".
+
+        It is looked up in the history; `UnknownModeError` if that does not go back so far.
+        """
         revision = self.head()
         rule: Data | None = rule_in(revision.document, rule_id)
         for _ in range(_FAR_BACK):
             if rule is not None and mode_of(rule) != "off":
                 return mode_of(rule)
             try:
-                revision = self.source.at(_version(revision, rule_id) - 1)
+                revision = self.source.at(revision.version_of(rule_id) - 1)
             except UnknownRevisionError:
                 break
             rule = rules_by_id(revision.document).get(rule_id)
             if rule is None:
                 break
-        message = f"the history does not say which mode the rule {shown(rule_id)} had before"
+        message = f"the history does not say which mode the rule {quoted(rule_id)} had before"
         raise UnknownModeError(f"{message}; say enforce or shadow")
 
+    def _next(
+        self, newest: Revision, document: Data, request: EditRequest, edit: Edit
+    ) -> tuple[Revision, tuple[Problem, ...]]:
+        """Return the revision after *newest*, validated, with the warnings about it."""
+        now_ns = self._clock()
+        document = without_expired(document, now_ns)
+        check_size(document)
+        examined = examine_policy_data(document, cache=self._memory)
+        if examined.policy is None:
+            raise PolicyError(examined.problems)
+        number = newest.number + 1
+        what = edit.what
+        if edit.is_whole:
+            what = f"{what}: {summary_of(newest.document, document)}"
+        change = Change(request.author, now_ns, what, request.note)
+        versions = versions_after(newest, document, number)
+        parsed = Parsed(examined.policy, examined.problems)
+        return Revision(number, document, versions, change, parsed), examined.problems
 
-_REPLACE: Final = "replace the policy"
 
-
-def _version(revision: Revision, rule_id: str) -> int:
-    return revision.versions.get(rule_id, revision.number)
-
-
-def _check_rule(newest: Revision, rule_id: str, request: EditRequest) -> None:
-    is_there = rule_id in rules_by_id(newest.document)
-    request.check(f"the rule {shown(rule_id)}", _version(newest, rule_id) if is_there else None)
+def _check(edit: Edit, newest: Revision, request: EditRequest) -> None:
+    """Raise `StaleVersionError` unless what *edit* changes has a version that *request* names."""
+    if edit.rule is None:
+        _check_policy(newest, request)
+        return
+    name, candidate = f"the rule {quoted(edit.rule)}", None
+    if edit.is_pair:
+        candidate = candidate_in(newest.document, edit.rule)
+        if request.is_new and candidate is not None:
+            raise StaleVersionError(f"{name} has a candidate already, {quoted(candidate)}")
+        request = replace(request, is_new=False)
+        name = f"{name} with its candidate"
+    existing = rules_by_id(newest.document).keys() & {edit.rule, candidate}
+    request.check(name, max((newest.version_of(one) for one in existing), default=None))
 
 
 def _check_policy(newest: Revision, request: EditRequest) -> None:
     is_first = newest.number == 0 and request.is_new
     request.check("the policy", None if is_first else newest.number)
-
-
-def _check_pair(newest: Revision, rule_id: str, request: EditRequest) -> None:
-    """Check the greater version of a rule and its candidate; the pair exists with a candidate."""
-    rule_in(newest.document, rule_id)
-    candidate = candidate_id(newest.document, rule_id)
-    if request.is_new and candidate is not None:
-        message = f"the rule {shown(rule_id)} has a candidate already, {shown(candidate)}"
-        raise StaleVersionError(message)
-    if request.versions not in (None, "any"):
-        names = [rule_id, *([] if candidate is None else [candidate])]
-        version = max(_version(newest, name) for name in names)
-        what = f"the rule {shown(rule_id)} with its candidate"
-        replace(request, is_new=False).check(what, version)

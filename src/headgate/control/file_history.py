@@ -8,7 +8,7 @@
     └── 12.json
 
 A change is prepared (`pending`), made (the policy file is replaced) and completed (`pending` gets
-its number for a name). After a crash `pending` tells how far it came: if the file has its text, the
+its number for a name). After a crash `pending` shows how far it came: if the file has its text, the
 change was made.
 """
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("headgate.control")
 PATIENCE: Final = 5.0
-"""Seconds to wait for the lock of another process."""
+"""Seconds to wait for the lock."""
 _GAP: Final = 0.003
 _ENTRY: Final = re.compile(r"([1-9][0-9]{0,15})\.json")
 
@@ -87,7 +87,7 @@ class FileHistory:
     def locked(self, *, to_write: bool) -> Iterator[None]:
         """Hold the lock against other processes and threads; for reading only if it exists.
 
-        Raises `SourceError` if another process does not release it.
+        Raises `SourceError` if it is not released.
         """
         if to_write:
             self.directory.mkdir(mode=0o700, exist_ok=True)
@@ -111,7 +111,7 @@ class FileHistory:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    message = f"another process has held it for {PATIENCE:g} seconds"
+                    message = f"the lock was not released within {PATIENCE:g} seconds"
                     raise SourceError(f"{self.directory / 'lock'}: {message}") from error
             else:
                 return

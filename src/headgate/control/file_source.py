@@ -28,7 +28,9 @@ from headgate.control.revision import (
     Revision,
     SourceError,
     UnknownRevisionError,
+    collector_paused,
 )
+from headgate.control.source import MOST_REVISIONS
 from headgate.control.yaml_text import edited_text, text_of
 from headgate.policy.problems import PolicyError
 from headgate.units import SECOND
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("headgate.control")
 BY_HAND: Final = "file"
 """The author of a change made to the file by hand."""
-MOST_REVISIONS: Final = 200
-"""The number of revisions that are kept beside the file."""
 INTERVAL: Final = 0.1
 """Seconds between two looks at the files."""
 _QUIET: Final = 0.1
@@ -116,7 +116,7 @@ class FileSource:
         if known is None or known[0] != stamp:
             found: Revision | tuple[Problem, ...]
             try:
-                with _translated(self.place):
+                with _translated(self.place), collector_paused():
                     found = self._looked_at()
             except InvalidFileError as error:
                 if not error.is_lasting:
@@ -130,7 +130,7 @@ class FileSource:
         raise InvalidFileError(known[1], is_lasting=True)
 
     def wait(self, known: Revision, timeout: float) -> None:
-        """Block until the file says something else than *known*. Raises `InvalidFileError`."""
+        """Block until the file has another content than *known*. Raises `InvalidFileError`."""
         deadline = time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
             with suppress(queue.Empty):
@@ -156,15 +156,25 @@ class FileSource:
         if not self._may_be_written():
             raise ReadOnlyError(f"{self.place}: the file is read-only; chmod u+w allows changes")
         self._known = None
-        with _translated(self.place, is_change=True), history.locked(to_write=True):
+        with _translated(self.place, is_change=True):
             try:
-                newest = self._settled(history, is_recorded=True)
+                with history.locked(to_write=True):
+                    newest = self._before(revision, history)
+                # Without the lock: among thousands of rules this takes seconds.
+                text = self._text_after(newest, revision)
+                with history.locked(to_write=True):
+                    self._before(revision, history)
+                    self._write(history, Entry(revision, text))
             except InvalidFileError as error:
                 hint = "The policy file is invalid, so the change was not applied. Fix it first."
                 raise ReadOnlyError(f"{self.place}: {hint}\n{error}") from error
-            if newest.number != revision.number - 1:
-                raise ConflictError(f"{self.place}: the policy is at revision {newest.number}")
-            self._write(history, Entry(revision, self._text_after(newest, revision)))
+
+    def _before(self, revision: Revision, history: FileHistory) -> Revision:
+        """Return the newest revision. Raises `ConflictError` unless *revision* is the next one."""
+        newest = self._settled(history, is_recorded=True)
+        if newest.number != revision.number - 1:
+            raise ConflictError(f"{self.place}: the policy is at revision {newest.number}")
+        return newest
 
     def _text_after(self, newest: Revision, revision: Revision) -> bytes:
         """Return the text of the file for *revision*, with the comments and the style it has."""
@@ -192,8 +202,8 @@ class FileSource:
         if self._history is not None:
             with _translated(self.place):
                 found = self._history.changes(before=before, most=most)
-        is_wanted = newest.number > 0 and (before is None or newest.number < before)
-        if is_wanted and newest.number not in dict(found):
+        is_listed = newest.number > 0 and (before is None or newest.number < before)
+        if is_listed and newest.number not in dict(found):
             found = [(newest.number, newest.change), *found]
         return found[:most]
 
@@ -372,7 +382,7 @@ def _is_fresh(stamp: Stamp) -> bool:
 
 @contextmanager
 def _translated(place: str, *, is_change: bool = False) -> Iterator[None]:
-    """Turn errors of the operating system into `ControlError`s."""
+    """Translate errors of the operating system to `ControlError`s."""
     try:
         yield
     except OSError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headgate.errors import OptionError
-from headgate.policy.document import LARGEST_TEXT
+from headgate.policy.document import MAX_BYTES
 from headgate.policy.loader import examine_policies
 from headgate.policy.problems import PolicyError, Problem
 
@@ -151,7 +151,7 @@ def _content(path: Path) -> bytes:
         _check(path, path.stat())  # before it is opened: with a device that alone may do something
         with open(path, "rb", opener=_open_at_once) as file:
             _check(path, os.fstat(file.fileno()))
-            content = file.read(LARGEST_TEXT + 1)
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise _unreadable(path, error) from error
     _check_size(path, len(content))
@@ -169,8 +169,8 @@ def _check(path: Path, found: os.stat_result) -> None:
 
 
 def _check_size(path: Path, size: int) -> None:
-    if size > LARGEST_TEXT:
-        raise _invalid(path, f"too large; at most {LARGEST_TEXT} bytes (1 MiB) are read")
+    if size > MAX_BYTES:
+        raise _invalid(path, f"too large; at most {MAX_BYTES} bytes (1 MiB) are read")
 
 
 def _kind(mode: int) -> str:

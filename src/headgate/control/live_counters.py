@@ -64,21 +64,23 @@ class Affected:
     would_be_denied: bool | None
 
 
-async def affected_by(preview: Preview, live: LiveCounters, *, most: int = MOST_SHOWN) -> Look:
-    """Find some counters of the rules that *preview* would change."""
+async def affected_by(
+    preview: Preview, live: LiveCounters, *, most: int = MOST_SHOWN
+) -> tuple[tuple[Affected, ...], bool]:
+    """Find some counters of the rules that *preview* would change, and its effect on each.
+
+    Those that it would deny come first. Also returns whether there are, or may be, others.
+    """
     if not preview.rules_changed or preview.policy is None:
-        return Look()
-    return await live.find(preview.rules_changed, most=most)
-
-
-def judged(look: Look, preview: Preview) -> tuple[Affected, ...]:
-    """Return the effect of *preview* on each counter of *look*; those it would deny come first."""
+        return (), False
+    look = await live.find(preview.rules_changed, most=most)
     found = [
         Affected(one, _is_denied(one, preview.before), _is_denied(one, preview.policy, preview))
         for one in look.counters
     ]
     order = {True: 0, None: 1, False: 2}
-    return tuple(sorted(found, key=lambda one: (order[one.would_be_denied], -one.counter.used)))
+    found.sort(key=lambda one: (order[one.would_be_denied], -one.counter.used))
+    return tuple(found), look.has_more
 
 
 def _is_denied(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from headgate.control.documents import rules_by_id
 from headgate.limits import Concurrency
-from headgate.policy.loader import RuleMemory, examine_policy_data
+from headgate.policy.loader import RuleCache, examine_policy_data
 from headgate.policy.model import BY_PRIORITY, PRIORITIES, Policy
 from headgate.units import SECOND
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from headgate.control.documents import Data
     from headgate.control.revision import Revision
-    from headgate.engine.rule import Priority
+    from headgate.engine.plan import Priority
     from headgate.limits import Limit
     from headgate.policy.model import Rule
     from headgate.policy.problems import Problem
@@ -53,11 +53,6 @@ class Preview:
     consequences: tuple[Consequence, ...] = ()
 
     @property
-    def is_good(self) -> bool:
-        """True if the document is valid."""
-        return self.policy is not None
-
-    @property
     def rules_changed(self) -> tuple[str, ...]:
         """The ids of the rules that exist before and after, and differ."""
         rules = self.differences["rules"]
@@ -65,11 +60,11 @@ class Preview:
 
 
 def preview_of(
-    newest: Revision, document: Mapping[str, Any], memory: RuleMemory | None = None
+    newest: Revision, document: Mapping[str, Any], memory: RuleCache | None = None
 ) -> Preview:
     """Preview *document* in place of *newest*. Rules in *memory* are not validated again."""
-    before = examine_policy_data(newest.document, memory=memory).policy or Policy()
-    examined = examine_policy_data(document, memory=memory)
+    before = examine_policy_data(newest.document, cache=memory).policy or Policy()
+    examined = examine_policy_data(document, cache=memory)
     policy = examined.policy
     found = differences(newest.document, document)
     effects = () if policy is None else tuple(consequences(before, policy))
@@ -236,7 +231,7 @@ def _of_overload(
         yield "tighter" if is_lower else "looser", message
     goes_by_class = bool(reserved[1]) or new.share_by == BY_PRIORITY
     if goes_by_class and before.priorities != after.priorities:
-        yield "match", "other requests have priority than before"
+        yield "match", "the priorities of requests change"
     if new.floor is not None and before.pressure != after.pressure:
         yield "algorithm", "other signals of pressure lower its limits"
 

@@ -62,15 +62,15 @@ class RedisCounters:
         return await asyncio.to_thread(self._find, tuple(rules), most, pattern)
 
     def _find(self, rules: Sequence[str], most: int, pattern: str | None) -> Look:
-        deadline = _Deadline(self._longest_look)
+        ends = time.monotonic() + self._longest_look
         found: list[LiveCounter] = []
         with open_primaries(self._url) as opened:
-            primaries = [_Hurried(one, deadline) for one in opened]
+            primaries = [_BoundedPrimary(one, ends) for one in opened]
             for one in self._each(primaries, rules, pattern):
                 if len(found) == most:
                     return Look(tuple(found), has_more=True)
                 found.append(one)
-        return Look(tuple(found), has_more=deadline.was_missed)
+        return Look(tuple(found), has_more=time.monotonic() > ends)
 
     def _each(
         self, primaries: Sequence[Primary], rules: Iterable[str], pattern: str | None
@@ -83,30 +83,17 @@ class RedisCounters:
                 yield LiveCounter(rule, name.key, place or 0, used, name.is_hashed)
 
 
-class _Deadline:
-    """The end of a search; *was_missed* if it came too early."""
+class _BoundedPrimary:
+    """A primary that is searched only until *ends*, by the monotonic clock."""
 
-    def __init__(self, seconds: float) -> None:
-        self._ends = time.monotonic() + seconds
-        self.was_missed = False
-
-    @property
-    def has_passed(self) -> bool:
-        self.was_missed = self.was_missed or time.monotonic() > self._ends
-        return self.was_missed
-
-
-class _Hurried:
-    """A primary that is searched only until a deadline."""
-
-    def __init__(self, primary: Primary, deadline: _Deadline) -> None:
+    def __init__(self, primary: Primary, ends: float) -> None:
         self._primary = primary
-        self._deadline = deadline
+        self._ends = ends
         self.has_tags = primary.has_tags
 
     def scan(self, match: bytes) -> Iterator[Sequence[bytes]]:
         for step in self._primary.scan(match):
-            if self._deadline.has_passed:
+            if time.monotonic() > self._ends:
                 return
             yield step
 

@@ -12,8 +12,11 @@ an old version again.
 
 from __future__ import annotations
 
+import gc
 import json
+import threading
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headgate.policy.problems import Problem
 
 EMPTY: Final[Mapping[str, Any]] = MappingProxyType({"version": 1, "rules": []})
@@ -80,6 +85,10 @@ class Revision:
     parsed: Parsed | None = field(default=None, compare=False, repr=False)
     fingerprint: str | None = field(default=None, compare=False, repr=False)
 
+    def version_of(self, rule_id: str) -> int:
+        """Return the version of a rule: the revision that changed it last."""
+        return self.versions.get(rule_id, self.number)
+
     def to_json(self) -> bytes:
         """Encode the revision for storage; `revision_from_json` decodes it."""
         data = {
@@ -107,7 +116,7 @@ def _in_steps(value: Any) -> str:
 
 
 def revision_from_json(text: bytes) -> Revision:
-    """Decode a revision. Raises `SourceError` if *text* is none.
+    """Decode a revision. Raises `SourceError` if *text* is not a revision.
 
     Members that a newer Headgate may have added are ignored: while a fleet is upgraded, both
     versions read the same revisions.
@@ -119,10 +128,10 @@ def revision_from_json(text: bytes) -> Revision:
 
 
 def revision_from_data(data: Any) -> Revision:
-    """Return the revision that *data* describes. Raises `SourceError` if it is none."""
+    """Return the revision that *data* describes. Raises `SourceError` if it is not one."""
     try:
-        made = data["change"]
-        change = Change(made["author"], made["time_ns"], made["what"], made.get("note", ""))
+        found = data["change"]
+        change = Change(found["author"], found["time_ns"], found["what"], found.get("note", ""))
         number, document, versions = data["number"], data["document"], data["versions"]
         is_sound = isinstance(document, dict) and isinstance(versions, dict)
         if not is_sound or not isinstance(number, int) or not isinstance(change.time_ns, int):
@@ -130,3 +139,32 @@ def revision_from_data(data: Any) -> Revision:
     except (KeyError, TypeError, AttributeError) as error:
         raise SourceError(f"the stored data is not a revision: {error}") from error
     return Revision(number, document, versions, change)
+
+
+class _Pauses:
+    """The changes in progress, for which the garbage collector is paused."""
+
+    lock = threading.Lock()
+    count = 0
+    was_enabled = True
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from running while a policy is read, validated and compiled.
+
+    That makes some 100,000 objects, all of which reference counts free again; a collection that
+    goes through them stops all threads for 100 ms and more.
+    """
+    with _Pauses.lock:
+        if _Pauses.count == 0:
+            _Pauses.was_enabled = gc.isenabled()
+            gc.disable()
+        _Pauses.count += 1
+    try:
+        yield
+    finally:
+        with _Pauses.lock:
+            _Pauses.count -= 1
+            if _Pauses.count == 0 and _Pauses.was_enabled:
+                gc.enable()

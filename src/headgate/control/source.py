@@ -35,7 +35,7 @@ class PolicySource(Protocol):
         """
 
     def wake(self) -> None:
-        """End a `wait` that goes on, or the next one. Never blocks; safe in a signal handler."""
+        """End the pending `wait`, or the next one. Never blocks; safe in a signal handler."""
 
     def commit(self, revision: Revision) -> None:
         """Make *revision* the newest, if the newest is the one just before it by number.
@@ -107,8 +107,8 @@ class MemorySource:
         """Return number and change of the newest revisions below *before*."""
         with self._changed:
             numbers = sorted(self._revisions, reverse=True)
-            wanted = [number for number in numbers if before is None or number < before][:most]
-            return [(number, self._revisions[number].change) for number in wanted]
+            older = [number for number in numbers if before is None or number < before]
+            return [(number, self._revisions[number].change) for number in older[:most]]
 
     def close(self) -> None:
         """Nothing is held open."""

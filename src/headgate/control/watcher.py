@@ -3,8 +3,8 @@
     head ----> apply ----> wait ----> head ... the source fails ----> back off, and ask again
 
 The source's answer (`head`) is the truth, an older number included: it was restored from a backup
-then. `wait` only says when to ask. One answer is not believed: that there is nothing at all, after
-there was something. A source that was emptied by mistake must not lift every limit, so the last
+then. `wait` only says when to ask. One answer is not trusted: that there is no policy, after there
+was one. A source that was emptied by mistake must not lift every limit, so the last
 good policy stays in force until something is written; after a restart, it is the copy on disk.
 """
 
@@ -23,12 +23,17 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.control.documents import parse_policy
 from headgate.control.file_source import FileSource, InvalidFileError
 from headgate.control.files import PolicyFiles, clear_leftovers, replace_file
-from headgate.control.revision import Parsed, Revision, SourceError, revision_from_json
+from headgate.control.revision import (
+    Parsed,
+    Revision,
+    SourceError,
+    collector_paused,
+    revision_from_json,
+)
 from headgate.errors import HeadgateError, OptionError
 from headgate.observability import METRICS
-from headgate.policy.loader import RuleMemory, examine_policy_data
+from headgate.policy.loader import RuleCache, examine_policy_data
 from headgate.policy.problems import PolicyError, Problem
-from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -80,11 +85,6 @@ class State:
         return self.revision is not None and not self.is_stale and self.problems is None
 
     @property
-    def loaded_at(self) -> float | None:
-        """The time when the configuration in force was loaded, in seconds since the epoch."""
-        return None if self.loaded_at_ns is None else self.loaded_at_ns / SECOND
-
-    @property
     def not_ready(self) -> tuple[str, ...]:
         """Reasons not to decide requests yet. A stale policy is better than none."""
         if self.revision is not None:
@@ -92,34 +92,6 @@ class State:
         if self.problems is not None and self.rejected is not None:
             return (f"no policy is in force: revision {self.rejected} is invalid",)
         return (f"no policy is in force: {self.trouble or 'none has been read yet'}",)
-
-
-class LastKnownGood:
-    """A copy of the last good revision in the file *path*, for a start while the source is down.
-
-    It is replaced as a whole. Several processes may write it: the last one wins.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self) -> Revision | None:
-        """Return the copy; None if there is none. Raises `SourceError`."""
-        clear_leftovers(self._path, age=_OLD)
-        try:
-            return revision_from_json(self._path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise SourceError(f"{self._path}: {error.strerror or error}") from error
-
-    def write(self, revision: Revision) -> None:
-        """Replace the copy by *revision*. Raises `SourceError`."""
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_file(self._path, revision.to_json())
-        except OSError as error:
-            raise SourceError(f"{self._path}: {error.strerror or error}") from error
 
 
 class PolicyWatcher:
@@ -163,7 +135,7 @@ class PolicyWatcher:
             )
         self._source = source
         self._apply = apply
-        self._last_known_good = None if keep is None else LastKnownGood(keep)
+        self._keep = keep
         self._on_change = on_change
         self._longest_wait, self._longest_watch = longest_wait, longest_watch
         self._log = log
@@ -180,7 +152,7 @@ class PolicyWatcher:
         self._rejected: Revision | None = None
         self._thread: threading.Thread | None = None
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.memory = RuleMemory()
+        self.memory = RuleCache()
         """Rules that were validated, for others who read the same ones."""
         self.state = State()
         if in_force is not None:
@@ -306,6 +278,7 @@ class PolicyWatcher:
         if self._in_force is None:
             self._use_last_known_good()
 
+    @collector_paused()
     def _ask(self) -> Revision:
         """Read the newest revision of the source, and put it in force if it is not."""
         while True:
@@ -320,7 +293,7 @@ class PolicyWatcher:
         was_stale = self.state.is_stale
         if was_stale or self.state.trouble is not None:
             problems = None if self._rejected is None else self.state.problems
-            self._become(replace(self.state, is_stale=False, trouble=None, problems=problems))
+            self._update(is_stale=False, trouble=None, problems=problems)
         if self._is_in_force(newest):
             if was_stale:
                 self._log.info("%s: available again", self.place)
@@ -355,6 +328,7 @@ class PolicyWatcher:
             self._log.error("%s: %s", self.place, message)
             self._report_invalid((problem,), 0)
 
+    @collector_paused()
     def _take(self, revision: Revision, *, is_kept: bool = False) -> None:
         """Put *revision* in force, or report once that it is invalid. The caller has the lock."""
         if revision == self._rejected:
@@ -373,7 +347,7 @@ class PolicyWatcher:
         self._took(revision, number, parsed, is_kept=is_kept)
 
     def _parsed(self, revision: Revision) -> Parsed:
-        examined = examine_policy_data(revision.document, memory=self.memory)
+        examined = examine_policy_data(revision.document, cache=self.memory)
         if examined.policy is None:
             raise PolicyError(examined.problems)
         return Parsed(examined.policy, examined.problems)
@@ -383,28 +357,27 @@ class PolicyWatcher:
         if not is_kept:
             self._rejected = None
         change = revision.change
-        is_told = self._has_numbers and change.author
-        made = f" ({change.what}, by {change.author})" if is_told else ""
-        self._log.info("%s: revision %d is in force%s", self.place, number, made)
+        has_author = self._has_numbers and change.author
+        by = f" ({change.what}, by {change.author})" if has_author else ""
+        self._log.info("%s: revision %d is in force%s", self.place, number, by)
         self._warn(parsed.warnings)
         self._loads.add()
-        self._become(
-            replace(
-                self.state,
-                revision=number,
-                change=change,
-                loaded_at_ns=self._clock(),
-                fingerprint=revision.fingerprint,
-                problems=None,
-                rejected=None,
-                warnings=parsed.warnings,
-            )
+        self._update(
+            revision=number,
+            change=change,
+            loaded_at_ns=self._clock(),
+            fingerprint=revision.fingerprint,
+            problems=None,
+            rejected=None,
+            warnings=parsed.warnings,
         )
-        if self._last_known_good is not None and not is_kept and revision.number > 0:
+        if self._keep is not None and not is_kept and revision.number > 0:
             try:
-                self._last_known_good.write(revision)
-            except SourceError as error:
-                self._log.warning("no copy of revision %d was kept: %s", revision.number, error)
+                self._keep.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                replace_file(self._keep, revision.to_json())
+            except OSError as error:
+                reason = f"{self._keep}: {error.strerror or error}"
+                self._log.warning("no copy of revision %d was kept: %s", revision.number, reason)
 
     def _begin_with(self, loaded: Loaded) -> None:
         revision, warnings = loaded.policy.revision, loaded.warnings
@@ -428,25 +401,27 @@ class PolicyWatcher:
 
     def _report_invalid(self, problems: tuple[Problem, ...], number: int) -> None:
         self._errors.add()
-        failures = self.state.failures + 1
-        self._become(replace(self.state, problems=problems, rejected=number, failures=failures))
+        self._update(problems=problems, rejected=number, failures=self.state.failures + 1)
 
     def _forget_rejected(self) -> None:
         """Record that the newest revision is in force; it may not have been for a while."""
         self._rejected = None
         if self.state.problems is not None:
-            self._become(replace(self.state, problems=None, rejected=None))
+            self._update(problems=None, rejected=None)
 
     def _use_last_known_good(self) -> None:
-        """Begin with the copy on disk. The caller has the lock."""
-        if self._last_known_good is None:
+        """Begin with the copy on disk, if there is one. The caller has the lock."""
+        if self._keep is None:
             return
+        clear_leftovers(self._keep, age=_OLD)
         try:
-            revision = self._last_known_good.read()
-        except SourceError as error:
-            self._log.warning("the copy of the last good policy cannot be used: %s", error)
+            revision = revision_from_json(self._keep.read_bytes())
+        except FileNotFoundError:
             return
-        if revision is None:
+        except (OSError, SourceError) as error:
+            reason = getattr(error, "strerror", None) or error
+            message = "the copy of the last good policy cannot be used: %s: %s"
+            self._log.warning(message, self._keep, reason)
             return
         message = "%s: starting with revision %d, the last good one, from the copy on disk"
         self._log.warning(message, self.place, revision.number)
@@ -454,8 +429,7 @@ class PolicyWatcher:
         self._take(revision, is_kept=True)
         if before.problems is not None and self._in_force is not None:
             # The newest is still invalid: only the revision in force has changed.
-            problems, rejected = before.problems, before.rejected
-            self._become(replace(self.state, problems=problems, rejected=rejected))
+            self._update(problems=before.problems, rejected=before.rejected)
 
     def _lose(self, error: SourceError) -> None:
         """Report, once, that the source cannot be read."""
@@ -463,20 +437,21 @@ class PolicyWatcher:
         with self._lock:
             if self.state.trouble == trouble:
                 return
-            state = replace(self.state, is_stale=True, trouble=trouble)
             if isinstance(error, InvalidFileError):
                 self._log.warning("%s: invalid; %s\n%s", self.place, self._kept(), trouble)
                 self._errors.add()
-                state = replace(state, problems=error.problems, failures=state.failures + 1)
+                failures = self.state.failures + 1
+                self._update(
+                    is_stale=True, trouble=trouble, problems=error.problems, failures=failures
+                )
             else:
                 self._log.warning("%s: unavailable; %s: %s", self.place, self._kept(), trouble)
-            self._become(state)
+                self._update(is_stale=True, trouble=trouble)
 
     def _fail(self, error: Exception) -> None:
         self._log.critical("%s: the watcher failed", self.place, exc_info=error)
-        trouble = f"the watcher failed: {type(error).__name__}"
         with self._lock:
-            self._become(replace(self.state, is_stale=True, trouble=trouble))
+            self._update(is_stale=True, trouble=f"the watcher failed: {type(error).__name__}")
 
     def _kept(self) -> str:
         kept = self.state.revision
@@ -488,10 +463,10 @@ class PolicyWatcher:
         message = f"cannot be applied: {str(error) or type(error).__name__}"
         return (Problem("error", self.place, message),)
 
-    def _become(self, state: State) -> None:
-        self.state = state
+    def _update(self, **changes: Any) -> None:
+        self.state = replace(self.state, **changes)
         if self._on_change is not None:
-            self._on_change(state)
+            self._on_change(self.state)
 
 
 def _lines(problems: Iterable[Problem]) -> str:

@@ -28,29 +28,21 @@ _WIDTH: Final = 4_096
 
 def text_of(document: Mapping[str, Any], *, is_yaml: bool) -> bytes:
     """Write *document* as YAML, or as JSON (which YAML includes)."""
-    text = json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
     if is_yaml:
-        import yaml
-
-        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-        options: Data = {"sort_keys": False, "allow_unicode": True, "width": 100}
-        written = str(yaml.dump(_plain(document), Dumper=dumper, **options)).encode()
+        written = _written(dict(document), 2).encode()
         if _reads_as(written, document):
             return written
-    return text
+    return json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def edited_text(text: bytes, before: Mapping[str, Any], document: Mapping[str, Any]) -> bytes:
     """Return *text*, YAML that says *before*, changed to say *document*."""
     import yaml
+    from ruamel.yaml.error import YAMLError
 
-    try:
-        from ruamel.yaml.error import YAMLError
-    except ImportError:  # the extra `service` brings it
-        return text_of(document, is_yaml=True)
     for edit in (_edited_parts, _edited):
         try:
-            edited = edit(text.decode(), _plain(before), _plain(document)).encode()
+            edited = edit(text.decode(), dict(before), dict(document)).encode()
         except (YAMLError, yaml.YAMLError, _UnknownShapeError, ValueError, AttributeError):
             continue
         if _reads_as(edited, document):
@@ -67,10 +59,6 @@ def _reads_as(text: bytes, document: Mapping[str, Any]) -> bool:
         return data_of("<policy>", text) == document
     except PolicyError:
         return False
-
-
-def _plain(document: Mapping[str, Any]) -> Data:
-    return dict(document)
 
 
 # ---- parts: the top-level fields, and the rules --------------------------------------------

@@ -16,6 +16,7 @@ Two round trips are needed where something has to be known before anything may b
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from headgate.algorithms import Outcome
@@ -23,7 +24,7 @@ from headgate.decision import Decision, combine, decide_blocked
 from headgate.engine.plan import Plan
 from headgate.engine.recorder import begin, record
 from headgate.engine.use_cases import Calls
-from headgate.engine.verdict import RuleVerdict, Verdict
+from headgate.engine.verdict import Verdict
 from headgate.errors import StoreError
 from headgate.limits import SlidingWindowCounter
 from headgate.runtime.effects import Interrupted, RunAll
@@ -65,6 +66,8 @@ class Part(NamedTuple):
     title: str = ""
     closed: str | None = None
     """The unit of a limit of 0, which has no counter."""
+    allows_full: bool = False
+    """True if a look denies only beyond the limit, not when it is just used up."""
 
     @property
     def is_question(self) -> bool:
@@ -90,7 +93,7 @@ class Part(NamedTuple):
     def concluded(self, outcomes: Outcomes) -> Decision:
         """The decision that the *outcomes* of its checks make together."""
         checks = self.planned.checks
-        if self.is_question:
+        if self.is_question and not (self.allows_full and self.verb == "look"):
             return conclude(checks, outcomes)
         pairs = zip(checks, outcomes, strict=True)
         is_refund = self.verb == "refund"
@@ -125,7 +128,7 @@ class CallPlan:
 
     @property
     def steps(self) -> Steps:
-        """The parts by what is wanted of them."""
+        """The parts by what is asked of them."""
         if self._steps is None:
             self._steps = Steps(self.parts, each_alone=self.each_alone)
         return self._steps
@@ -157,17 +160,17 @@ def decide_call_now(engine: Engine, call: CallPlan) -> list[Decision] | None:
     if not call.is_plain:
         return None
     verdict = engine.decide_now(call.plan)
-    return None if verdict is None else [one.decision for one in verdict.rules]
+    return None if verdict is None else list(map(itemgetter(1), verdict.pairs))
 
 
 def decide_call(engine: Engine, call: CallPlan) -> Effects[list[Decision]]:
     """Decide *call*: the decision on each part.
 
-    Raises `StoreError` if the store is gone and a rule wants that to be an error.
+    Raises `StoreError` if the store is gone and a rule is to raise then.
     """
     if call.is_plain:
         verdict = yield from engine.decide(call.plan)
-        return [one.decision for one in verdict.rules]
+        return list(map(itemgetter(1), verdict.pairs))
     began_ns = begin()
     deciding = _Deciding(engine, call)
     yield from deciding.decide()
@@ -228,7 +231,7 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """The *parts* of a call by what is wanted of them."""
+    """The *parts* of a call by what is asked of them."""
 
     __slots__ = (
         "first",
@@ -399,10 +402,8 @@ class _Deciding:
             part = self._parts[n]
             is_shadow = part.role in ("shadow", "hidden")
             if decisions[n].allowed and (is_charged or is_shadow) and not self._steps.is_denied:
-                said = (_said(part, decisions[n]),)
                 plan = Plan(call.plan.revision, (part.planned,))
-                undone = Verdict(True, call.plan.revision, said, plan=plan)  # noqa: FBT003
-                yield from self._engine.undo(undone)
+                yield from self._engine.undo(Verdict(plan, (decisions[n],), allowed=True))
 
     # ---- without the store -----------------------------------------------------------------
 
@@ -415,7 +416,7 @@ class _Deciding:
         asked = {
             n: RuleChecks(parts[n].planned.checks, parts[n].planned.rule.on_failure) for n in silent
         }
-        fallback.raise_if_wanted(asked.values(), error)
+        fallback.raise_if_required(asked.values(), error)
         others = [n for n in range(len(parts)) if n not in asked]
         is_open = is_open and not any(self._keeps_others(n) for n in others)
         for n in silent:
@@ -459,13 +460,8 @@ class _Deciding:
 def _verdict(call: CallPlan, decisions: Sequence[Decision]) -> Verdict:
     """The verdict on the takes among the parts of *call*: looks and reports decide nothing."""
     pairs = zip(call.parts, decisions, strict=True)
-    said = tuple([_said(part, decision) for part, decision in pairs if part.verb == "take"])
-    return Verdict(is_allowed(call.parts, decisions), call.plan.revision, said, plan=call.plan)
-
-
-def _said(part: Part, decision: Decision) -> RuleVerdict:
-    planned = part.planned
-    return RuleVerdict(planned.rule, planned.key, planned.cost, decision)
+    taken = [decision for part, decision in pairs if part.verb == "take"]
+    return Verdict(call.plan, taken, allowed=is_allowed(call.parts, decisions))
 
 
 def _checks(parts: Sequence[Part], places: Places) -> tuple[Check, ...]:

@@ -7,7 +7,6 @@ in this process.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.decision import combine
@@ -15,8 +14,7 @@ from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from headgate.decision import Decision
-    from headgate.engine.plan import RulePlan
-    from headgate.engine.verdict import RuleVerdict, Verdict
+    from headgate.engine.verdict import Verdict
     from headgate.stores.operations import Check, ReleaseSlot
 
 SHORTEST_NS: Final = 100 * MILLISECOND
@@ -51,21 +49,14 @@ class HoldTimes:
                 before = held_ns
             averages[check.group] = before + (held_ns - before) // WEIGHT
 
-    def estimated(self, verdict: Verdict) -> Verdict:
-        """*verdict* with the wait of each denial by a concurrency limit as an estimate."""
-        if verdict.plan is None:
-            return verdict
-        planned = {one.rule.id: one for one in verdict.plan.rules if one.has_slots}
-        if not any(not one.decision.allowed and one.rule.id in planned for one in verdict.rules):
-            return verdict
-        rules = [self._of_rule(one, planned.get(one.rule.id)) for one in verdict.rules]
-        return replace(verdict, rules=tuple(rules))
-
-    def _of_rule(self, one: RuleVerdict, planned: RulePlan | None) -> RuleVerdict:
-        if planned is None or one.decision.allowed:
-            return one
-        pairs = zip(one.decision.limits, planned.checks, strict=True)
-        return replace(one, decision=combine([self._of_limit(*pair) for pair in pairs]))
+    def estimate(self, verdict: Verdict) -> None:
+        """Set the wait of each denial by a concurrency limit to an estimate."""
+        decisions = list(verdict.decisions)
+        for place, (one, decision) in enumerate(zip(verdict.plan.rules, decisions, strict=True)):
+            if decision is not None and not decision.allowed and one.has_slots:
+                pairs = zip(decision.limits, one.checks, strict=True)
+                decisions[place] = combine([self._of_limit(*pair) for pair in pairs])
+                verdict.decisions = decisions
 
     def _of_limit(self, decision: Decision, check: Check) -> Decision:
         exact_ns = decision.retry_after_ns

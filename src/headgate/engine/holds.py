@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.engine.plan import RulePlan, advance, marks_of
+from headgate.engine.verdict import charged, is_here, is_in_store
 from headgate.errors import SettledError
 from headgate.limits import LeakyQueue
-from headgate.runtime.fallback import ELSEWHERE
 from headgate.stores.base import checked_cost
 from headgate.stores.operations import (
     CancelQueued,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from headgate.engine.plan import Plan, Stages
-    from headgate.engine.verdict import RuleVerdict, Verdict
+    from headgate.engine.verdict import Verdict
     from headgate.stores.operations import Outcomes
 
 
@@ -70,7 +70,7 @@ class Held:
     """Amounts that are held under *name* for *rules*, to be settled once.
 
     *settled* has the amounts by rule that the store knows; *corrected* those of rules that this
-    process has decided itself; *owed* the rules that it reports to the store later.
+    process has decided itself; *unreported* the rules that it reports to the store later.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Held:
     once: Once = field(default_factory=Once, repr=False, compare=False)
     settled: Mapping[str, int] | None = field(default=None, repr=False, compare=False)
     corrected: Mapping[str, int] | None = field(default=None, repr=False, compare=False)
-    owed: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    unreported: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     @property
     def ids(self) -> list[str]:
@@ -106,9 +106,9 @@ class Held:
         rules = [one for one in self.rules if one.rule.id not in without]
         return Settle(_checks(rules, amounts), self.name, charge_lapsed=True)
 
-    def decided_in(self, verdict: Verdict, sources: frozenset[str]) -> list[RulePlan]:
-        """The rules that decided by one of *sources*."""
-        found = {one.rule.id for one in verdict.enforced if one.decision.source in sources}
+    def decided_here(self, verdict: Verdict) -> list[RulePlan]:
+        """The rules that this process decided, as the store was gone."""
+        found = {one.rule.id for one in verdict.enforced if is_here(one.decision.source)}
         return [one for one in self.rules if one.rule.id in found]
 
     @property
@@ -212,32 +212,32 @@ def _checks(rules: Iterable[RulePlan], amounts: Mapping[str, int]) -> tuple[Chec
     )
 
 
-Owed = Sequence[tuple[RulePlan, int]]
+ExtraCosts = Sequence[tuple[RulePlan, int]]
 """Rules, and how much more each is to be charged."""
 
 
 def charged_after(rules: Iterable[RulePlan]) -> tuple[RulePlan, ...]:
-    """The rules among *rules* that charge the cost of a request when it is over."""
+    """The rules among *rules* that charge the cost of a request at its end."""
     return tuple([one for one in rules if one.rule.charges_after])
 
 
-def admitting(rules: Iterable[RulePlan], verdict: Verdict) -> Iterator[RulePlan]:
+def allowing(rules: Iterable[RulePlan], verdict: Verdict) -> Iterator[RulePlan]:
     """The rules among *rules* that have allowed the request of *verdict*.
 
     If it is allowed, all that decide have; a shadow rule has if it would have. A rule that has seen
     the request before allowed it then, and what it costs this time is charged too.
     """
-    said = {one.rule.id: one.decision.allowed for one in verdict.rules}
+    denying = {one.rule.id for one in verdict.would_deny}
     for one in rules if verdict.allowed else ():
-        if one.rule.mode == "enforce" or said.get(one.rule.id, True):
+        if one.rule.id not in denying:
             yield one
 
 
-def charge_of(owed: Owed) -> Charge | None:
-    """The operation that charges all that is *owed*, as debt if need be; None if it is nothing."""
+def charge_of(costs: ExtraCosts) -> Charge | None:
+    """The operation that charges *costs*, as debt if need be; None if it is nothing."""
     checks = [
         Check(check.group, check.key, check.limit, more)
-        for one, more in owed
+        for one, more in costs
         if more > 0
         for check in one.rates
     ]
@@ -248,57 +248,30 @@ def refund_of(verdict: Verdict) -> Refund | None:
     """The operation that refunds all that the rules of *verdict* charged in the store.
 
     The markers of repeated requests go too: a retry has to pay. Slots are released, holds are
-    settled, and places in queues are given up (`vacating`).
+    settled, and places in queues are given up (`cancellation_of`).
     """
     held = () if verdict.held is None else verdict.held.ids
-    planned = [one for one in _charged(verdict, _is_stores) if one.rule.id not in held]
+    planned = [one for one, _ in charged(verdict, is_in_store) if one.rule.id not in held]
     checks = [check for one in planned for check in one.amounts if check.cost]
     checks += [one.marker.once for one in planned if one.marker is not None]
     return Refund(tuple(checks)) if checks else None
 
 
-def vacating(verdict: Verdict) -> CancelQueued | None:
+def cancellation_of(verdict: Verdict) -> CancelQueued | None:
     """The operation that gives up the places of a request in queues; None if it has none."""
-    found = list(turns_of(verdict, _charged(verdict, _is_stores)))
+    found = list(places_of(verdict, is_in_store))
     if not found:
         return None
     return CancelQueued(
-        tuple([check for _, check, _ in found]), tuple([turn for _, _, turn in found])
+        tuple([check for _, check, _ in found]), tuple([place_ns for _, _, place_ns in found])
     )
 
 
-def turns_of(
-    verdict: Verdict, planned: Iterable[RulePlan]
+def places_of(
+    verdict: Verdict, is_meant: Callable[[str], bool]
 ) -> Iterator[tuple[RulePlan, Check, int]]:
-    """The places in queues of a request under *planned* rules: rule, queue and time."""
-    said = {one.rule.id: one.decision for one in verdict.rules}
-    for one in planned:
-        for check, decision in zip(one.checks, said[one.rule.id].limits, strict=True):
-            if isinstance(check.limit, LeakyQueue) and decision.turn_ns:
-                yield one, check, decision.turn_ns
-
-
-def charged_rules(verdict: Verdict, sources: frozenset[str]) -> list[RulePlan]:
-    """The rules of *verdict* that decided by one of *sources*, and charged something there."""
-    return _charged(verdict, sources.__contains__)
-
-
-def _charged(verdict: Verdict, is_meant: Callable[[str], bool]) -> list[RulePlan]:
-    if verdict.plan is None:
-        return []
-    charged = {one.rule.id for one in verdict.rules if _is_charged(one, verdict, is_meant)}
-    return [one for one in verdict.plan.rules if one.rule.id in charged]
-
-
-def _is_charged(one: RuleVerdict, verdict: Verdict, is_meant: Callable[[str], bool]) -> bool:
-    """True if a rule has charged: one that decides if all of them allow, a shadow rule if it would
-    allow itself, and only in the store."""
-    source = one.decision.source
-    if one.is_shadow:
-        return one.decision.allowed and is_meant(source) and _is_stores(source)
-    return verdict.allowed and is_meant(source)
-
-
-def _is_stores(source: str) -> bool:
-    """True if the store knows the decisions of *source*: its own, or those of leases."""
-    return source not in ELSEWHERE
+    """The places of a request in queues that rules *is_meant* of granted: rule, queue and time."""
+    for one, granted in charged(verdict, is_meant):
+        for check, decision in zip(one.checks, granted.limits, strict=True):
+            if isinstance(check.limit, LeakyQueue) and decision.place_ns:
+                yield one, check, decision.place_ns

@@ -19,19 +19,45 @@ is charged.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from headgate.decision import HeaderMode, OnFailure
 from headgate.limits import Concurrency, LeakyQueue
 from headgate.stores.base import groups_of
 from headgate.stores.operations import Check, ReleaseSlot, Take, TakeEach
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from headgate.engine.rule import CompiledRule, Priority
+    from headgate.decision import Decision
     from headgate.limits import Limit
     from headgate.stores.base import Prepared
     from headgate.stores.operations import Outcomes
+
+
+Mode = Literal["enforce", "shadow", "off"]
+"""The mode of a rule: it decides, it only reports what it would have decided, or it is off."""
+
+Priority = Literal["critical", "default", "sheddable"]
+
+DEFAULT_ON_FAILURE: Final = OnFailure()
+
+
+@dataclass(slots=True)
+class CompiledRule:
+    """The part of a rule that matters after planning. Never changed."""
+
+    id: str
+    mode: Mode = "enforce"
+    headers: HeaderMode = "on"
+    """The header mode of the responses to its requests."""
+    on_failure: OnFailure = DEFAULT_ON_FAILURE
+    candidate_of: str | None = None
+    """The id of the rule that this one, in shadow, may replace."""
+    charges_after: bool = False
+    """True if a request may cost more at its end than it was charged."""
+    declared: Any = None
+    """The rule of the policy, for explanations; None if there is no policy."""
 
 
 NOTHING_OPEN: Final[frozenset[str]] = frozenset()
@@ -95,6 +121,16 @@ class RulePlan:
         return False
 
     @property
+    def has_queue(self) -> bool:
+        """True if a limit is a `LeakyQueue`, in which an allowed request may have to wait."""
+        return any(isinstance(limit, LeakyQueue) for limit in self.limits)
+
+    @property
+    def is_shown(self) -> bool:
+        """True if the headers of responses show its figures."""
+        return self.rule.headers == "on" and self.rule.mode == "enforce"
+
+    @property
     def rates(self) -> tuple[Check, ...]:
         """The checks that charge something."""
         return tuple([check for check in self.checks if not _has_slots(check.limit)])
@@ -135,7 +171,7 @@ class Plan:
     queues: tuple[Queueing, ...] = ()
     """The fair queues that it waits in if it is allowed otherwise; the caller sees to that."""
 
-    awaits_turns: bool = False
+    awaits_places: bool = False
     """True if it waits in them: then it counts as allowed only when it has its places."""
 
     is_recorded: bool = True
@@ -155,12 +191,20 @@ class Plan:
     repeated requests and blocks. Prepared takes decide it, and an equal request may use it
     again."""
 
-    prepared: PreparedTake = field(init=False, repr=False, compare=False)
-    """The take of the rules that decide, or of the first shadow rule if there are none; made by
-    *engine* when a plain plan is decided first."""
+    prepared: tuple[PreparedTake, ...] = field(init=False, repr=False, compare=False)
+    """Each of the `takes` of a plain plan, made by *engine* when it is decided first."""
 
-    prepared_shadows: tuple[PreparedTake, ...] = field(init=False, repr=False, compare=False)
-    """The takes of the other shadow rules."""
+    is_immediate: bool = field(init=False, repr=False, compare=False)
+    """True if the prepared takes may have their outcomes at once: see `Engine.decide_now`."""
+
+    shown: tuple[tuple[int, str], ...] = field(init=False, repr=False, compare=False)
+    """The places and names of the rules whose figures responses show."""
+
+    may_delay: bool = field(init=False, repr=False, compare=False)
+    """True if a rule has a queue in the store, where an allowed request may have to wait."""
+
+    decide: Callable[[str, int], Decision] | None = field(init=False, repr=False, compare=False)
+    """The function that decides for its only rule, if the store makes decisions itself."""
 
     engine: object = field(init=False, repr=False, compare=False)
 
@@ -184,17 +228,12 @@ class Plan:
         self.shadows = tuple(shadows)
 
     @property
-    def is_single(self) -> bool:
-        """True if one rule decides, in a plain plan without shadow rules."""
-        return self.is_plain and len(self.rules) == 1 and not self.shadows
-
-    @property
-    def has_turns(self) -> bool:
+    def has_queue(self) -> bool:
         """True if a rule has a queue in the store."""
-        return any(isinstance(c.limit, LeakyQueue) for one in self.deciding for c in one.checks)
+        return any(one.has_queue for one in self.deciding)
 
     @property
-    def is_refused(self) -> bool:
+    def is_denied(self) -> bool:
         """True if a rule that decides is blocked: the store is not asked then."""
         return any(one.rule.mode == "enforce" for one in self.blocked)
 

@@ -1,4 +1,4 @@
-"""Record decisions in the journal of this process: counters, busiest keys, listeners."""
+"""Record decisions in the recorder of this process: counters, busiest keys, listeners."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.engine.verdict import RuleVerdict, Verdict, single_verdict
+from headgate.engine.plan import Plan
+from headgate.engine.verdict import Verdict
 from headgate.observability import RECORDER, DecisionRecord, RuleRecord
 from headgate.observability.candidates import CANDIDATES
 from headgate.observability.decision_recorder import BOUNDS_NS, read_timer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
-    from headgate.decision import Decision, PartialHit
-    from headgate.engine.plan import Plan
+    from headgate.decision import PartialHit
+    from headgate.engine.verdict import RuleVerdict
     from headgate.observability.candidates import RuleOutcome
     from headgate.observability.decision_recorder import Outcome
 
@@ -23,19 +24,15 @@ if TYPE_CHECKING:
 def record_shadows(verdict: Verdict) -> None:
     """Count the decisions of shadow rules, and denials of rules that have a candidate."""
     plan = verdict.plan
-    without: Collection[str] = ()
-    if plan is not None:
-        if plan.blocked and plan.is_refused:  # the store was not asked
-            return
-        if len(plan.rules) != len(verdict.rules):
-            spoken = {one.rule.id for one in verdict.rules}
-            without = [one.rule.id for one in plan.rules if one.rule.id not in spoken]
-    said: list[RuleOutcome] = []
-    for one in verdict.rules:  # this is part of the time that a decision takes
-        rule, decision = one.rule, one.decision
-        is_shadow = rule.mode == "shadow"
-        said.append((rule.id, one.key, is_shadow, decision.allowed, decision.source))
-    CANDIDATES.record(said, admitted=verdict.allowed, revision=verdict.revision, without=without)
+    if plan.blocked and plan.is_denied:  # the store was not asked
+        return
+    said: list[RuleOutcome] = [
+        (one.rule.id, one.key, one.rule.mode == "shadow", decision.allowed, decision.source)
+        for one, decision in verdict.pairs
+    ]
+    pairs = zip(plan.rules, verdict.decisions, strict=True)
+    without = [one.rule.id for one, decision in pairs if decision is None]
+    CANDIDATES.record(said, is_allowed=verdict.allowed, revision=plan.revision, without=without)
 
 
 _OUTCOMES: Final[dict[tuple[bool, bool], Outcome]] = {
@@ -54,58 +51,36 @@ def record(verdict: Verdict, began_ns: int, *, is_timed: bool = True) -> Verdict
 
     One that *is_timed* counts in the latency. (A caller that waited in line says nothing of it.)
     """
-    plan, journal = verdict.plan, RECORDER
-    if plan is not None and not plan.is_recorded:
+    plan, recorder = verdict.plan, RECORDER
+    if not plan.is_recorded:
         return verdict
     took_ns = read_timer() - began_ns
     if is_timed:
-        journal.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
-        journal.latency_ns += took_ns
-    if not verdict.allowed or plan is None or not plan.awaits_turns:
-        journal.requests[verdict.allowed][0] += 1
+        recorder.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
+        recorder.latency_ns += took_ns
+    if not (verdict.allowed and plan.awaits_places):
+        recorder.requests[verdict.allowed][0] += 1
     has_shadows = denies = False
-    for one in verdict.rules:
-        rule, decision = one.rule, one.decision
-        is_shadow = rule.mode == "shadow"
-        if decision.allowed and not is_shadow:
-            name: tuple[str, Outcome, str] = (rule.id, "allowed", decision.source)
-            (journal.cells.get(name) or journal.cell(*name))[0] += 1
-            journal.until_sampled -= 1
-            if journal.until_sampled <= 0:
-                journal.sample(rule.id, one.key)
+    for one, decision in zip(plan.rules, verdict.decisions):  # noqa: B905 (a part of each hit)
+        if decision is None:
             continue
-        allowed = decision.allowed
-        journal.record(rule.id, _OUTCOMES[is_shadow, allowed], decision.source, one.key)
-        if not allowed:
-            denies = True
+        rule, allowed = one.rule, decision.allowed
+        is_shadow = rule.mode == "shadow"
+        if allowed and not is_shadow:
+            name: tuple[str, Outcome, str] = (rule.id, "allowed", decision.source)
+            (recorder.cells.get(name) or recorder.cell(*name))[0] += 1
+            recorder.until_sampled -= 1
+            if recorder.until_sampled <= 0:
+                recorder.sample(rule.id, one.key)
+            continue
+        recorder.record(rule.id, _OUTCOMES[is_shadow, allowed], decision.source, one.key)
+        denies = denies or not allowed
         has_shadows = has_shadows or is_shadow or (not allowed and rule.id in CANDIDATES.beside)
     if has_shadows:
         record_shadows(verdict)
-    if journal.listeners or (denies and journal.denial_listeners):
+    if recorder.listeners or (denies and recorder.denial_listeners):
         _notify(verdict, took_ns)
     return verdict
-
-
-def record_single(plan: Plan, decision: Decision, began_ns: int) -> None:
-    """Record the *decision* of the only rule of *plan*, which is plain: see `record`."""
-    journal = RECORDER
-    if not decision.allowed or journal.has_listeners or plan.awaits_turns:
-        record(single_verdict(plan, decision), began_ns)
-        return
-    if not plan.is_recorded:
-        return
-    took_ns = read_timer() - began_ns
-    journal.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
-    journal.latency_ns += took_ns
-    journal.requests[True][0] += 1
-    one = plan.rules[0]
-    cell = journal.cells.get((one.rule.id, "allowed", decision.source))
-    if cell is None:
-        cell = journal.cell(one.rule.id, "allowed", decision.source)
-    cell[0] += 1
-    journal.until_sampled -= 1
-    if journal.until_sampled <= 0:
-        journal.sample(one.rule.id, one.key)
 
 
 def record_all(verdicts: Sequence[Verdict], began_ns: int) -> None:
@@ -121,21 +96,20 @@ def record_part(plan: Plan, part: PartialHit, began_ns: int) -> None:
         decision, cost = part.decision, one.cost
         if part.granted:
             decision, cost = decision._replace(allowed=True, retry_after_ns=0), part.granted
-        said = (RuleVerdict(one.rule, one.key, cost, decision),)
-        record(Verdict(decision.allowed, plan.revision, said, plan=plan), began_ns)
+        charged = Plan(plan.revision, (replace(one, cost=cost),))
+        record(Verdict(charged, (decision,), allowed=decision.allowed), began_ns)
 
 
 def record_again() -> None:
     """Record that a request was allowed before, by another part of the app: it is one request."""
-    RECORDER.asked_again[0] += 1
+    RECORDER.repeated[0] += 1
 
 
 def record_places(verdict: Verdict) -> None:
     """Record that a request has its places in all queues: now it is allowed."""
     RECORDER.requests[True][0] += 1
-    if verdict.plan is not None:
-        for one in verdict.plan.queues:
-            RECORDER.record(one.rule.id, "allowed", "gate", one.key)
+    for one in verdict.plan.queues:
+        RECORDER.record(one.rule.id, "allowed", "gate", one.key)
 
 
 def record_denial(verdict: Verdict, source: str) -> Verdict:

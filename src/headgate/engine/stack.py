@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate.engine.plan import Plan, RulePlan, checks_on
-from headgate.engine.rule import CompiledRule
+from headgate.engine.plan import CompiledRule, Plan, RulePlan, checks_on
 from headgate.errors import LimitError, OptionError, UsageError
 from headgate.limits import EXACT, Accuracy, Concurrency, LeakyQueue, Limit, parse_limits
 from headgate.stores.base import (
@@ -16,7 +15,7 @@ from headgate.stores.base import (
     checked_key,
     group_name,
     groups_of,
-    refuse_concurrency,
+    reject_concurrency,
 )
 from headgate.stores.operations import Check
 
@@ -103,7 +102,7 @@ class Stack:
 
     def plan(self, key: str, cost: int, verb: str = "hit") -> Plan:
         """The plan of a request that *verb* makes."""
-        refuse_concurrency(self.limits, verb)
+        reject_concurrency(self.limits, verb)
         return self.planned(self.rule_plan(key, cost))
 
     def plan_of_slot(self, key: str, lease: str) -> Plan:
@@ -112,7 +111,7 @@ class Stack:
 
     def plan_of_hold(self, key: str, cost: int) -> Plan:
         """The plan of a reservation."""
-        refuse_concurrency(self.limits, "reserve")
+        reject_concurrency(self.limits, "reserve")
         one = self.rule_plan(key, cost)
         held = HeldPlan(one.rule, one.key, one.cost, one.limits, one.checks)
         return self.planned(held, is_open=True)
@@ -131,7 +130,7 @@ class Stack:
         one = self.rule_plan(key, amount, "amount")
         rates: tuple[Check, ...] = one.rates
         if not rates:
-            refuse_concurrency(self.limits, verb)
+            reject_concurrency(self.limits, verb)
         return replace(one, checks=rates)
 
     def planned(self, one: RulePlan, *, lease: str | None = None, is_open: bool = False) -> Plan:

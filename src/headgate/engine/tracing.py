@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.decision import OVERRIDE
 from headgate.limits import Concurrency
-from headgate.responses.answer import GATE, WITHOUT_FIGURES
+from headgate.responses.answer import GATE, WITHOUT_FIGURES, named_limits
 from headgate.responses.debug import Traced, decision_lines
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from headgate.decision import Decision
     from headgate.engine.plan import Queueing, RulePlan
-    from headgate.engine.verdict import RuleVerdict, Verdict
+    from headgate.engine.verdict import Verdict
     from headgate.limits import Limit
 
 _UNCOUNTED: Final = WITHOUT_FIGURES | {OVERRIDE}
@@ -79,26 +79,26 @@ def limit_in_words(limit: Limit) -> str:
 
 
 def _all_traced(verdict: Verdict, show_key: Callable[[str], str]) -> Iterator[Traced]:
-    planned = {} if verdict.plan is None else {one.rule.id: one for one in verdict.plan.rules}
-    for one in verdict.rules:
-        yield from _traced(one, planned.pop(one.rule.id, None), verdict.revision, show_key)
+    pairs = list(zip(verdict.plan.rules, verdict.decisions, strict=True))
+    for one, decision in pairs:
+        if decision is not None:
+            yield from _traced(one, decision, verdict.revision, show_key)
     if verdict.is_replay:  # under the others, as far as they look out for that
-        for plan in planned.values():
-            if plan.marker is not None:
-                yield _replayed(plan, verdict.revision, show_key)
+        for one, decision in pairs:
+            if decision is None and one.marker is not None:
+                yield _replayed(one, verdict.revision, show_key)
 
 
 def _traced(
-    one: RuleVerdict, plan: RulePlan | None, revision: int, show_key: Callable[[str], str]
+    one: RulePlan, decision: Decision, revision: int, show_key: Callable[[str], str]
 ) -> Iterator[Traced]:
-    checks = () if plan is None else plan.checks
-    for place, decision in enumerate(one.decision.limits):
+    for place, (name, part) in enumerate(named_limits(one.rule.id, decision)):
         yield traced(
-            one.rule.id if place == 0 else f"{one.rule.id}/{place + 1}",
+            name,
             one.rule.mode,
-            decision,
+            part,
             key=show_key(one.key) if one.key else "",
-            counter=checks[place].group if place < len(checks) else "",
+            counter=one.checks[place].group if place < len(one.checks) else "",
             cost=one.cost,
             revision=revision,
         )

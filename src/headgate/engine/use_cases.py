@@ -10,26 +10,32 @@ begun are completed, and what they granted is given back.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.decision import PartialHit
 from headgate.engine.hold_times import HoldTimes
-from headgate.engine.holds import Held, charge_of, charged_rules, holdings, refund_of, turns_of
-from headgate.engine.holds import vacating as cancellation_of
+from headgate.engine.holds import (
+    Held,
+    cancellation_of,
+    charge_of,
+    holdings,
+    places_of,
+    refund_of,
+)
 from headgate.engine.plan import PreparedTake, advance, replayed
-from headgate.engine.prepared import PreparedTakes
-from headgate.engine.recorder import begin, record, record_all, record_part, record_single
+from headgate.engine.recorder import begin, record, record_all, record_part
 from headgate.engine.verdict import (
+    Verdict,
+    charged,
+    is_here,
     verdict_of,
-    verdict_on,
     verdict_unasked,
     verdict_without_store,
 )
-from headgate.errors import StoreError
+from headgate.errors import SettledError, StoreError
 from headgate.runtime.drivers import Background
-from headgate.runtime.effects import Close, Interrupted, Run, TakeAll, begin_undoing
-from headgate.runtime.fallback import HERE, RuleChecks, fallback_of
+from headgate.runtime.effects import Close, Interrupted, Run, begin_undoing
+from headgate.runtime.fallback import RuleChecks, fallback_of
 from headgate.stores.base import conclude
 from headgate.stores.factory import health_of, set_accuracies, wrapped
 from headgate.stores.operations import (
@@ -48,11 +54,11 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.decision import Decision
-    from headgate.engine.holds import Holding, Owed
+    from headgate.engine.holds import ExtraCosts, Holding
     from headgate.engine.plan import Plan, RulePlan, Stages
-    from headgate.engine.verdict import Replies, Verdict
+    from headgate.engine.verdict import Replies
     from headgate.runtime.effects import Effects
-    from headgate.stores.base import Accuracies, Store
+    from headgate.stores.base import Accuracies, Place, Prepared, Store
     from headgate.stores.operations import Operation, Outcomes
 
 R = TypeVar("R")
@@ -103,6 +109,32 @@ class Calls:
             raise self._interrupted
 
 
+MAX_PREPARED: Final = 4096
+"""Prepared takes that are kept: policies change, and limits may depend on the caller."""
+
+
+class PreparedTakes:
+    """The prepared takes of *store*."""
+
+    __slots__ = ("_known", "_store")
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # By the identity of the limits, which are kept too: to hash one takes longer than a hit.
+        self._known: dict[tuple[tuple[str, int], ...], tuple[list[Place], Prepared]] = {}
+
+    def of(self, checks: Sequence[Check]) -> Prepared:
+        """The prepared take for checks like *checks*."""
+        names = tuple([(check.group, id(check.limit)) for check in checks])
+        found = self._known.get(names)
+        if found is None:
+            if len(self._known) >= MAX_PREPARED:
+                self._known.clear()
+            places = [(check.group, check.limit) for check in checks]
+            found = self._known[names] = places, self._store.prepare(places)
+        return found[1]
+
+
 class Engine:
     """The use cases on *store*, a URL or a `Store`. Safe to share among threads and loops."""
 
@@ -119,7 +151,7 @@ class Engine:
 
     def closing(self) -> Effects[None]:
         """Close the store, after callers that were interrupted have undone what they did."""
-        self.fallback.close()
+        yield from self.fallback.closing()
         yield Close(self.store)
 
     # ---- decide ------------------------------------------------------------------------------
@@ -127,59 +159,24 @@ class Engine:
     def decide_now(self, plan: Plan) -> Verdict | None:
         """Decide *plan* at once; None if it needs `decide`, and nothing was charged then."""
         began_ns = begin()
-        if not (plan.is_plain and plan.rules):
-            verdict = verdict_unasked(plan)
-            return None if verdict is None else record(verdict, began_ns)
         if plan.engine is not self:
             self._prepare(plan)
-        if plan.shadows:
-            return None if self.store.waits else self._decide_shadows_now(plan, began_ns)
-        handle, keys, costs = plan.prepared
-        if handle.now is None:
-            return None
-        try:
-            outcomes = handle.now(keys, costs)
-        except StoreError as error:
-            return record(self._without_store(plan, error, consume=True), began_ns)
-        return None if outcomes is None else record(verdict_on(plan, outcomes), began_ns)
-
-    def _decide_shadows_now(self, plan: Plan, began_ns: int) -> Verdict:
-        """Decide a plan with shadow rules on a store that does not wait."""
-        replies: list[Outcomes | StoreError] = []
-        for handle, keys, costs in (plan.prepared, *plan.prepared_shadows):
-            try:
-                replies.append(handle.take(keys, costs))
-            except StoreError as error:
-                replies.append(error)
-        return record(self._verdict_on(plan, replies), began_ns)
-
-    def decide_single(self, plan: Plan) -> Decision | None:
-        """Decide *plan* as `decide_now`, without a verdict, if it has one rule and the store makes
-        decisions itself; else None. It saves 2 of 4 us."""
-        began_ns = begin()
-        if not plan.is_single:
-            return None
-        if plan.engine is not self:
-            self._prepare(plan)
-        decide = plan.prepared[0].decide
-        if decide is None:
-            return None
-        one = plan.rules[0]
-        decision = decide(one.key, one.cost)
-        record_single(plan, decision, began_ns)
-        return decision
+        if plan.decide is not None:
+            one = plan.rules[0]
+            decision = plan.decide(one.key, one.cost)
+            return record(Verdict(plan, (decision,), allowed=decision.allowed), began_ns)
+        verdict = self._take_now(plan) if plan.is_immediate else verdict_unasked(plan)
+        return None if verdict is None else record(verdict, began_ns)
 
     def decide(self, plan: Plan, *, is_recorded: bool = True) -> Effects[Verdict]:
         """Decide a request: all of its rules or none are charged."""
         began_ns = begin()
-        if not (plan.is_plain and plan.rules):
+        if plan.engine is not self:
+            self._prepare(plan)
+        if len(plan.prepared) != 1:
             verdict = yield from self._decide_unprepared(plan)
-        elif plan.shadows:
-            verdict = yield from self._take_all(plan)
-        else:  # one prepared take, here: a generator of its own would take longer
-            if plan.engine is not self:
-                self._prepare(plan)
-            handle, keys, costs = plan.prepared
+        else:  # here: a generator of its own would take longer
+            handle, keys, costs = plan.prepared[0]
             try:
                 outcomes = yield from handle.effects(keys, costs)
             except StoreError as error:
@@ -190,7 +187,7 @@ class Engine:
             else:
                 if self.fallback.needs_success:
                     self.fallback.succeed()
-                verdict = verdict_on(plan, outcomes)
+                verdict = verdict_of(plan, (outcomes,))
         return record(verdict, began_ns) if is_recorded else verdict
 
     def peek(self, plan: Plan) -> Effects[Verdict]:
@@ -250,7 +247,7 @@ class Engine:
     def undo_take(self, plan: Plan, interrupted: Interrupted) -> Effects[None]:
         """Give back what a plain plan was granted by the reply to an *interrupted* caller."""
         if interrupted.reply is not None:
-            yield from self._undo(verdict_on(plan, interrupted.reply), Calls(self.store))
+            yield from self._undo(verdict_of(plan, (interrupted.reply,)), Calls(self.store))
 
     def succeed(self) -> None:
         """Record that the store has answered, if an outage or unreported usage waits for that."""
@@ -282,7 +279,7 @@ class Engine:
             return True
         settled = held.amounts(amounts)
         held.once.do("what was held for this request was settled already")
-        settle = held.settle(settled, without=held.owed)
+        settle = held.settle(settled, without=held.unreported)
         calls = Calls(self.store)
         try:
             was_open = (yield from calls.run(settle)) if settle.checks else True
@@ -297,21 +294,21 @@ class Engine:
 
     # ---- charge and refund -------------------------------------------------------------------
 
-    def charge(self, owed: Owed) -> Effects[Owed]:
+    def charge(self, costs: ExtraCosts) -> Effects[ExtraCosts]:
         """Record what requests have cost beyond what they were charged, in full.
 
-        Returns what is left of *owed* if the store is gone: rules that decide here are charged
+        Returns what is left of *costs* if the store is gone: rules that decide here are charged
         here, the others are not.
         """
-        charge = charge_of(owed)
+        charge = charge_of(costs)
         if charge is None:
             return ()
         calls = Calls(self.store)
-        left: Owed = ()
+        left: ExtraCosts = ()
         try:
             yield from calls.run(charge)
         except StoreError as error:
-            left = self._charge_here(owed, error)
+            left = self._charge_here(costs, error)
         calls.end()
         return left
 
@@ -337,17 +334,14 @@ class Engine:
 
         If the store is gone, it stays charged.
         """
-        verdict.undone.do("what this request was charged was given back already")
-        calls = Calls(self.store)
+        calls = _begin_undo(verdict, self.store)
         yield from self._give_back(verdict, calls)
         calls.end()
 
     def undo(self, verdict: Verdict) -> Effects[None]:
         """Give back all that a request was charged, and its slots."""
-        verdict.undone.do("what this request was charged was given back already")
-        calls = Calls(self.store)
-        yield from self._give_back(verdict, calls)
-        yield from self._release(verdict, calls)
+        calls = _begin_undo(verdict, self.store)
+        yield from self._undo(verdict, calls)
         calls.end()
 
     def vacate(self, verdict: Verdict) -> Effects[None]:
@@ -403,9 +397,16 @@ class Engine:
     # ---- parts of decide ---------------------------------------------------------------------
 
     def _prepare(self, plan: Plan) -> None:
-        """Prepare the takes of *plan*, which are kept in it."""
-        first, *others = [self._prepared(rules) for rules in plan.takes]
-        plan.prepared, plan.prepared_shadows = first, tuple(others)
+        """Prepare the takes of *plan*, and choose its fast path; both are kept in it."""
+        takes = plan.takes if plan.is_plain else ()
+        plan.prepared = tuple([self._prepared(rules) for rules in takes])
+        is_single = len(plan.prepared) == 1
+        has_outcomes = bool(takes) and plan.prepared[0].handle.now is not None
+        plan.is_immediate = has_outcomes and (is_single or not self.store.waits)
+        is_one_rule = is_single and len(plan.rules) == 1 and not plan.shadows
+        plan.decide = plan.prepared[0].handle.decide if is_one_rule else None
+        plan.shown = tuple([(n, one.rule.id) for n, one in enumerate(plan.rules) if one.is_shown])
+        plan.may_delay = any(one.has_queue for one in plan.rules)
         plan.engine = self  # last: threads share plans, and one that sees it uses all the rest
 
     def _prepared(self, rules: Sequence[RulePlan]) -> PreparedTake:
@@ -413,30 +414,28 @@ class Engine:
         keys, costs = [check.key for check in checks], [check.cost for check in checks]
         return PreparedTake(self._takes.of(checks), tuple(keys), tuple(costs))
 
-    def _take_all(self, plan: Plan) -> Effects[Verdict]:
-        """Decide a plain plan with shadow rules by its prepared takes, made at the same time."""
-        if plan.engine is not self:
-            self._prepare(plan)
-        prepared = (plan.prepared, *plan.prepared_shadows)
-        takes = [handle.effects(keys, costs) for handle, keys, costs in prepared]
-        calls = Calls(self.store)
-        replies: Replies
-        try:
+    def _take_now(self, plan: Plan) -> Verdict | None:
+        """Decide by the prepared takes of *plan*; None if the store has to be asked."""
+        replies: list[Outcomes | StoreError] = []
+        for handle, keys, costs in plan.prepared:
+            # Only the first may have to ask the store: where there are more, it does not wait.
+            take = handle.take if replies else handle.now
             try:
-                replies = yield TakeAll(self.store, plan.operation, takes)
-            except Interrupted as interrupted:
-                replies = calls.keep(interrupted)
+                reply = None if take is None else take(keys, costs)
+            except StoreError as error:
+                replies.append(error)
+            else:
+                if reply is None:
+                    return None
+                replies.append(reply)
+        try:
+            return verdict_of(plan, replies)
         except StoreError as error:
-            verdict = self._without_store(plan, error, consume=True)
-        else:
-            verdict = self._verdict_on(plan, replies)
-        if calls.is_interrupted:
-            yield from self._undo(verdict, calls)
-            calls.end()
-        return verdict
+            return self._without_store(plan, error, consume=True)
 
     def _decide_unprepared(self, plan: Plan) -> Effects[Verdict]:
-        """Decide a plan with slots, blocks or markers of repeated requests, or without rules."""
+        """Decide a plan that is not one prepared take: with slots, blocks, markers of repeated
+        requests or shadow rules, or without rules."""
         verdict = verdict_unasked(plan)
         if verdict is None:
             calls = Calls(self.store)
@@ -444,18 +443,6 @@ class Engine:
             if calls.is_interrupted:
                 yield from self._undo(verdict, calls)
                 calls.end()
-        return verdict
-
-    def _verdict_on(self, plan: Plan, replies: Replies) -> Verdict:
-        """The verdict on a plain plan, from the reply to each of its takes."""
-        if plan.deciding:
-            outcomes = replies[0]
-            if isinstance(outcomes, StoreError):
-                return self._without_store(plan, outcomes, consume=True)
-            verdict = verdict_on(plan, outcomes, replies[1:])
-        else:
-            verdict = verdict_on(plan, (), replies)
-        self.succeed()
         return verdict
 
     def _ask(self, plan: Plan, calls: Calls, *, consume: bool) -> Effects[Verdict]:
@@ -473,7 +460,8 @@ class Engine:
         """*verdict* with the time of its slots, or an estimate of when one is free."""
         if verdict.slots is not None or verdict.local_slots is not None:
             verdict.since_ns = self.fallback.local.clock()
-        return self._hold_times.estimated(verdict)
+        self._hold_times.estimate(verdict)
+        return verdict
 
     def _concluded(self, plan: Plan, replies: Replies) -> Verdict:
         try:
@@ -491,13 +479,11 @@ class Engine:
         decisions = self.fallback.decide(
             asked, error, consume=consume, lease=plan.lease, is_reported=is_reported
         )
-        by_rule = {one.rule.id: said for one, said in zip(plan.deciding, decisions, strict=True)}
-        verdict = verdict_without_store(plan, by_rule)
-        if not consume or not verdict.allowed or plan.lease is None:
-            return verdict
-        slots = [check for one in plan.deciding for check in _asked(one, one.slots).shared]
-        release = ReleaseSlot(tuple(slots), plan.lease) if slots else None
-        return replace(verdict, local_slots=release)
+        verdict = verdict_without_store(plan, decisions)
+        if consume and verdict.allowed and plan.lease is not None:
+            slots = [check for one in plan.deciding for check in _asked(one, one.slots).shared]
+            verdict.local_slots = ReleaseSlot(tuple(slots), plan.lease) if slots else None
+        return verdict
 
     # ---- parts of reserve --------------------------------------------------------------------
 
@@ -516,11 +502,11 @@ class Engine:
         except StoreError as error:
             verdict = self._without_reservation(plan, error)
             left = plan.left_open
-        held = Held(name, tuple(left)) if left else None
-        if held is not None and not verdict.allowed:
-            yield from calls.try_all([held.give_back])
-            held = None
-        return self._with_slots(replace(verdict, held=held))
+        if left and verdict.allowed:
+            verdict.held = Held(name, tuple(left))
+        elif left:
+            yield from calls.try_all([Held(name, tuple(left)).give_back])
+        return self._with_slots(verdict)
 
     def _hold(self, holding: Holding, ttl_ns: int, calls: Calls) -> Effects[Outcomes | StoreError]:
         """Hold and take; the outcomes."""
@@ -575,10 +561,10 @@ class Engine:
         yield from self._vacate(verdict, calls)
 
     def _vacate(self, verdict: Verdict, calls: Calls) -> Effects[None]:
-        if not verdict.vacated.begin():
+        if not verdict.is_first("vacate"):  # a second time could take the places of others
             return
-        for one, check, turn_ns in turns_of(verdict, charged_rules(verdict, HERE)):
-            self.fallback.cancel_queued(_asked(one, (check,)), (turn_ns,))
+        for one, check, place_ns in places_of(verdict, is_here):
+            self.fallback.cancel_queued(_asked(one, (check,)), (place_ns,))
         if (step := cancellation_of(verdict)) is not None:
             yield from calls.try_all([step])
 
@@ -603,14 +589,14 @@ class Engine:
 
     def _refund_here(self, verdict: Verdict) -> None:
         settled = {} if verdict.held is None else verdict.held.corrected or {}
-        for one in charged_rules(verdict, HERE):
+        for one, _ in charged(verdict, is_here):
             amount = settled.get(one.rule.id, one.cost)
             if amount:
                 self.fallback.give_back(_costing(one, amount, one.amounts))
 
-    def _charge_here(self, owed: Owed, error: StoreError) -> Owed:
+    def _charge_here(self, costs: ExtraCosts, error: StoreError) -> ExtraCosts:
         left = []
-        for one, more in owed:
+        for one, more in costs:
             asked = _costing(one, more)
             if not more or not asked.checks:
                 continue
@@ -627,14 +613,21 @@ class Engine:
         if held is None or held.corrected is not None:
             return
         held.corrected = amounts
-        here = held.decided_in(verdict, HERE)
+        here = held.decided_here(verdict)
         for one in here:
             amount = amounts[one.rule.id]
             self.fallback.correct(_asked(one, one.amounts), amount - one.cost)
             if error is not None:
                 self.fallback.report_later(_costing(one, amount, one.amounts), error)
         if error is not None and error.is_undone:
-            held.owed = frozenset([one.rule.id for one in here])
+            held.unreported = frozenset([one.rule.id for one in here])
+
+
+def _begin_undo(verdict: Verdict, store: Store) -> Calls:
+    """The calls that give back what a request was charged; once, else `SettledError`."""
+    if not verdict.is_first("undo"):
+        raise SettledError("what this request was charged was given back already")
+    return Calls(store)
 
 
 def _all_allowed(outcomes: Outcomes) -> bool:

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headgate.decision import combine, decide, decide_blocked, decide_without_store
-from headgate.engine.holds import Once
 from headgate.errors import StoreError
-from headgate.responses import Answer, Told
-from headgate.runtime.fallback import ELSEWHERE
-from headgate.stores.base import concluded
+from headgate.responses import Answer, RuleAnswer
+from headgate.runtime.fallback import ELSEWHERE, HERE
+from headgate.stores.base import conclude
 from headgate.stores.operations import Outcomes
 from headgate.units import seconds_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from headgate.decision import Decision
     from headgate.engine.holds import Held
-    from headgate.engine.plan import Plan, RulePlan
-    from headgate.engine.rule import CompiledRule
+    from headgate.engine.plan import CompiledRule, Plan, RulePlan
     from headgate.stores.operations import ReleaseSlot
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RuleVerdict:
-    """The decision of one rule on a request of *cost*, counted under *key*.
-
-    Never changed. (Not frozen: one is made for every request, and that would triple the time.)
-    """
+    """The decision of one rule on a request of *cost*, counted under *key*."""
 
     rule: CompiledRule
     key: str
@@ -43,41 +39,73 @@ class RuleVerdict:
         return self.rule.mode == "shadow"
 
 
-@dataclass(slots=True)
 class Verdict:
-    """The decision on a request under the policy of *revision*: true when it is allowed.
+    """The decision on the request of *plan*: true when it is allowed.
 
-    *rules* are all that matched and apply, in the order of the policy. *is_replay* says that
-    it repeats a request that had been charged before under rules that are not among them therefore.
-    *slots* is what gives back the slots that it holds under concurrency limits; None if it holds
-    none. (*local_slots* is the same for those that this process granted while the store was gone.)
-    *held* is what is to be settled when the cost is known. *plan* is what was asked. *since_ns* is
-    when its slots were granted.
+    *decisions* has that of each rule of the plan, in their order; None if the rule has no say: the
+    request is a free retry under it, or another rule is blocked.
     """
 
-    allowed: bool
-    revision: int
-    rules: tuple[RuleVerdict, ...] = ()
-    is_replay: bool = False
+    # Defaults are those of the class, without slots: few requests change them.
+    is_replay = False
+    """True if a rule has no say because it charged the same request before."""
     slots: ReleaseSlot | None = None
+    """The operation that releases its slots under concurrency limits."""
     local_slots: ReleaseSlot | None = None
+    """The same for slots that this process granted while the store was gone."""
+    since_ns = 0
+    """The time when its slots were granted."""
     held: Held | None = None
-    plan: Plan | None = field(default=None, repr=False, compare=False)
-    since_ns: int = field(default=0, repr=False, compare=False)
-    _once: dict[str, Once] = field(default_factory=dict, repr=False, compare=False)
+    """The amounts to settle when the cost is known."""
+
+    def __init__(self, plan: Plan, decisions: Sequence[Decision | None], *, allowed: bool) -> None:
+        self.plan = plan
+        self.decisions = decisions
+        self.allowed = allowed
 
     def __bool__(self) -> bool:
         return self.allowed
 
-    @property
-    def undone(self) -> Once:
-        """The guard of a refund: it is made once."""
-        return self._once.setdefault("undone", Once())
+    def __repr__(self) -> str:
+        return f"Verdict(allowed={self.allowed}, revision={self.revision}, rules={self.rules})"
+
+    def is_first(self, what: str) -> bool:
+        """True for the first caller that does *what*, a word; by one thread, if several try."""
+        caller = object()
+        return self.__dict__.setdefault(f"_{what}_by", caller) is caller
+
+    def with_decisions(self, decisions: Sequence[Decision | None], *, allowed: bool) -> Verdict:
+        """A copy with other *decisions*."""
+        changed = copy(self)
+        changed.decisions, changed.allowed = decisions, allowed
+        return changed
 
     @property
-    def vacated(self) -> Once:
-        """The guard of giving up places in queues: a second time could take those of others."""
-        return self._once.setdefault("vacated", Once())
+    def revision(self) -> int:
+        """The revision of the policy; 0 without one."""
+        return self.plan.revision
+
+    @property
+    def pairs(self) -> Iterator[tuple[RulePlan, Decision]]:
+        """The rules that have a say, in the order of the policy, with their decisions."""
+        for one, decision in zip(self.plan.rules, self.decisions, strict=True):
+            if decision is not None:
+                yield one, decision
+
+    @property
+    def rules(self) -> tuple[RuleVerdict, ...]:
+        """The rules that have a say, in the order of the policy."""
+        return tuple([RuleVerdict(one.rule, one.key, one.cost, said) for one, said in self.pairs])
+
+    @property
+    def shown(self) -> list[tuple[str, Decision]]:
+        """The rules of a prepared plan whose figures responses show, with their decisions."""
+        shown = []
+        for place, name in self.plan.shown:
+            decision = self.decisions[place]
+            if decision is not None:
+                shown.append((name, decision))
+        return shown
 
     @property
     def enforced(self) -> tuple[RuleVerdict, ...]:
@@ -100,11 +128,9 @@ class Verdict:
         """The rule that denied; of several the one with the longest wait. None if allowed."""
         if self.allowed:
             return None
-        refusals = [one for one in self.enforced if not one.decision.allowed]
-        never = [one for one in refusals if one.decision.retry_after_ns is None]
-        return (
-            never[0] if never else max(refusals, key=lambda one: one.decision.retry_after_ns or 0)
-        )
+        denials = [one for one in self.enforced if not one.decision.allowed]
+        never = [one for one in denials if one.decision.retry_after_ns is None]
+        return never[0] if never else max(denials, key=lambda one: one.decision.retry_after_ns or 0)
 
     @property
     def retry_after_ns(self) -> int | None:
@@ -127,22 +153,20 @@ class Verdict:
     @property
     def slots_last_ns(self) -> int | None:
         """The nanoseconds until its slots expire unless they are renewed; None if it has none."""
-        if self.slots is None and self.local_slots is None:
-            return None
-        held = [*(self.slots.checks if self.slots else ())]
-        held += self.local_slots.checks if self.local_slots else ()
-        return min((check.limit.period_ns for check in held), default=None)
+        held = [slots for slots in (self.slots, self.local_slots) if slots is not None]
+        times_ns = [check.limit.period_ns for slots in held for check in slots.checks]
+        return min(times_ns, default=None)
 
     @property
     def delay_ns(self) -> int:
         """Nanoseconds that an allowed request has to wait for its place in a queue."""
         if not self.allowed:
             return 0
-        longest = 0
-        for one in self.rules:
-            if one.rule.mode != "shadow" and (delay := one.decision.delay_ns) > longest:
-                longest = delay
-        return longest
+        longest_ns = 0
+        for one, said in zip(self.plan.rules, self.decisions, strict=True):
+            if said is not None and said.delay_ns > longest_ns and one.rule.mode != "shadow":
+                longest_ns = said.delay_ns
+        return longest_ns
 
     @property
     def delay(self) -> float:
@@ -164,66 +188,67 @@ def answer_of(verdict: Verdict, *, jitter: float = 0.0) -> Answer:
 
     *jitter*, from 0 to 1, is the part of the permitted extra wait that this caller gets.
     """
-    return Answer(verdict.allowed, told_of(verdict), jitter, is_replay=tells_replay(verdict))
+    return Answer(verdict.allowed, rule_answers(verdict), jitter, is_replay=shows_replay(verdict))
 
 
-def tells_replay(verdict: Verdict) -> bool:
-    """True if the response says that the request is a free retry: a rule under which it is one
+def shows_replay(verdict: Verdict) -> bool:
+    """True if the response shows that the request is a free retry: a rule under which it is one
     does not hide that."""
-    if not verdict.is_replay or verdict.plan is None:
-        return False
-    spoken = {one.rule.id for one in verdict.rules}
-    silent = [one.rule for one in verdict.plan.deciding if one.rule.id not in spoken]
-    return any(rule.headers in ("on", "brief") for rule in silent)
+    pairs = zip(verdict.plan.rules, verdict.decisions, strict=True)
+    silent = [one.rule for one, said in pairs if said is None and one.rule.mode == "enforce"]
+    return verdict.is_replay and any(rule.headers in ("on", "brief") for rule in silent)
 
 
-def told_of(verdict: Verdict) -> tuple[Told, ...]:
+def rule_answers(verdict: Verdict) -> tuple[RuleAnswer, ...]:
     """The answer of each rule that decides."""
-    shedding: Collection[str] = ()
-    if not verdict.allowed and verdict.plan is not None:
-        shedding = {one.rule.id for one in verdict.plan.rules if one.sheds}
-    told = []
-    for one in verdict.rules:
-        rule = one.rule
-        if rule.mode != "shadow":
-            told.append(Told(rule.id, one.decision, rule.headers, rule.id in shedding))
-    return tuple(told)
+    return tuple(
+        [
+            RuleAnswer(one.rule.id, decision, one.rule.headers, one.sheds and not verdict.allowed)
+            for one, decision in verdict.pairs
+            if one.rule.mode != "shadow"
+        ]
+    )
 
 
 Replies = Sequence[Outcomes | StoreError]
 
-_new: Final = object.__new__
-
 
 def verdict_of(
-    plan: Plan, replies: Replies, *, consumed: bool = True, without: Collection[str] = ()
+    plan: Plan, replies: Replies, *, consumed: bool = True, without: frozenset[str] = frozenset()
 ) -> Verdict:
-    """The verdict on a request from the *replies* to its plan's operation.
+    """The verdict on a request from the *replies* to the takes of its plan.
 
     *without* are the rules under which it is a free retry: they have no say. Raises the
     `StoreError` that came in place of what the deciding rules say.
     """
-    deciding = [one for one in plan.deciding if one.rule.id not in without]
-    left = list(replies)
-    decisions: dict[str, Decision] = {}
-    if plan.deciding:
-        decided = left.pop(0)
-        if isinstance(decided, StoreError):
-            raise decided
-        decisions = _split(deciding, decided)
-    for one, reply in zip(plan.shadows, left, strict=True):
-        if isinstance(reply, StoreError):
-            decisions[one.rule.id] = _without_store(one)
+    left = iter(replies)
+    outcomes = next(left) if plan.deciding else ()
+    if isinstance(outcomes, StoreError):
+        raise outcomes
+    decisions: list[Decision | None] = []
+    place, allowed = 0, True
+    for one in plan.rules:
+        decision: Decision | None = None
+        count = len(one.checks)
+        if one.block is not None:
+            decision = _blocked(one)
+        elif one.rule.mode == "shadow":
+            reply = next(left)
+            if isinstance(reply, StoreError):
+                decision = _without_store(one)
+            else:
+                decision = None if one.rule.id in without else _decided(plan, one, reply[:count])
         elif one.rule.id not in without:
-            decisions[one.rule.id] = _concluded(one, reply[: len(one.checks)])
-    for one in plan.blocked:
-        decisions[one.rule.id] = _blocked(one)
-    verdict = _verdict(plan, decisions, is_replay=len(deciding) < len(plan.deciding))
-    if plan.lease is None or not consumed:
-        return verdict
-    granted = [one for one in deciding if verdict.allowed]
-    granted += [one for one in plan.shadows if _is_granted(decisions.get(one.rule.id))]
-    return replace(verdict, slots=plan.leaving(granted))
+            decision = _decided(plan, one, outcomes[place : place + count])
+            place += count
+            allowed = allowed and decision.allowed
+        decisions.append(decision)
+    verdict = Verdict(plan, decisions, allowed=allowed)
+    if without:
+        verdict.is_replay = not without.isdisjoint(one.rule.id for one in plan.deciding)
+    if plan.lease is not None and consumed:
+        verdict.slots = plan.leaving([one for one, _ in charged(verdict, is_in_store)])
+    return verdict
 
 
 def verdict_unasked(plan: Plan) -> Verdict | None:
@@ -232,84 +257,53 @@ def verdict_unasked(plan: Plan) -> Verdict | None:
     That is if nothing applies, or if the counter of a rule that decides is blocked: then only what
     is blocked has a say, and nothing is charged.
     """
-    if (plan.deciding or plan.shadows) and not plan.is_refused:
+    if (plan.deciding or plan.shadows) and not plan.is_denied:
         return None
-    decisions = {one.rule.id: _blocked(one) for one in plan.blocked}
-    return _verdict(plan, decisions, is_replay=False)
+    decisions = [None if one.block is None else _blocked(one) for one in plan.rules]
+    return Verdict(plan, decisions, allowed=not plan.is_denied)
 
 
-def verdict_on(plan: Plan, outcomes: Outcomes, shadows: Replies = ()) -> Verdict:
-    """The verdict on a plain plan, from the *outcomes* of the checks of the rules that decide, in
-    their order, and the reply to each shadow rule."""
-    rules = []
-    allowed = True
-    place = shadow = 0
-    for one in plan.rules:
+def verdict_without_store(plan: Plan, decided: Iterable[Decision]) -> Verdict:
+    """The verdict when the store could not decide, from the decision of each rule that decides.
+    Shadow rules were not counted."""
+    left = iter(decided)
+    decisions = [
+        _without_store(one) if one.rule.mode == "shadow" else next(left) for one in plan.rules
+    ]
+    pairs = zip(plan.rules, decisions, strict=True)
+    allowed = all(said.allowed for one, said in pairs if one.rule.mode != "shadow")
+    return Verdict(plan, decisions, allowed=allowed)
+
+
+def charged(
+    verdict: Verdict, is_meant: Callable[[str], bool]
+) -> Iterator[tuple[RulePlan, Decision]]:
+    """The rules of *verdict* that have charged something, where *is_meant* is true of the source of
+    their decision: those that decide if all of them allow, a shadow rule if it would allow itself,
+    and only in the store."""
+    for one, decision in verdict.pairs:
         if one.rule.mode == "shadow":
-            reply = shadows[shadow]
-            shadow += 1
-            if isinstance(reply, StoreError):
-                decision = _without_store(one)
-            else:
-                decision = decide(one.key, one.limits, reply)
+            has_charged = decision.allowed and is_in_store(decision.source)
         else:
-            end = place + len(one.limits)
-            decision = decide(one.key, one.limits, outcomes[place:end])
-            place = end
-            if not decision.allowed:
-                allowed = False
-        rules.append(_rule_verdict(one, decision))
-    return _verdict_at_once(plan, tuple(rules), allowed=allowed)
+            has_charged = verdict.allowed
+        if has_charged and is_meant(decision.source):
+            yield one, decision
 
 
-def single_verdict(plan: Plan, decision: Decision) -> Verdict:
-    """The verdict on a plain plan with one rule, from its decision."""
-    rule = _rule_verdict(plan.rules[0], decision)
-    return _verdict_at_once(plan, (rule,), allowed=decision.allowed)
+def is_in_store(source: str) -> bool:
+    """True if the store knows the decisions of *source*: its own, or those of leases."""
+    return source not in ELSEWHERE
 
 
-def _rule_verdict(one: RulePlan, decision: Decision) -> RuleVerdict:
-    # Filled in by hand, as an `__init__` takes longer than all that it does; the next one too.
-    made = _new(RuleVerdict)
-    made.rule, made.key, made.cost, made.decision = one.rule, one.key, one.cost, decision
-    return made
+def is_here(source: str) -> bool:
+    """True if this process decided, and charged, as the store was gone."""
+    return source in HERE
 
 
-def _verdict_at_once(plan: Plan, rules: tuple[RuleVerdict, ...], *, allowed: bool) -> Verdict:
-    verdict = _new(Verdict)
-    verdict.allowed, verdict.revision, verdict.rules = allowed, plan.revision, rules
-    verdict.plan, verdict.is_replay, verdict.since_ns = plan, False, 0
-    verdict.slots = verdict.local_slots = verdict.held = None
-    verdict._once = {}  # noqa: SLF001
-    return verdict
-
-
-def verdict_without_store(plan: Plan, decided: Mapping[str, Decision]) -> Verdict:
-    """The verdict when the store could not decide: *decided* has the decisions of the rules that
-    decide, by id. Shadow rules were not counted."""
-    decisions = {one.rule.id: _without_store(one) for one in plan.rules}
-    decisions.update(decided)
-    return _verdict(plan, decisions, is_replay=False)
-
-
-def _split(deciding: Sequence[RulePlan], outcomes: Outcomes) -> dict[str, Decision]:
-    """The decision of each rule that decides."""
-    place = 0
-    decisions = {}
-    for one in deciding:
-        decisions[one.rule.id] = _concluded(one, outcomes[place : place + len(one.checks)])
-        place += len(one.checks)
-    return decisions
-
-
-def _concluded(one: RulePlan, outcomes: Outcomes) -> Decision:
-    """The decision of a rule by its outcomes."""
-    pairs = zip(one.checks, outcomes, strict=True)
-    return combine([concluded(check.key, check.limit, said) for check, said in pairs])
-
-
-def _is_granted(decision: Decision | None) -> bool:
-    return decision is not None and decision.allowed and decision.source not in ELSEWHERE
+def _decided(plan: Plan, one: RulePlan, outcomes: Outcomes) -> Decision:
+    if plan.is_plain:
+        return decide(one.key, one.limits, outcomes)
+    return conclude(one.checks, outcomes)  # whose keys may differ
 
 
 def _blocked(one: RulePlan) -> Decision:
@@ -323,16 +317,3 @@ def _without_store(one: RulePlan) -> Decision:
     policy = one.rule.on_failure.mode
     asked = [(check.key, check.limit) for check in one.checks]
     return decide_without_store("fail_closed" if policy == "fail_closed" else "fail_open", asked)
-
-
-def _verdict(plan: Plan, decisions: Mapping[str, Decision], *, is_replay: bool) -> Verdict:
-    """The verdict that *decisions*, by rule, make together."""
-    rules = tuple(
-        [
-            RuleVerdict(one.rule, one.key, one.cost, decisions[one.rule.id])
-            for one in plan.rules
-            if one.rule.id in decisions
-        ]
-    )
-    allowed = all(one.decision.allowed for one in rules if not one.is_shadow)
-    return Verdict(allowed, plan.revision, rules, is_replay, plan=plan)

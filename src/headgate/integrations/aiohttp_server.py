@@ -5,14 +5,12 @@
     @limit("5/minute")
     async def login(request): ...
 
-A middleware checks each request, and a signal adds the headers when its response starts, whoever
-makes that. A request is complete when its body is sent, its websocket is closed, or it failed.
+A middleware checks each request, and a signal adds the headers when its response starts, however
+it is made. A request is complete when its body is sent, its websocket is closed, or it failed.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
@@ -21,19 +19,12 @@ from headgate.errors import UsageError, not_installed
 
 try:
     from aiohttp import web
+    from aiohttp.payload import Payload
 except ModuleNotFoundError as error:
     raise not_installed("aiohttp", error) from error
 
-from headgate.integrations.decorated import (
-    Decorated,
-    added,
-    chain,
-    count_below,
-    decorated_in,
-    function_names,
-    mark,
-)
-from headgate.integrations.exemptions import EXEMPT_ONES, is_exempt, mark_exempt
+from headgate.integrations.decorators import LimitedFunction, chain, is_async
+from headgate.integrations.exemptions import EXEMPT_ONES, exempt, is_exempt
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_context import (
     SWITCHED,
@@ -80,11 +71,6 @@ class AiohttpRequest(RequestView):
     def method(self) -> str:
         """The method."""
         return self.native.method
-
-    @property
-    def host(self) -> str:
-        """The `Host` header."""
-        return self.header("host") or ""
 
     @property
     def peer(self) -> str:
@@ -140,37 +126,23 @@ def limit(
     are one check, all or nothing. A denial is raised: `web.HTTPTooManyRequests`, or
     `web.HTTPServiceUnavailable` if the limit could not be checked. The app needs `setup`.
     """
-    one: RouteLimit[Any] = RouteLimit(limits=limits, **options)
-
-    def decorate(handler: F) -> F:
-        return _limited(handler, one)
-
-    return decorate
-
-
-def exempt(handler: F) -> F:
-    """Exempt *handler*, a function or a `web.View`, from the limits of the whole app."""
-    if not callable(handler):
-        raise UsageError(f"cannot exempt {handler!r}; write @exempt above a handler")
-    return mark_exempt(handler)
+    return _LimitedHandler.decorator(RouteLimit(limits=limits, **options))
 
 
 def report(
     request: web.BaseRequest, amounts: Mapping[str, int] | None = None, /, **named: int
 ) -> None:
     """Report the real cost of *request*, by the name of a limit: `report(request, tokens=812)`."""
-    _context_of(request).report({**(amounts or {}), **named})
+    _context_of(request).report(amounts, **named)
 
 
+@exempt
 async def status(request: web.Request) -> web.Response:
-    """A handler that tells a caller all limits of the app, and consumes none:
+    """A handler that returns all limits of the caller as JSON, and consumes none:
     `app.router.add_get("/rate_limit", status)`."""
     body = await adrive(status_body(request.config_dict[LIMITER], AiohttpRequest(request)))
     headers = {"Cache-Control": "no-store"}
     return web.Response(body=body, headers=headers, content_type="application/json")
-
-
-mark_exempt(status)
 
 
 # The middleware, and the headers.
@@ -190,12 +162,9 @@ async def _check_request(request: web.Request, handler: Handler) -> web.StreamRe
         await _check(request, context, limiter)
         found = await handler(request)
         response = CompletedResponse(found.status, tuple(found.headers.items()))
-        if context.has_end:  # it is complete when its body is sent
+        if context.has_end:
             with suppress(ConnectionError):  # aiohttp notices it too
-                await found.prepare(request)
-                await found.write_eof()
-            if context.counts_bytes and request.method != "HEAD":
-                context.sent = announced_size(found.headers.items()) or found.body_length
+                await _send(request, found, context)
     except web.HTTPException as denial:
         response = CompletedResponse(denial.status, tuple(denial.headers.items()), denial)
         raise
@@ -206,6 +175,26 @@ async def _check_request(request: web.Request, handler: Handler) -> web.StreamRe
         if context.has_end:
             await adrive(context.complete(response))
     return found
+
+
+async def _send(
+    request: web.Request, response: web.StreamResponse, context: RequestContext
+) -> None:
+    """Send *response*, and complete the request before the last byte, or after it if the app still
+    makes the body."""
+    await response.prepare(request)
+    is_made = not isinstance(getattr(response, "body", None), Payload)
+    if not is_made:
+        await response.write_eof()
+    if context.counts_bytes and request.method != "HEAD":
+        size = announced_size(response.headers.items())
+        if size is not None:
+            context.sent = size
+        elif not is_made:
+            context.sent = response.body_length  # with headers and the sizes of chunks
+    headers = tuple(response.headers.items())
+    await adrive(context.complete(CompletedResponse(response.status, headers)))
+    await response.write_eof()
 
 
 async def _check(native: web.Request, context: RequestContext, limiter: RequestLimiter) -> None:
@@ -229,8 +218,21 @@ async def _add_headers(native: web.BaseRequest, response: web.StreamResponse) ->
         lines = context.with_headers(list(response.headers.items()), response.status)
         response.headers.clear()
         response.headers.extend(lines)
+    if context.counts_bytes and native.method != "HEAD":
+        _count_bytes(response, context)
     if response.status == SWITCHED:
         await adrive(context.settle_at_start(CompletedResponse(SWITCHED)))
+
+
+def _count_bytes(response: web.StreamResponse, context: RequestContext) -> None:
+    """Count what the handler writes to *response*."""
+    write = response.write
+
+    async def counted(data: bytes) -> None:
+        context.sent += len(data)
+        await write(data)
+
+    setattr(response, "write", counted)  # noqa: B010 (mypy: a method is not assigned to)
 
 
 async def _deny_unless(
@@ -258,46 +260,37 @@ def _kind(code: int) -> type[web.HTTPException]:
 # Handlers with limits.
 
 
-class _LimitedHandler(Decorated):
+class _LimitedHandler(LimitedFunction):
     """A handler with limits; its counters are named after the route and the function."""
 
     async def check(self, native: web.Request) -> None:
         """Check a request by the limits; raise the denial."""
         context, request = _context_of(native), AiohttpRequest(native)
         limiter: RequestLimiter = native.config_dict[LIMITER]
-        names = function_names(self.function)
-        template = _template(native)
-        counter = names.counter if template is None else f"{template} {names.counter[1:]}"
-        limits = self.named(context, names.shown, counter)
-        await _deny_unless(context.start_route(limiter, limits, native, request), context, limiter)
+        template, counter = _template(native), self.names.counter
+        if template is not None:
+            counter = f"{template} {counter[1:]}"
+        rest = context.start_route(limiter, self.named(context, counter), native, request)
+        await _deny_unless(rest, context, limiter)
 
+    def wrapper(self) -> Callable[..., Any]:
+        """The handler for aiohttp."""
+        function = self.function
+        if not is_async(function):
+            raise UsageError(
+                f"cannot limit {function!r}; write @limit('5/minute') above an async function, or "
+                "above a method of a web.View"
+            )
 
-def _limited(handler: F, one: RouteLimit[Any]) -> F:
-    """*handler* with *one* more limit: all of them are one check."""
-    if not inspect.iscoroutinefunction(handler):
-        raise UsageError(
-            f"cannot limit {handler!r}; write @limit('5/minute') above an async function, or above "
-            "a method of a web.View"
-        )
-    inner: Callable[..., Any] = handler
-    limits: tuple[RouteLimit[Any], ...] = (one,)
-    first = count_below(handler)
-    before = decorated_in(handler, _LimitedHandler)
-    if before is not None:
-        inner, limits, first = before.function, added(before.limits, one), before.first
-    limited = _LimitedHandler(inner, limits, first)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            for given in args:
+                native = given.request if isinstance(given, web.View) else given
+                if isinstance(native, web.Request):
+                    await self.check(native)
+                    return await function(*args, **kwargs)
+            raise UsageError(f"{function.__qualname__} was called without a web.Request")
 
-    @functools.wraps(inner)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        for given in args:
-            native = given.request if isinstance(given, web.View) else given
-            if isinstance(native, web.Request):
-                await limited.check(native)
-                return await inner(*args, **kwargs)
-        raise UsageError(f"{limited.function.__qualname__} was called without a web.Request")
-
-    mark(call, limited)
-    return call  # type: ignore[return-value]
+        return call
 
 
 def _context_of(native: web.BaseRequest) -> RequestContext:

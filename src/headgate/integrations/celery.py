@@ -11,9 +11,8 @@ The limit is checked when a worker begins a task. Celery's own `rate_limit` coun
 
 from __future__ import annotations
 
-import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, Unpack, get_args
 
 from headgate.errors import HeadgateError, OptionError, UsageError, not_installed
 
@@ -23,7 +22,7 @@ try:
 except ModuleNotFoundError as error:
     raise not_installed("celery", error) from error
 
-from headgate.integrations.decorated import Decorated, added, decorated_in, mark, name_limits
+from headgate.integrations.decorators import LimitedFunction, limited_in
 from headgate.integrations.request_context import CompletedResponse, RequestContext
 from headgate.integrations.request_limiter import RequestLimiter
 from headgate.integrations.request_view import RequestView
@@ -38,17 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headgate.clock import Clock
-    from headgate.engine.rule import Mode
     from headgate.engine.stack import Limits
-    from headgate.integrations.route_limit import (
-        ChargeWhen,
-        CostOf,
-        ExemptWhen,
-        KeyOf,
-        KeyValue,
-        LimitsOf,
-    )
-    from headgate.policy.model import OnStoreFailure
+    from headgate.integrations.route_limit import KeylessOptions, KeyOf, KeyValue, LimitsOf
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Store
     from headgate.units import Seconds
@@ -111,14 +101,9 @@ class TaskLimits:
         limits: Limits | LimitsOf[TaskCall],
         *,
         key: str | KeyOf[TaskCall] | None = None,
-        cost: int | CostOf[TaskCall] = 1,
-        name: str | None = None,
         when_limited: WhenLimited = "retry",
         max_wait: Seconds = 10,
-        exempt_when: ExemptWhen[TaskCall] | None = None,
-        charge_when: ChargeWhen | None = None,
-        mode: Mode = "enforce",
-        on_store_failure: OnStoreFailure = "fail_open",
+        **options: Unpack[KeylessOptions],
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Limit a task: write it below `@app.task`.
 
@@ -137,20 +122,21 @@ class TaskLimits:
             expected = ", ".join(map(repr, get_args(WhenLimited)))
             raise OptionError(f"when_limited is {when_limited!r}; expected one of {expected}")
         one: RouteLimit[TaskCall] = RouteLimit(
-            limits=limits,
-            key=_Argument(key) if isinstance(key, str) else key,
-            cost=cost,
-            name=name,
-            exempt_when=exempt_when,
-            charge_when=charge_when,
-            mode=mode,
-            on_store_failure=on_store_failure,
+            limits=limits, key=_Argument(key) if isinstance(key, str) else key, **options
         )
         one.check_blocking()
-        wait_ns = duration_ns(max_wait, "max_wait")
+        terms = when_limited, duration_ns(max_wait, "max_wait")
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
-            return _limited(function, one, self.limiter, when_limited, wait_ns)
+            _check_function(function, one)
+            before = limited_in(function, _LimitedTask)
+            if before is not None and (before.limiter, before.terms) != (self.limiter, terms):
+                raise OptionError(
+                    "limits of one task need the same TaskLimits, when_limited, max_wait"
+                )
+            limited = _LimitedTask.around(function, one, self.limiter)
+            limited.terms = terms
+            return limited.wrapped(function)
 
         return decorate
 
@@ -170,34 +156,25 @@ class _Argument:
         return value
 
 
-class _LimitedTask(Decorated):
+class _LimitedTask(LimitedFunction):
     """A function with limits: checks each run of its task."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        limits: tuple[RouteLimit[Any], ...],
-        limiter: RequestLimiter,
-        when_limited: WhenLimited,
-        wait_ns: int,
-    ) -> None:
-        super().__init__(function, limits, 0)
-        self.limiter = limiter
-        self.terms = when_limited, wait_ns
-        self.signature = inspect.signature(function)
+    limiter: RequestLimiter
+    terms: tuple[WhenLimited, int]
+    """What to do with a task that is denied, and the longest wait in nanoseconds."""
 
     def begin(self, task: Any, call: TaskCall) -> Effects[RequestContext]:
         """Check a run of *task*: the context to complete, after a wait if need be; or raise."""
-        limits = name_limits(self.limits, shown_name(task.name), f":{task.name}", 0, 0)
-        when_limited, left_ns = self.terms
+        limiter, (when_limited, left_ns) = self.limiter, self.terms
         if task.request.is_eager and when_limited == "retry":
             when_limited, left_ns = "wait", 0  # an eager retry has no countdown
         while True:
-            context = RequestContext(self.limiter, call)
-            rest = context.start_route(self.limiter, limits, call, call)
+            context = RequestContext(limiter, call)
+            limits = self.named(context, f":{task.name}", shown_name(task.name))
+            rest = context.start_route(limiter, limits, call, call)
             if rest is None or (yield from rest):
                 return context
-            wait_ns = denial_of(context.answer(), self.limiter.responses).wait_ns
+            wait_ns = denial_of(context.answer(), limiter.responses).wait_ns
             seconds = None if wait_ns is None else wait_ns / SECOND
             if wait_ns is None or seconds is None or when_limited == "reject":
                 hint = "never fits" if seconds is None else f"try again in {seconds:.1f} s"
@@ -206,48 +183,31 @@ class _LimitedTask(Decorated):
                 task.request.retries -= 1  # Celery adds one: this is no failed attempt
                 raise task.retry(countdown=seconds, throw=False)
             left_ns -= wait_ns
-            yield Sleep(seconds, self.limiter.now_ns)
+            yield Sleep(seconds, limiter.now_ns)
 
+    def wrapper(self) -> Callable[..., Any]:
+        """The function of the task."""
+        function, signature = self.function, inspect.signature(self.function)
 
-def _limited(
-    function: Callable[P, R],
-    one: RouteLimit[TaskCall],
-    limiter: RequestLimiter,
-    when_limited: WhenLimited,
-    wait_ns: int,
-) -> Callable[P, R]:
-    """*function* with *one* more limit: all of them are one check."""
-    _check_function(function, one)
-    inner: Callable[..., Any] = function
-    limits: tuple[RouteLimit[Any], ...] = (one,)
-    before = decorated_in(function, _LimitedTask)
-    if before is not None:
-        if before.limiter is not limiter or before.terms != (when_limited, wait_ns):
-            raise OptionError("limits of one task need the same TaskLimits, when_limited, max_wait")
-        inner, limits = before.function, added(before.limits, one)
-    limited = _LimitedTask(inner, limits, limiter, when_limited, wait_ns)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            task: Any = current_task
+            if not task or task.request.called_directly:
+                return function(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            context = drive(self.begin(task, TaskCall(task, bound.arguments)))
+            response = CompletedResponse(200)
+            try:
+                return function(*args, **kwargs)
+            except BaseException as raised:
+                response = CompletedResponse(500, error=raised)
+                raise
+            finally:
+                if context.has_end:
+                    drive(context.complete(response))
 
-    @functools.wraps(inner)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        task: Any = current_task
-        if not task or task.request.called_directly:
-            return inner(*args, **kwargs)
-        bound = limited.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        context = drive(limited.begin(task, TaskCall(task, bound.arguments)))
-        response = CompletedResponse(200)
-        try:
-            return inner(*args, **kwargs)
-        except BaseException as raised:
-            response = CompletedResponse(500, error=raised)
-            raise
-        finally:
-            if context.has_end:
-                drive(context.complete(response))
-
-    setattr(run, "__signature__", limited.signature)  # noqa: B010 (Celery checks arguments by it)
-    mark(run, limited)
-    return run
+        setattr(run, "__signature__", signature)  # noqa: B010 (Celery checks arguments by it)
+        return run
 
 
 def _check_function(function: object, one: RouteLimit[TaskCall]) -> None:

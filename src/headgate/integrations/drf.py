@@ -23,16 +23,15 @@ from rest_framework.exceptions import APIException
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from headgate.engine.verdict import told_of
-from headgate.integrations.django.request import (
+from headgate.engine.verdict import rule_answers
+from headgate.integrations.django import (
     DjangoRequest,
     context_of,
-    distinct,
+    current_limiter,
     http_request,
     new_context,
 )
-from headgate.integrations.django.settings import current_limiter
-from headgate.integrations.route_limit import Names, RouteLimit, shown_name
+from headgate.integrations.route_limit import Names, RouteLimit, named_limits, shown_name
 from headgate.responses.answer import CLOSED
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from headgate.integrations.request_limiter import RequestLimiter, RequestPlan
     from headgate.integrations.route_limit import KeyValue
     from headgate.policy.model import OnStoreFailure
-    from headgate.responses import Refusal
+    from headgate.responses import DenialResponse
     from headgate.runtime.effects import Effects
 
 
@@ -57,10 +56,10 @@ class LimitsUnavailable(APIException):
     default_detail = "Limits cannot be checked at the moment."
     default_code = "limits_unavailable"
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, denial: DenialResponse) -> None:
         super().__init__()
-        self.status_code = refusal.status
-        waits = [int(value) for name, value in refusal.headers if name == "Retry-After"]
+        self.status_code = denial.status
+        waits = [int(value) for name, value in denial.headers if name == "Retry-After"]
         self.wait = waits[0] if waits else None  # which the framework sends
 
 
@@ -95,10 +94,9 @@ class RateLimitThrottle(BaseThrottle):
         """True if *request* is allowed; if not, `wait` says how long it has to wait."""
         self.request, self.view = request, view
         http = http_request(request)
-        context = context_of(http)
-        if context is None:
-            limiter = self.limiter or current_limiter()
-            context = new_context(http, limiter, is_managed=False)
+        context = context_of(http) or new_context(
+            http, self.limiter or current_limiter(), is_managed=False
+        )
         limiter = self.limiter or context.limiter
         is_allowed = drive(self._check(limiter, DjangoRequest(http), context))
         if not context.is_managed:
@@ -149,7 +147,9 @@ class RateLimitThrottle(BaseThrottle):
         self, limiter: RequestLimiter, request: DjangoRequest, context: RequestContext
     ) -> Effects[bool]:
         limit = _limit(self.name, self.on_store_failure)
-        named = [(limit, distinct([self._names], context)[0])]
+        names = self._names
+        before = 0 if self.name is not None else context.count_unnamed(names.shown)
+        named = named_limits((limit,), *names, 0, before)
         planned = yield from limiter.plan_route(named, self, request)
         if planned is None:
             return True
@@ -175,7 +175,7 @@ class RateLimitThrottle(BaseThrottle):
     ) -> Effects[bool]:
         """Peek, as another throttle has denied: nothing is charged."""
         verdict = yield from limiter.engine.peek(planned.plan)
-        context.denial_told += told_of(verdict)
+        context.denial_answers += rule_answers(verdict)
         self._wait = verdict.retry_after
         return verdict.allowed
 

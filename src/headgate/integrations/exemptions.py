@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
-from headgate.errors import OptionError
+from headgate.errors import OptionError, UsageError
 from headgate.policy.matcher import Pattern, compiled, readings
 
 if TYPE_CHECKING:
@@ -82,8 +82,13 @@ EXEMPT_ONES: Final[list[str]] = []
 _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
-def mark_exempt(function: F) -> F:
-    """Exempt *function* from the limits of the whole app."""
+def exempt(function: F) -> F:
+    """Exempt *function*, or a class, from the limits of the whole app.
+
+    Its own limits stay. Subclasses of a class are not exempt.
+    """
+    if not callable(function):
+        raise UsageError(f"cannot exempt {function!r}; write @exempt above a function or a class")
     setattr(function, _EXEMPT, True)
     EXEMPT_ONES.append(getattr(function, "__qualname__", repr(function)))
     return function

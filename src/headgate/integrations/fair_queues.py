@@ -6,33 +6,32 @@ One whose rule is gone serves those that wait, and is dropped at the next change
 
 from __future__ import annotations
 
-import asyncio
 import threading
-import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.engine.plan import Plan, RulePlan
 from headgate.engine.recorder import record_denial
-from headgate.engine.verdict import RuleVerdict, Verdict
+from headgate.engine.verdict import Verdict
 from headgate.fork import watch_forks
 from headgate.overload import AsyncFairGate, FairGate
 from headgate.overload.adaptive import steering_of
 from headgate.overload.shaper import WAITING
-from headgate.responses.answer import turned_away
+from headgate.responses.answer import queue_denial
 from headgate.responses.pressure import Load
-from headgate.runtime.effects import Effect
+from headgate.runtime.drivers import adrive, drive
+from headgate.runtime.effects import Effect, Sleep
 from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
     from headgate.clock import Clock
-    from headgate.engine.plan import Queueing
-    from headgate.engine.rule import CompiledRule, Priority
-    from headgate.overload import Turn
+    from headgate.engine.plan import CompiledRule, Queueing
+    from headgate.overload import Place
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.model import Fair
+    from headgate.runtime.effects import Effects
 
     Meanwhile = Callable[[Coroutine[Any, Any, "Places"]], Awaitable["Places"]]
     """A function that waits for places and does something else meanwhile."""
@@ -42,19 +41,19 @@ G = TypeVar("G", FairGate, AsyncFairGate)
 SOON_NS: Final = SECOND
 """The wait of a denial by a queue that cannot estimate it."""
 
-Places = tuple[tuple["Turn", ...], "Queueing | None"]
+Places = tuple[tuple["Place", ...], "Queueing | None"]
 """The places of a request; or the one that was denied, and the queue."""
 
 
-class HeldPlaces(tuple["Turn", ...]):
+class HeldPlaces(tuple["Place", ...]):
     """The places of a request. It gives them up when it is collected: some servers and test clients
     drop a response without closing it."""
 
     __slots__ = ()
 
     def __del__(self) -> None:
-        for turn in self:
-            turn.abandon()
+        for place in self:
+            place.abandon()
 
 
 class FairQueues:
@@ -64,12 +63,9 @@ class FairQueues:
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock
         self._fair: dict[str, Fair] = {}
-        self._gates: dict[str, tuple[Fair, FairGate]] = {}
-        self._async_gates: dict[str, tuple[Fair, AsyncFairGate]] = {}
+        self._gates: dict[tuple[type, str], tuple[Fair | None, Any]] = {}
+        """By kind and rule: the options that a queue was made with, and the queue."""
         self._lock = threading.Lock()
-        # A clock for tests may make time pass by itself.
-        self._sleep: Callable[[float], object] = getattr(clock, "sleep", time.sleep)
-        self._asleep: Callable[[float], Awaitable[object]] = getattr(clock, "asleep", asyncio.sleep)
         watch_forks(self)
 
     def adopt(self, compiled: CompiledPolicy) -> None:
@@ -77,8 +73,11 @@ class FairQueues:
         fair = {rule.id: rule.fair for rule in compiled.policy.rules if rule.fair is not None}
         with self._lock:
             self._fair = fair
-            self._gates = _still_needed(self._gates, fair)
-            self._async_gates = _still_needed(self._async_gates, fair)
+            self._gates = {
+                (kind, rule): (own, gate)
+                for (kind, rule), (own, gate) in self._gates.items()
+                if rule in fair or gate.in_flight or gate.depth
+            }
 
     def after_fork(self) -> None:
         """Replace the lock: a thread of the parent process may have had it."""
@@ -89,109 +88,107 @@ class FairQueues:
         """The requests that wait in all queues."""
         return sum(gate.depth for gate in self.gates())
 
-    def gates(self) -> Iterator[FairGate | AsyncFairGate]:
+    def gates(self) -> list[FairGate | AsyncFairGate]:
         """All queues."""
-        for _, gate in [*self._gates.values()]:
-            yield gate
-        for _, async_gate in [*self._async_gates.values()]:
-            yield async_gate
+        return [gate for _, gate in [*self._gates.values()]]
 
-    def gate(self, rule: CompiledRule) -> FairGate:
-        """The queue of *rule* for threads."""
-        fair = self._fair.get(rule.id, rule.declared.fair)
-        known = self._gates.get(rule.id)
-        if known is not None and known[0] is fair:
-            return known[1]
+    def gate(self, rule: CompiledRule, kind: type[G]) -> G:
+        """The queue of *rule* for threads or for an event loop, by its *kind*."""
+        fair: Fair | None = self._fair.get(rule.id, rule.declared.fair)
+        assert fair is not None  # noqa: S101 (mypy: only rules with it are queued for)
+        before, gate = self._gates.get((kind, rule.id), (None, None))
+        if gate is not None and before is fair:
+            return cast("G", gate)
         with self._lock:
-            return _changed(self._gates, rule, fair, FairGate, self._clock)
+            before, gate = self._gates.get((kind, rule.id), (None, None))
+            if gate is None:
+                gate = kind(**_options(fair), clock=self._clock, name=rule.id)
+            elif before is not fair:  # another thread has not been quicker
+                gate.configure(**_options(fair, before))
+            self._gates[kind, rule.id] = fair, gate
+            return cast("G", gate)
 
-    def async_gate(self, rule: CompiledRule) -> AsyncFairGate:
-        """The queue of *rule* for an event loop."""
-        fair = self._fair.get(rule.id, rule.declared.fair)
-        known = self._async_gates.get(rule.id)
-        if known is not None and known[0] is fair:
-            return known[1]
-        with self._lock:
-            return _changed(self._async_gates, rule, fair, AsyncFairGate, self._clock)
+    def asking(self, one: Queueing) -> dict[str, Any]:
+        """The arguments with which *one* asks for its place."""
+        return {"cost": one.cost, "weight": one.weight, "priority": one.priority}
 
-    def enter(self, delay_ns: int, queues: Iterable[Queueing]) -> Places:
-        """Wait *delay_ns* for a place in a queue of the store, then for one in each of *queues*."""
+    def entering(self, delay_ns: int, queues: Iterable[Queueing]) -> Effects[Places]:
+        """Wait *delay_ns* for a place in a queue of the store, then for one in each of *queues*.
+
+        A request that is cancelled gives its places up.
+        """
         if delay_ns:
             with WAITING:
-                self._sleep(seconds_at_least(delay_ns))
+                yield Sleep(seconds_at_least(delay_ns), self._clock)
         with ExitStack() as undoing:
-            turns: list[Turn] = []
+            places: list[Place] = []
             for one in queues:
-                turn = self.gate(one.rule).enter(
-                    one.key, cost=one.cost, weight=one.weight, priority=one.priority
-                )
-                if not turn:
-                    return (turn,), one
-                undoing.callback(turn.cancel)
-                turns.append(turn)
+                place: Place = yield _Enter(self, one)
+                if not place:
+                    return (place,), one
+                undoing.callback(place.cancel)
+                places.append(place)
             undoing.pop_all()
-            return tuple(turns), None
+            return tuple(places), None
 
-    async def enter_async(self, delay_ns: int, queues: Iterable[Queueing]) -> Places:
-        """`enter` in an event loop; a request that is cancelled gives its places up."""
-        if delay_ns:
-            with WAITING:
-                await self._asleep(seconds_at_least(delay_ns))
-        with ExitStack() as undoing:
-            turns: list[Turn] = []
-            for one in queues:
-                turn = await self.async_gate(one.rule).enter(
-                    one.key, cost=one.cost, weight=one.weight, priority=one.priority
-                )
-                if not turn:
-                    return (turn,), one
-                undoing.callback(turn.cancel)
-                turns.append(turn)
-            undoing.pop_all()
-            return tuple(turns), None
-
-    def try_enter(self, queues: Iterable[Queueing]) -> tuple[Turn, ...] | None:
+    def try_enter(self, queues: Iterable[Queueing]) -> tuple[Place, ...] | None:
         """The places if all are free, for an event loop; None, and none is taken, if not."""
-        turns: tuple[Turn, ...] = ()
-        for one in queues:
-            try:
-                turn = self.async_gate(one.rule).try_enter(one.key, one.cost, priority=one.priority)
-            except BaseException:  # it may be in use in another loop
-                _cancel(turns)
-                raise
-            if turn is None:
-                _cancel(turns)
-                return None
-            turns += (turn,)
-        return turns
+        with ExitStack() as undoing:  # a queue may be in use in another loop, which raises
+            places: list[Place] = []
+            for one in queues:
+                gate = self.gate(one.rule, AsyncFairGate)
+                place = gate.try_enter(one.key, one.cost, priority=one.priority)
+                if place is None:
+                    return None
+                undoing.callback(place.cancel)
+                places.append(place)
+            undoing.pop_all()
+            return tuple(places)
 
-    def loads(self, queues: Iterable[Queueing]) -> list[Load]:
-        """The loads of the queues that a request was in, for its response."""
-        found = []
-        for one in queues:
-            rule = one.rule.id
-            if one.rule.headers != "on":
-                continue
-            for gates in (self._async_gates, self._gates):
-                known = gates.get(rule)
-                if known is not None:
-                    found.append(load_of(rule, known[1], one.key, one.weight, one.priority))
-        return found
+    def loads(self, one: Queueing) -> list[Load]:
+        """The loads of the queues of a request, for its response. The wait is that of one more
+        request with its key."""
+        rule = one.rule
+        known = (self._gates.get((kind, rule.id)) for kind in (AsyncFairGate, FairGate))
+        return [
+            Load(rule.id, *found[1].standing(one.key, one.weight, one.priority))
+            for found in known
+            if found is not None and rule.headers == "on"
+        ]
 
     def close(self) -> None:
         """Deny the requests that wait in threads."""
-        with self._lock:
-            gates, self._gates = self._gates, {}
-        for _, gate in gates.values():
+        for gate in self._removed(FairGate):
             gate.close()
 
     async def aclose(self) -> None:
         """Deny all requests that wait."""
         self.close()
-        with self._lock:
-            gates, self._async_gates = self._async_gates, {}
-        for _, gate in gates.values():
+        for gate in self._removed(AsyncFairGate):
             await gate.aclose()
+
+    def _removed(self, kind: type[G]) -> list[G]:
+        with self._lock:
+            places = [place for place in self._gates if place[0] is kind]
+            return [self._gates.pop(place)[1] for place in places]
+
+
+class _Enter(Effect):
+    """Wait for a place in the queue of *one*."""
+
+    __slots__ = ("one", "queues")
+
+    def __init__(self, queues: FairQueues, one: Queueing) -> None:
+        self.queues = queues
+        self.one = one
+
+    def perform(self) -> Place:
+        gate = self.queues.gate(self.one.rule, FairGate)
+        return gate.enter(self.one.key, **self.queues.asking(self.one))
+
+    async def aperform(self) -> Place:
+        gate = self.queues.gate(self.one.rule, AsyncFairGate)
+        return await gate.enter(self.one.key, **self.queues.asking(self.one))
 
 
 class WaitForPlaces(Effect):
@@ -212,44 +209,13 @@ class WaitForPlaces(Effect):
         self.meanwhile = meanwhile
 
     def perform(self) -> Places:
-        return self.fair_queues.enter(self.delay_ns, self.queues)
+        return drive(self.fair_queues.entering(self.delay_ns, self.queues))
 
     async def aperform(self) -> Places:
-        if not self.delay_ns and (turns := self.fair_queues.try_enter(self.queues)) is not None:
-            return turns, None
-        waiting = self.fair_queues.enter_async(self.delay_ns, self.queues)
+        if not self.delay_ns and (places := self.fair_queues.try_enter(self.queues)) is not None:
+            return places, None
+        waiting = adrive(self.fair_queues.entering(self.delay_ns, self.queues))
         return await (waiting if self.meanwhile is None else self.meanwhile(waiting))
-
-
-def _changed(
-    gates: dict[str, tuple[Fair, G]],
-    rule: CompiledRule,
-    fair: Fair | None,
-    kind: type[G],
-    clock: Clock | None,
-) -> G:
-    """The queue of *rule* in *gates*, made or changed as *fair* says."""
-    assert fair is not None  # noqa: S101 (mypy: only rules with it are queued for)
-    known = gates.get(rule.id)
-    if known is None:
-        gate = kind(**_options(fair), clock=clock, name=rule.id)
-    else:
-        before, gate = known
-        if before is not fair:  # another thread has not been quicker
-            gate.configure(**_options(fair, before))
-    gates[rule.id] = fair, gate
-    return gate
-
-
-def _still_needed(
-    gates: dict[str, tuple[Fair, G]], fair: Mapping[str, Fair]
-) -> dict[str, tuple[Fair, G]]:
-    """The queues of *gates* whose rules are in *fair*, or that are in use."""
-    return {
-        rule: (own, gate)
-        for rule, (own, gate) in gates.items()
-        if rule in fair or gate.in_flight or gate.depth
-    }
 
 
 def _options(fair: Fair, before: Fair | None = None) -> dict[str, Any]:
@@ -269,27 +235,10 @@ def _options(fair: Fair, before: Fair | None = None) -> dict[str, Any]:
     return options
 
 
-def _cancel(turns: Iterable[Turn]) -> None:
-    for turn in turns:
-        turn.cancel()
-
-
-def denial_by(queueing: Queueing, turn: Turn, revision: int) -> Verdict:
+def denial_by(queueing: Queueing, place: Place, revision: int) -> Verdict:
     """The verdict on a request that got no place in a queue."""
     rule, key, cost = queueing.rule, queueing.key, queueing.cost
-    wait_ns = SOON_NS if turn.retry_after_ns is None else turn.retry_after_ns
-    denial = RuleVerdict(rule, key, cost, turned_away(rule.id, wait_ns).decision)
+    wait_ns = SOON_NS if place.retry_after_ns is None else place.retry_after_ns
     plan = Plan(revision, (RulePlan(rule, key, cost, (), (), sheds=True),), queues=(queueing,))
-    verdict = Verdict(allowed=False, revision=revision, rules=(denial,), plan=plan)
-    return record_denial(verdict, "gate")
-
-
-def load_of(
-    name: str,
-    gate: FairGate | AsyncFairGate,
-    tenant: str,
-    weight: int | None = None,
-    priority: Priority = "default",
-) -> Load:
-    """The load of *gate*. The wait is that of one more request of *tenant*."""
-    return Load(name, *gate.standing(tenant, weight, priority))
+    decision = queue_denial(rule.id, wait_ns).decision
+    return record_denial(Verdict(plan, (decision,), allowed=False), "gate")

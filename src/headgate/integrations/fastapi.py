@@ -15,11 +15,10 @@ completes requests; without it, the exit stack of FastAPI's dependencies complet
 """
 
 # Without `from __future__ import annotations`: FastAPI reads the annotations of `__call__`.
-import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, Unpack, cast
 
 from headgate.errors import not_installed
 
@@ -35,10 +34,16 @@ from starlette.responses import Response
 from headgate.engine.stack import Limits
 from headgate.errors import UsageError
 from headgate.integrations.asgi.request import AsgiRequest
-from headgate.integrations.decorated import MOST_NAMED, Named, name_limits
+from headgate.integrations.decorators import MOST_NAMED, is_async
 from headgate.integrations.request_context import CompletedResponse, RequestContext
 from headgate.integrations.request_limiter import RequestLimiter
-from headgate.integrations.route_limit import LimitsOf, RouteLimit, shown_name
+from headgate.integrations.route_limit import (
+    LimitsOf,
+    NamedLimits,
+    RouteLimit,
+    named_limits,
+    shown_name,
+)
 from headgate.integrations.starlette import (
     LimitedEndpoint,
     LimitOptions,
@@ -49,13 +54,10 @@ from headgate.integrations.starlette import (
     context_of,
     denial_of,
     exempt,
-    is_async,
     report,
     resolve,
-    stacked,
     status_of,
 )
-from headgate.integrations.starlette import wrapped as starlette_wrapped
 from headgate.integrations.starlette.routing import place_of, route_of
 from headgate.runtime.drivers import adrive
 
@@ -107,7 +109,8 @@ class RateLimit:
     ) -> None:
         self.limit: RouteLimit[Any] = RouteLimit(limits=limits, **options)
         self.limiter = limiter
-        self._named: dict[tuple[int, str, int], tuple[object, Named]] = {}
+        self._own = named_limits((self.limit,), "", "")
+        self._named: dict[tuple[int, str, int], tuple[object, NamedLimits]] = {}
 
     def __repr__(self) -> str:
         return f"RateLimit({self.limit.limits!r}, name={self.limit.name!r})"
@@ -129,19 +132,20 @@ class RateLimit:
             _manage(connection, response, context)
         return context
 
-    def _limits_of(self, context: RequestContext, connection: HTTPConnection) -> Named:
+    def _limits_of(self, context: RequestContext, connection: HTTPConnection) -> NamedLimits:
         if self.limit.name is not None:
-            return [(self.limit, self.limit.own_names)]
-        scope, number = connection.scope, context.next_unnamed()
+            return self._own
+        scope = connection.scope
         route, method = route_of(scope), scope.get("method", "WEBSOCKET")
+        shown = getattr(scope.get("route"), "name", None) or "route"
+        number = context.count_unnamed(shown)
         known = self._named.get((id(route), method, number))  # a route has no hash
         if known is not None and known[0] is route:
             return known[1]
         place = place_of(scope)
         template = "" if place is None else place.template
         counter = f"/{'GET' if method == 'HEAD' else method} {template}"
-        shown = shown_name(getattr(scope.get("route"), "name", None) or "route")
-        named = name_limits((self.limit,), shown, counter, number, number)
+        named = named_limits((self.limit,), shown_name(shown), counter, number, number)
         if route is not None and len(self._named) < MOST_NAMED:
             self._named[id(route), method, number] = route, named
         return named
@@ -164,28 +168,19 @@ def limit(
     Without `RateLimitMiddleware` an error other than an `HTTPException` is sent without headers,
     and its status is 500.
     """
-    one: RouteLimit[Any] = RouteLimit(limits=limits, **options)
-
-    def decorate(function: F) -> F:
-        return stacked(function, one, limiter, _wrapped)
-
-    return decorate
+    return _LimitedEndpoint.decorator(RouteLimit(limits=limits, **options), limiter)
 
 
 class _Arrival:
-    """The dependency of a decorated endpoint; `context` and the response of the endpoint."""
+    """The dependency of a decorated endpoint, which checks its limits."""
 
     def __init__(self, endpoint: LimitedEndpoint) -> None:
         self._endpoint = endpoint
 
     async def __call__(self, connection: HTTPConnection, response: Response) -> "_Served":
-        endpoint = self._endpoint
-        context = context_of(connection, endpoint.limiter)
-        limits = endpoint.limits_of(context, connection.scope)
-        limiter = endpoint.limiter or context.limiter
-        rest = context.start_route(limiter, limits, connection, AsgiRequest(connection.scope))
-        if rest is not None and not await adrive(rest):
-            raise denial_of(connection, context, limiter)
+        context, denial = await self._endpoint.check(connection)
+        if denial is not None:
+            raise denial
         served = _Served(context)
         if not context.is_managed:
             _manage(connection, response, context, served)
@@ -251,49 +246,41 @@ def _completed(
     return CompletedResponse(status, tuple(sent.headers.items()), error)
 
 
-def _wrapped(endpoint: LimitedEndpoint) -> Callable[..., Any]:
-    """The endpoint for FastAPI: of the same kind as the function, so that it is run like it."""
-    function = endpoint.function
-    call: Callable[..., Any]
-    if is_async(function):
-        call = _awaited(function, endpoint)
-    else:
+class _LimitedEndpoint(LimitedEndpoint):
+    """An endpoint of FastAPI with limits."""
+
+    def wrapper(self) -> Callable[..., Any]:
+        """The endpoint for FastAPI: of the same kind as the function, so that it is run like it.
+
+        Called by something else than FastAPI, an async one is an endpoint of Starlette.
+        """
+        function = self.function
         is_stream = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-        call = _called(function, is_response=not is_stream)
-    functools.update_wrapper(call, function)
-    call.__signature__ = _signature(function, _Arrival(endpoint))  # type: ignore[attr-defined]
-    return call
+        elsewhere = super().wrapper()
 
+        async def acall(*args: Any, **kwargs: Any) -> Any:
+            served: _Served | None = kwargs.pop(_HIDDEN, None)
+            if served is None:
+                return await elsewhere(*args, **kwargs)
+            return served.result(await function(*args, **kwargs))
 
-def _awaited(
-    function: Callable[..., Awaitable[Any]], endpoint: LimitedEndpoint
-) -> Callable[..., Any]:
-    """An async endpoint; called by something else than FastAPI it is one of Starlette."""
-    elsewhere = starlette_wrapped(endpoint)
+        def call(*args: Any, **kwargs: Any) -> Any:  # FastAPI calls it in a thread
+            served: _Served | None = kwargs.pop(_HIDDEN, None)
+            if served is None:
+                raise UsageError(
+                    f"{getattr(function, '__qualname__', function)} was not called as a route of "
+                    "FastAPI: there, use limit() of headgate.integrations.starlette"
+                )
+            result = function(*args, **kwargs)
+            return result if is_stream else served.result(result)
 
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        served: _Served | None = kwargs.pop(_HIDDEN, None)
-        if served is None:
-            return await elsewhere(*args, **kwargs)
-        return served.result(await function(*args, **kwargs))
+        return acall if is_async(function) else call
 
-    return call
-
-
-def _called(function: Callable[..., Any], *, is_response: bool) -> Callable[..., Any]:
-    """An endpoint that blocks, which FastAPI calls in a thread; or one that yields."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        served: _Served | None = kwargs.pop(_HIDDEN, None)
-        if served is None:
-            raise UsageError(
-                f"{getattr(function, '__qualname__', function)} was not called as a route of "
-                "FastAPI: there, use limit() of headgate.integrations.starlette"
-            )
-        result = function(*args, **kwargs)
-        return served.result(result) if is_response else result
-
-    return call
+    def wrapped(self, function: F) -> F:
+        """The wrapper in place of *function*, with the hidden parameter."""
+        wrapper: Any = super().wrapped(function)
+        wrapper.__signature__ = _signature(self.function, _Arrival(self))
+        return cast("F", wrapper)
 
 
 def _signature(function: Callable[..., Any], arrival: _Arrival) -> inspect.Signature:

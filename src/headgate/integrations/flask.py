@@ -19,7 +19,7 @@ import json
 from collections import Counter
 from functools import lru_cache
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack, cast
 from weakref import WeakSet
 
 from headgate.errors import UsageError, not_installed
@@ -33,19 +33,17 @@ from flask.views import View
 from werkzeug.exceptions import HTTPException, default_exceptions
 from werkzeug.wsgi import ClosingIterator
 
-from headgate.integrations.decorated import (
-    Decorated,
-    added,
+from headgate.integrations.decorators import (
+    LimitedFunction,
     chain,
-    count_below,
-    decorated_in,
+    function_names,
     inner_function,
-    mark,
+    limited_in,
 )
 from headgate.integrations.exemptions import is_preflight
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_limiter import limiter_of
-from headgate.integrations.route_limit import Names, RouteLimit, free_name, shown_name
+from headgate.integrations.route_limit import LimitOptions, RouteLimit, shown_name
 from headgate.integrations.wsgi import (
     CONTEXT,
     WsgiContext,
@@ -62,17 +60,11 @@ if TYPE_CHECKING:
 
     from flask import Flask, Request, Response
 
-    from headgate.decision import HeaderMode
-    from headgate.engine.rule import Mode
     from headgate.engine.stack import Limits
-    from headgate.integrations.decorated import Named
     from headgate.integrations.request_context import RequestContext
     from headgate.integrations.request_limiter import LimiterOptions, RequestLimiter
-    from headgate.integrations.route_limit import ChargeWhen, KeyValue
-    from headgate.policy.model import OnStoreFailure
-    from headgate.responses import Refusal
+    from headgate.responses import DenialResponse
     from headgate.runtime.effects import Effects
-    from headgate.units import Seconds
 
 __all__ = ["LimitOptions", "RateLimits", "report"]
 
@@ -84,21 +76,6 @@ EXTENSION: Final = "headgate"
 _EXEMPT: Final = "__headgate_exempt__"
 _WHOLE: Final = "headgate.whole"
 """In an environ: the response of Flask is no stream, and has all of its content."""
-
-
-class LimitOptions(TypedDict, total=False):
-    """The options of a `RouteLimit` besides its limits; functions may have no parameters."""
-
-    key: Callable[..., KeyValue] | None
-    cost: int | Callable[..., int]
-    name: str | None
-    exempt_when: Callable[..., bool] | None
-    charge_when: ChargeWhen | None
-    is_estimate: bool
-    ttl: Seconds
-    mode: Mode
-    on_store_failure: OnStoreFailure
-    headers: HeaderMode
 
 
 class RateLimits:
@@ -159,9 +136,20 @@ class RateLimits:
         """
         one: RouteLimit[Request] = RouteLimit(**_requestless({"limits": limits, **options}))
         one.check_blocking()
+        limit_view = LimitedView.decorator(one)
 
         def decorate(target: F) -> F:
-            return _limited(target, one, self._functions)
+            if isinstance(target, Blueprint):
+                limit_blueprint(target, one)
+                return target
+            if isinstance(target, type) and issubclass(target, View):
+                raise UsageError(
+                    f"{target.__qualname__} is a class of views: "
+                    "say decorators = [limits.limit(...)] in it"
+                )
+            view = limit_view(target)
+            self._functions.add(target, view)
+            return view
 
         return decorate
 
@@ -270,16 +258,16 @@ def _incoming(limiter: RequestLimiter, native: Request) -> WsgiRequest:
     return incoming
 
 
-def _denial_of(denial: Refusal) -> HTTPException:
+def _denial_of(denial: DenialResponse) -> HTTPException:
     """The error to raise for *denial*: for 429 a `TooManyRequests` of Werkzeug.
 
     Without a handler of the app it is answered with the denial. A handler finds the message in
     `description`, and the seconds to wait, or None, in `retry_after`.
     """
     response = current_app.response_class(denial.body, denial.status, headers=list(denial.headers))
-    told = json.loads(denial.body)
-    error = _kind(denial.status)(told.get("message") or told.get("detail"), response)
-    error.retry_after = told.get("retry_after")  # type: ignore[attr-defined]
+    shown = json.loads(denial.body)
+    error = _kind(denial.status)(shown.get("message") or shown.get("detail"), response)
+    error.retry_after = shown.get("retry_after")  # type: ignore[attr-defined]
     return error
 
 
@@ -373,20 +361,21 @@ class LimitedFunctions:
         self._known: Counter[str] = Counter()
         self._plain: WeakSet[FunctionType] = WeakSet()
 
-    def add(self, function: object) -> None:
-        """Record that *function* has a limit around it, unless a request is being served."""
-        if isinstance(function, FunctionType) and not has_request_context():
-            self._plain.add(function)
+    def add(self, target: object, view: object) -> None:
+        """Record *view*, which is *target* with a limit, and name its counters.
+
+        A function that is limited while a request is served has no number, as each request would
+        have a new one, and it stays a view without a limit.
+        """
+        limited = limited_in(view, LimitedView)
+        if limited is not None and len(limited.limits) == 1:
+            limited.counter = self.counter(target)
+        if not has_request_context():
+            self._plain.update(one for one in chain(target) if isinstance(one, FunctionType))
 
     def counter(self, function: object) -> str:
-        """The name of the counters of *function*.
-
-        A function that is made while a request is served has no number: each request would have
-        a new one.
-        """
-        named = inner_function(function)
-        path = getattr(named, "__qualname__", type(named).__qualname__)
-        counter = f":{getattr(named, '__module__', '')}.{path}"
+        """The name of the counters of *function*."""
+        counter = function_names(function).counter
         if has_request_context():
             return counter
         number = self._known[counter]
@@ -411,43 +400,36 @@ class LimitedFunctions:
             )
 
 
-class LimitedView(Decorated):
-    """A function with limits. Its counters are named after its endpoint, or *counter*."""
+class LimitedView(LimitedFunction):
+    """A function with limits. Its counters are named after its endpoint, or else `counter`."""
 
-    def __init__(
-        self, function: Callable[..., Any], limits: tuple[Any, ...], first: int, counter: str
-    ) -> None:
-        super().__init__(function, limits, first)
-        self.title = _title_of(function)
-        self.counter = counter
+    def wrapper(self) -> Callable[..., Any]:
+        """The view for Flask."""
+        function, title = self.function, _title_of(self.function)
 
-    def counter_of(self, app: Flask, endpoint: str | None, wrapper: object) -> str:
-        """The name of its counters: a view is counted by its endpoint, any other function by its
-        name."""
+        def view(*args: Any, **kwargs: Any) -> Any:
+            if not has_request_context():  # a command, a test, a job
+                return function(*args, **kwargs)
+            app, native = _app(), _request()
+            counter = self._counter(app, native.endpoint, view)
+            _check(self, _state_of(app).limiter, native, counter, title)
+            return app.ensure_sync(function)(*args, **kwargs)
+
+        view.__name__ = title  # partials have none, and Flask looks for one
+        return view
+
+    def _counter(self, app: Flask, endpoint: str | None, view: object) -> str:
         if endpoint is not None:
-            view = app.view_functions.get(endpoint)
-            if view is wrapper or any(one is wrapper for one in chain(view)):
+            served = app.view_functions.get(endpoint)
+            if served is view or any(one is view for one in chain(served)):
                 return f"/endpoint {app.name} {endpoint}"
         return self.counter
 
 
-class BlueprintLimits:
+class BlueprintLimits(LimitedFunction):
     """The limits of all views of a blueprint, and of the blueprints in it."""
 
-    def __init__(self, blueprint: Blueprint) -> None:
-        self._blueprint = blueprint
-        before = blueprint.before_request_funcs.get(None, ())
-        first = sum(len(one.limits) for one in before if isinstance(one, BlueprintLimits))
-        self._decorated = Decorated(self, (), first)
-
-    @property
-    def limits(self) -> tuple[RouteLimit[Any], ...]:
-        return self._decorated.limits
-
-    def add(self, one: RouteLimit[Request]) -> None:
-        """Check *one* too."""
-        before = self._decorated
-        self._decorated = Decorated(self, added(before.limits, one), before.first)
+    function: Blueprint  # type: ignore[assignment]
 
     def __call__(self) -> None:
         """Check the request, before it is served."""
@@ -456,20 +438,31 @@ class BlueprintLimits:
         if _is_exempt(app, state, native):
             return
         known = app.blueprints
-        names = (name for name in native.blueprints if known.get(name) is self._blueprint)
-        name = next(names, self._blueprint.name)  # with those of its parents
-        counter, title = f"/blueprint {app.name} {name}", name.rpartition(".")[2]
+        names = (name for name in native.blueprints if known.get(name) is self.function)
+        name = next(names, self.function.name)  # with those of its parents
         is_automatic = getattr(native.url_rule, "provide_automatic_options", False)
         is_apart = (  # Flask answers it itself, without a view
             is_automatic
             and not state.limiter.limits_preflights
             and is_preflight(WsgiRequest(native.environ))
         )
-        _check(self._decorated, state.limiter, native, counter, title, is_apart=is_apart)
+        counter, title = f"/blueprint {app.name} {name}", name.rpartition(".")[2]
+        _check(self, state.limiter, native, counter, title, is_apart=is_apart)
+
+
+def limit_blueprint(blueprint: Blueprint, one: RouteLimit[Request]) -> None:
+    """Check *one* before the views of *blueprint*, in one check with the limit added before it."""
+    checks = blueprint.before_request_funcs.setdefault(None, [])
+    latest = checks[-1] if checks else None
+    if isinstance(latest, BlueprintLimits):
+        checks[-1] = latest.with_limit(one)
+    else:
+        first = sum(len(other.limits) for other in checks if isinstance(other, BlueprintLimits))
+        blueprint.before_request(BlueprintLimits(blueprint, (one,), first))  # type: ignore[arg-type]
 
 
 def _check(
-    decorated: Decorated,
+    limited: LimitedFunction,
     limiter: RequestLimiter,
     native: Request,
     counter: str,
@@ -477,72 +470,12 @@ def _check(
     *,
     is_apart: bool = False,
 ) -> None:
-    """Check the request by the limits of *decorated*, as one; raise the denial."""
+    """Check the request by the limits of *limited*, as one; raise the denial."""
     incoming = _incoming(limiter, native)
     context = context_in(native.environ) or _new_context(limiter, incoming)
-    named = _named(decorated, context, counter, title)
+    named = limited.named(context, counter, shown_name(title))
     rest = context.start_route(limiter, named, native, incoming, is_preflight=is_apart)
     _deny_unless(rest, context, limiter)
-
-
-def _named(decorated: Decorated, context: RequestContext, counter: str, title: str) -> Named:
-    if decorated.is_unnamed and context.is_silent:  # no name is taken
-        return decorated.named(context, shown_name(title), counter)
-    limits = decorated.limits
-    taken = {told.name for told in context.told} | {one.name for one in limits}
-    named = []
-    for number, limit in enumerate(limits, decorated.first):
-        names = limit.own_names
-        if limit.name is None:
-            shown = free_name(shown_name(title), taken)
-            taken.add(shown)
-            names = Names(shown, f"{counter}#{number}")
-        named.append((limit, names))
-    return named
-
-
-def _limited(target: F, one: RouteLimit[Request], known: LimitedFunctions) -> F:
-    """*target*, a view or a blueprint, with one limit more."""
-    if isinstance(target, Blueprint):
-        before = target.before_request_funcs.get(None, [])
-        latest = before[-1] if before else None
-        if not isinstance(latest, BlueprintLimits):
-            latest = BlueprintLimits(target)
-            target.before_request(latest)
-        latest.add(one)
-        return target
-    if isinstance(target, type) and issubclass(target, View):
-        raise UsageError(
-            f"{target.__qualname__} is a class of views: say decorators = [limits.limit(...)] in it"
-        )
-    if not callable(target):
-        raise UsageError(f"cannot limit {target!r}; expected a view or a blueprint")
-    view = decorated_in(target, LimitedView)
-    if view is None:
-        view = LimitedView(target, (one,), count_below(target), known.counter(target))
-    else:
-        view = LimitedView(view.function, added(view.limits, one), view.first, view.counter)
-    for function in chain(target):
-        known.add(function)
-    return _wrapped(view, target)
-
-
-def _wrapped(view: LimitedView, target: F) -> F:
-    function = view.function
-
-    @functools.wraps(cast("Callable[..., Any]", target))
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not has_request_context():  # a command, a test, a job
-            return function(*args, **kwargs)
-        app, native = _app(), _request()
-        counter = view.counter_of(app, native.endpoint, wrapper)
-        _check(view, _state_of(app).limiter, native, counter, view.title)
-        return app.ensure_sync(function)(*args, **kwargs)
-
-    if not hasattr(target, "__name__"):  # partials have none, and Flask looks for one
-        wrapper.__name__ = _title_of(target)
-    mark(wrapper, view)
-    return cast("F", wrapper)
 
 
 def _title_of(function: object) -> str:
@@ -557,5 +490,5 @@ def _has_limit_around(outer: object, view: object) -> bool:
     for one in chain(outer):
         if one is view:
             return has_limit
-        has_limit = has_limit or decorated_in(one, LimitedView) is not None
+        has_limit = has_limit or limited_in(one, LimitedView) is not None
     return False

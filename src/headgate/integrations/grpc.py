@@ -26,10 +26,11 @@ try:
 except ModuleNotFoundError as error:
     raise not_installed("grpc", error) from error
 
+from headgate.integrations.decorators import inner_function, is_async
 from headgate.integrations.request_context import CompletedResponse, RequestContext
 from headgate.integrations.request_limiter import limiter_of
 from headgate.integrations.request_view import LOCAL, RequestView
-from headgate.integrations.route_limit import Names, RouteLimit, shown_name
+from headgate.integrations.route_limit import NamedLimits, RouteLimit, named_limits, shown_name
 from headgate.responses import grpc_status
 from headgate.runtime.drivers import adrive, drive
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
     Metadata = tuple[tuple[str, str | bytes], ...]
     MethodLimits = Mapping[str, "RouteLimit[GrpcRequest] | Limits"]
-    Named = list[tuple[RouteLimit["GrpcRequest"], Names]]
 
 __all__ = ["AsyncRateLimitInterceptor", "GrpcRequest", "RateLimitInterceptor", "report"]
 
@@ -97,7 +97,7 @@ def report(amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
     call = _current.get()
     if call is None:
         raise UsageError("no limit has checked this call: does the server have the interceptor?")
-    call.report({**(amounts or {}), **named})
+    call.report(amounts, **named)
 
 
 class _Interceptor:
@@ -113,14 +113,13 @@ class _Interceptor:
         **options: Unpack[LimiterOptions],
     ) -> None:
         self.limiter = limiter_of(limiter, options)
-        self.methods: dict[str, Named] = {}
+        self.methods: dict[str, NamedLimits] = {}
         """The limits of each method with their names."""
         for rpc, given in (methods or {}).items():
             if not _METHOD.fullmatch(rpc):
                 raise OptionError(f"methods has {rpc!r}; expected such as '/shop.Orders/Create'")
             one = given if isinstance(given, RouteLimit) else RouteLimit(limits=given)
-            names = one.own_names if one.name else Names(shown_name(rpc[1:]), rpc)
-            self.methods[rpc] = [(one, names)]
+            self.methods[rpc] = named_limits((one,), shown_name(rpc[1:]), rpc)
             if self._is_blocking:
                 one.check_blocking()
         if self._is_blocking:
@@ -135,7 +134,7 @@ class _Interceptor:
         kind += "_stream" if handler.response_streaming else "_unary"
         behavior: Callable[..., Any] = getattr(handler, kind)
         call = functools.partial(_Call, self, rpc, is_stream=handler.request_streaming)
-        if _is_async(behavior):
+        if is_async(behavior) or inspect.isasyncgenfunction(inner_function(behavior)):
             serve = _serve_stream_async if handler.response_streaming else _serve_async
         else:  # in a thread of its own, on grpc.aio too
             serve = _serve_stream if handler.response_streaming else _serve
@@ -238,12 +237,6 @@ class _Call(RequestContext):
 
     def _metadata(self, status: int) -> Metadata:
         return tuple((name.lower(), value) for name, value in self.header_lines(status))
-
-
-def _is_async(behavior: Callable[..., Any]) -> bool:
-    while isinstance(behavior, functools.partial):
-        behavior = behavior.func
-    return inspect.iscoroutinefunction(behavior) or inspect.isasyncgenfunction(behavior)
 
 
 # The four shapes of handlers. Each checks the call first, and ends it last.

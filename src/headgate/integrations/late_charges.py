@@ -1,4 +1,4 @@
-"""Costs that are known when a response is over: rules with `cost: {after: ...}`.
+"""Costs that are known when a response has ended: rules with `cost: {after: ...}`.
 
 Such a rule charges what the app has reported under its id, else a header of the response, else the
 bytes of its body. A response never fails because a charge is lost: it is counted and logged.
@@ -9,16 +9,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from headgate.engine.holds import admitting
-from headgate.policy.diagnostics import shown
-from headgate.policy.matcher import cost_after, cost_said_after
+from headgate.engine.holds import allowing
+from headgate.policy.matcher import cost_after, cost_in_response
+from headgate.policy.problems import quoted
 from headgate.units import MINUTE
 
 if TYPE_CHECKING:
     from headgate.clock import Clock
-    from headgate.engine.holds import Owed
-    from headgate.engine.plan import RulePlan
-    from headgate.engine.rule import CompiledRule
+    from headgate.engine.holds import ExtraCosts
+    from headgate.engine.plan import CompiledRule, RulePlan
     from headgate.integrations.request_context import (
         CheckResult,
         CompletedResponse,
@@ -47,7 +46,7 @@ class LateCharges:
         self.lost = 0
         """The charges under a rule that did not reach the store."""
 
-    def record_lost(self, left: Owed) -> None:
+    def record_lost(self, left: ExtraCosts) -> None:
         """Count charges that did not reach the store, and log that now and then."""
         if not left:
             return
@@ -64,7 +63,7 @@ class LateCharges:
         if rule.id in self._warned:
             return
         self._warned.add(rule.id)
-        found = "nothing" if not lines else "several lines" if lines[1:] else shown(lines[0])
+        found = "nothing" if not lines else "several lines" if lines[1:] else quoted(lines[0])
         text = "rule %s: a response has %s in the header %s, so nothing was charged afterwards; %s"
         LOG.warning(text, rule.id, found, header, "expected one whole number")
 
@@ -74,10 +73,12 @@ def goes_by_bytes(rule: Rule) -> bool:
     return rule.cost.after is not None and rule.cost.after.header is None
 
 
-def owed(result: CheckResult, context: RequestContext, response: CompletedResponse) -> Owed:
-    """The amounts that the rules of *result* charge, now that the response is over."""
+def charges_of(
+    result: CheckResult, context: RequestContext, response: CompletedResponse
+) -> ExtraCosts:
+    """The amounts that the rules of *result* charge, at the end of the response."""
     found = []
-    for one in admitting(result.planned.after, result.verdict):
+    for one in allowing(result.planned.after, result.verdict):
         cost = _cost(one, result, context, response)
         if cost is not None and cost > one.cost:
             found.append((one, cost - one.cost))
@@ -95,7 +96,7 @@ def _cost(
     if after.header is None:
         return cost_after(after, context.sent)
     lines = response.header_lines(after.header)
-    cost = cost_said_after(after, lines)
+    cost = cost_in_response(after, lines)
     is_success = response.status_code < 400 and response.error is None
     if cost is None and (lines or is_success):  # an error need not have it
         result.limiter.late_charges.warn_missing(one.rule, after.header, lines)

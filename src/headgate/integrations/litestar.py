@@ -25,16 +25,13 @@ from litestar.plugins import InitPlugin
 from litestar.response import Response
 
 from headgate.integrations.asgi.middleware import POLICY_VIOLATION, RateLimitMiddleware
-from headgate.integrations.asgi.request import AsgiRequest, context_in
-from headgate.integrations.decorated import name_limits
-from headgate.integrations.exemptions import mark_exempt
+from headgate.integrations.asgi.request import AsgiRequest, context_in, report
+from headgate.integrations.exemptions import exempt as exempt_function
 from headgate.integrations.request_limiter import limiter_of
-from headgate.integrations.route_limit import RouteLimit, shown_name
+from headgate.integrations.route_limit import RouteLimit, named_limits, shown_name
 from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from litestar.config.app import AppConfig
     from litestar.connection import ASGIConnection, Request
     from litestar.handlers import BaseRouteHandler
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.integrations.request_context import RequestContext
     from headgate.integrations.request_limiter import LimiterOptions, RequestLimiter
     from headgate.integrations.route_limit import LimitOptions, LimitsOf
-    from headgate.responses import Refusal
+    from headgate.responses import DenialResponse
 
     Connection = ASGIConnection[Any, Any, Any, Any]
 
@@ -102,9 +99,9 @@ class RateLimitGuard:
         """Check the request of *connection*; raise the denial."""
         scope: Any = connection.scope
         context = _context_of(connection)
-        number = 0 if self._limit.name is not None else context.next_unnamed()
         shown, counter = shown_name(handler.handler_name), f"{scope['path_template']} {handler}"
-        limits = name_limits((self._limit,), shown, counter, number, number)
+        number = 0 if self._limit.name is not None else context.count_unnamed(shown)
+        limits = named_limits((self._limit,), shown, counter, number, number)
         rest = context.start_route(context.limiter, limits, connection, AsgiRequest(scope))
         if rest is None or await adrive(rest):
             return
@@ -116,39 +113,29 @@ class RateLimitGuard:
 
 def exempt(function: F) -> F:
     """Exempt a handler from the limits of the whole app: write it below `@get`."""
-    if not callable(function) or hasattr(function, "handler_name"):
+    if hasattr(function, "handler_name"):
         raise UsageError(f"cannot exempt {function!r}; write @exempt below @get, above a function")
-    return mark_exempt(function)
-
-
-def report(
-    connection: Connection, amounts: Mapping[str, int] | None = None, /, **named: int
-) -> None:
-    """Report the real cost of a request, by the name of a limit: `report(request, tokens=812)`.
-
-    *amounts* is for names that are no identifiers. The last report counts.
-    """
-    _context_of(connection).report({**(amounts or {}), **named})
+    return exempt_function(function)
 
 
 class TooManyRequests(HTTPException):
     """A denied request: status 429, or 503 if the limit could not be checked.
 
-    *refusal* is sent, to the byte, unless a handler of the app sends something else.
+    *denial* is sent, to the byte, unless a handler of the app sends something else.
     """
 
-    def __init__(self, refusal: Refusal) -> None:
-        words = "Too Many Requests" if refusal.status == 429 else "Service Unavailable"
-        headers = dict(refusal.headers)
-        super().__init__(detail=words, status_code=refusal.status, headers=headers)
-        self.refusal = refusal
+    def __init__(self, denial: DenialResponse) -> None:
+        words = "Too Many Requests" if denial.status == 429 else "Service Unavailable"
+        headers = dict(denial.headers)
+        super().__init__(detail=words, status_code=denial.status, headers=headers)
+        self.denial = denial
 
 
 def _answer(_request: Request[Any, Any, Any], denial: TooManyRequests) -> Response[bytes]:
-    headers = {name.lower(): value for name, value in denial.refusal.headers}
+    headers = {name.lower(): value for name, value in denial.denial.headers}
     kind = headers.pop("content-type")
     return Response(
-        denial.refusal.body, status_code=denial.status_code, headers=headers, media_type=kind
+        denial.denial.body, status_code=denial.status_code, headers=headers, media_type=kind
     )
 
 

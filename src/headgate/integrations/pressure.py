@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.clock import Clock
-    from headgate.integrations.fair_queues import FairQueues
-    from headgate.integrations.request_limiter import AppStore
-    from headgate.policy.compiled import CompiledPolicy
+    from headgate.integrations.request_limiter import RequestLimiter
     from headgate.policy.limit_adjustment import Scale
     from headgate.policy.model import Pressure
     from headgate.units import Seconds
@@ -27,25 +25,15 @@ _NONE: Final = Fraction(1)
 
 
 class AppPressure:
-    """MetricRegistry the requests of an app as its policy says, and sets *scale* by it.
+    """Measures the requests of an app as its policy says, and sets *scale* by it.
 
     It begins with the first request under a policy with `pressure`: with a task of the running
     event loop, or with a thread.
     """
 
-    def __init__(
-        self,
-        scale: Scale,
-        store: AppStore,
-        queues: FairQueues,
-        *,
-        namespace: str,
-        clock: Clock | None,
-    ) -> None:
+    def __init__(self, limiter: RequestLimiter, scale: Scale, clock: Clock | None) -> None:
+        self._limiter = limiter
         self._scale = scale
-        self._store = store
-        self._queues = queues
-        self._namespace = namespace
         self._clock = clock
         self._pressure: Pressure | None = None
         self._control: PressureControl | AsyncPressureControl | None = None
@@ -53,9 +41,9 @@ class AppPressure:
         self._lock = threading.Lock()
         watch_forks(self)
 
-    def adopt(self, compiled: CompiledPolicy) -> None:
-        """Use the policy of *compiled* from now on."""
-        self._pressure = pressure = compiled.policy.pressure
+    def adopt(self, pressure: Pressure | None) -> None:
+        """Measure as *pressure* of a policy says from now on."""
+        self._pressure = pressure
         control = self._control
         if pressure is None:
             self._scale.factor = _NONE
@@ -118,20 +106,17 @@ class AppPressure:
             pressure = self._pressure
             if self._control is not None or pressure is None:
                 return
-            kind = AsyncPressureControl if _is_in_loop() else PressureControl
+            kind = AsyncPressureControl if is_in_loop() else PressureControl
             control: PressureControl | AsyncPressureControl = kind(
                 pressure,
-                store=self._store.engine.store,
-                namespace=self._namespace,
+                store=self._limiter.engine.store,
+                namespace=self._limiter.namespace,
                 clock=self._clock,
-                waiting=self._waiting,
+                waiting=lambda: self._limiter.queues.waiting,
             )
             self._unsubscribe = control.on_change(self._changed)
             self._control, self._scale.factor = control, control.factor
             control.start()
-
-    def _waiting(self) -> int:
-        return self._queues.waiting
 
     def _changed(self, factor: Fraction) -> None:
         if self._pressure is not None:
@@ -142,7 +127,8 @@ def _nothing() -> None:
     """The end of no subscription."""
 
 
-def _is_in_loop() -> bool:
+def is_in_loop() -> bool:
+    """True if an event loop is running in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.decision import Decision
-    from headgate.engine.plan import RulePlan
+    from headgate.engine.plan import CompiledRule, RulePlan
     from headgate.engine.request import Request
-    from headgate.engine.rule import CompiledRule
     from headgate.integrations.request_limiter import RequestLimiter
     from headgate.limits import Limit
     from headgate.policy.model import Rule

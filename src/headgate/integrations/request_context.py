@@ -2,7 +2,7 @@
 
 Several parts of an app may check a request: a middleware, a route, a function. They find each other
 in its context. If one denies it, what the others charged is given back: a denial consumes nothing.
-The response tells of all checks at once. At the end, holds are settled and slots released.
+The response has the headers of all checks. At the end, holds are settled and slots released.
 
 `begin` checks, `complete` ends; both are generators of effects, for `drive` and `adrive`. `start`
 is the fast path: it decides at once where one take is all there is to do.
@@ -14,14 +14,16 @@ import random
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.engine.plan import Plan
 from headgate.engine.recorder import record_again, record_places
-from headgate.engine.verdict import single_verdict, tells_replay, told_of
+from headgate.engine.verdict import rule_answers, shows_replay
 from headgate.errors import StoreError
 from headgate.integrations.fair_queues import HeldPlaces, WaitForPlaces, denial_by
-from headgate.integrations.late_charges import owed
+from headgate.integrations.late_charges import charges_of
 from headgate.integrations.request_limiter import NO_CHARGE_WHEN, RequestPlan
 from headgate.integrations.response_headers import (
     MERGED,
@@ -32,28 +34,26 @@ from headgate.integrations.response_headers import (
 )
 from headgate.integrations.route_limit import free_name
 from headgate.responses import Answer, allowed_lines, encoded_lines, pressure_lines
-from headgate.responses.headers import lines_of_decision, text_lines
-from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.effects import Effect
-from headgate.runtime.heartbeat import ASYNC_HEART, BEATS, HEART
-from headgate.runtime.holds import new_name
+from headgate.responses.debug import is_genuine
+from headgate.responses.headers import text_lines
+from headgate.runtime.heartbeat import StartHeartbeat, new_name
 from headgate.stores.base import checked_cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from headgate.decision import Decision
-    from headgate.engine.plan import Plan, Queueing
+    from headgate.engine.plan import Queueing
     from headgate.engine.request import Request
     from headgate.engine.use_cases import Engine
     from headgate.engine.verdict import Verdict
-    from headgate.integrations.fair_queues import Meanwhile
+    from headgate.integrations.fair_queues import FairQueues, Meanwhile
     from headgate.integrations.request_limiter import RequestLimiter
     from headgate.integrations.response_headers import Lines
-    from headgate.integrations.route_limit import Names, Q, RouteLimit
-    from headgate.overload import Turn
-    from headgate.responses import Refusal, Told
+    from headgate.integrations.route_limit import NamedLimits, Q
+    from headgate.overload import Place
+    from headgate.responses import DenialResponse, RuleAnswer
     from headgate.responses.headers import Pairs
+    from headgate.responses.pressure import Load
     from headgate.runtime.effects import Effects
     from headgate.runtime.heartbeat import AsyncBeat, Beat
 
@@ -66,14 +66,14 @@ SWITCHED: Final = 101
 READ: Final = ("origin", "accept", TOKEN)
 """The headers of a request that its response depends on."""
 
-NOTHING_USED: Final[Mapping[str, int]] = MappingProxyType({})
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _MERGED: Final = frozenset(name.encode("ascii") for name in MERGED)
 _LENGTH: Final = re.compile("[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
 class CompletedResponse:
-    """A response that is over. *error*: the exception in place of a response, with status 500.
+    """A response that has ended. *error*: the exception in place of a response, with status 500.
 
     *headers* are lines in their order; `header` finds one by its name in lower case.
     """
@@ -108,7 +108,7 @@ class CheckResult:
     limiter: RequestLimiter
     planned: RequestPlan
     verdict: Verdict
-    turns: tuple[Turn, ...] = ()
+    places: tuple[Place, ...] = ()
     """The places in fair queues."""
     began_ns: int | None = None
     """The time of the start, if the time of the request is measured."""
@@ -126,7 +126,7 @@ class CheckResult:
     @property
     def has_end(self) -> bool:
         """True if there is anything to do at the end of the request."""
-        return self.needs_store or bool(self.turns) or self.began_ns is not None
+        return self.needs_store or bool(self.places) or self.began_ns is not None
 
     @property
     def is_open(self) -> bool:
@@ -140,12 +140,12 @@ class CheckResult:
         A denial further in says nothing about the app, nor does the time that a websocket was open.
         """
         status = response.status_code
-        for turn in self.turns:
+        for place in self.places:
             if is_denial:
-                turn.cancel()
+                place.cancel()
             else:
-                turn.is_timed = status != SWITCHED
-                turn.release(succeeded=not response.lacks_capacity)
+                place.is_timed = status != SWITCHED
+                place.release(succeeded=not response.lacks_capacity)
         if self.beat is not None:
             self.beat.stop()
         if self.began_ns is not None and not is_denial and status != SWITCHED:
@@ -166,31 +166,6 @@ class CheckResult:
         return found
 
 
-class StartHeartbeat(Effect):
-    """Renew the slots of *verdict* until they are released, or until *owner* is collected: some
-    servers and test clients drop a response without closing it."""
-
-    __slots__ = ("engine", "owner", "verdict")
-
-    def __init__(self, engine: Engine, verdict: Verdict, owner: object) -> None:
-        self.engine = engine
-        self.verdict = verdict
-        self.owner = owner
-
-    @property
-    def every_ns(self) -> int:
-        """The time between two renewals."""
-        return max(1, (self.verdict.slots_last_ns or 0) // BEATS)
-
-    def perform(self) -> Beat:
-        engine, verdict = self.engine, self.verdict
-        return HEART.beat(lambda: drive(engine.renew(verdict)), self.every_ns, self.owner)
-
-    async def aperform(self) -> AsyncBeat:
-        engine, verdict = self.engine, self.verdict
-        return ASYNC_HEART.beat(lambda: adrive(engine.renew(verdict)), self.every_ns, self.owner)
-
-
 class RequestContext:
     """The checks of *request*; made by the first part of the app that checks it, with *limiter*.
 
@@ -205,19 +180,19 @@ class RequestContext:
     """A function that waits for places in queues, and does something else meanwhile."""
     checked: tuple[RequestLimiter, ...] = ()
     denial: Verdict | None = None
-    denial_told: tuple[Told, ...] = ()
+    denial_answers: tuple[RuleAnswer, ...] = ()
     is_replay = False
     counts_bytes = False
     jitter = 0.0  # drawn once: header and body have the same wait
-    used: Mapping[str, int] = NOTHING_USED
-    unnamed = 0
+    used: Mapping[str, int] = _NOTHING
+    _unnamed: Mapping[str, int] = _NOTHING
     sent = 0
-    turns: tuple[Turn, ...] = ()
-    queues: tuple[Queueing, ...] = ()
+    places: tuple[Place, ...] = ()
+    queues: tuple[tuple[FairQueues, Queueing], ...] = ()
     _header: Mapping[str, str] | None = None
-    _quick: tuple[Plan, Decision] | None = None
+    _quick: Verdict | None = None
     _results: tuple[CheckResult, ...] = ()
-    _told: tuple[Told, ...] = ()
+    _rule_answers: tuple[RuleAnswer, ...] = ()
 
     def __init__(
         self, limiter: RequestLimiter, request: Request, *, is_managed: bool = False
@@ -243,7 +218,7 @@ class RequestContext:
     def start_route(
         self,
         limiter: RequestLimiter,
-        limits: Sequence[tuple[RouteLimit[Q], Names]],
+        limits: NamedLimits,
         native: Q,
         request: Request,
         *,
@@ -263,26 +238,24 @@ class RequestContext:
         """Check the request by *plan*, which is plain: see `start`."""
         if not plan.rules:
             return None
-        engine = limiter.engine
-        decision = engine.decide_single(plan)
-        if decision is not None and self._keep(limiter, plan, decision):
+        verdict = limiter.engine.decide_now(plan)
+        if verdict is not None and self._keep(limiter, verdict):
             return None
-        verdict = engine.decide_now(plan) if decision is None else single_verdict(plan, decision)
         return self.check(limiter, RequestPlan(plan, NO_CHARGE_WHEN), verdict)
 
-    def _keep(self, limiter: RequestLimiter, plan: Plan, decision: Decision) -> bool:
-        """Keep the *decision* of the only rule of *plan*, if that is all there is to know: the
-        first check, which allows at once and leaves nothing to end."""
+    def _keep(self, limiter: RequestLimiter, verdict: Verdict) -> bool:
+        """Keep the *verdict* on a plain plan, if that is all there is to know: the first check,
+        which allows at once and leaves nothing to end."""
         if (
-            not decision.allowed
-            or decision.delay_ns
+            not verdict.allowed
+            or (verdict.plan.may_delay and verdict.delay_ns)
             or self._quick is not None
             or self._results
             or limiter is not self.limiter
             or limiter.is_measured
         ):
             return False
-        self._quick = plan, decision
+        self._quick = verdict
         return True
 
     def begin(
@@ -290,7 +263,7 @@ class RequestContext:
     ) -> Effects[bool]:
         """Check the request by the plan that *planning* makes; True if it is allowed.
 
-        A denial gives back what was charged before: at the end, if the response is the denial, or
+        A denial refunds what was charged before: at the end, if the response is the denial, or
         at once if no part of the app completes the request.
         """
         planned = yield from planning
@@ -315,22 +288,24 @@ class RequestContext:
                 verdict = yield from engine.reserve(plan, name, planned.ttl_ns)
             else:
                 verdict = yield from engine.decide(plan)
-        if plan.is_single and not (planned.after or plan.queues):
-            decision = verdict.rules[0].decision
-            if self._keep(limiter, plan, decision):
-                return True
+        is_plain = plan.is_plain and not (planned.after or plan.queues)
+        if is_plain and self._keep(limiter, verdict):
+            return True
         is_repeated = bool(self.results)
         if verdict.allowed:
             result = yield from self._wait(limiter, planned, verdict)
             if isinstance(result, CheckResult):
-                self._add(result)
+                figures: tuple[RuleAnswer, ...] = ()
+                if shows_replay(verdict):
+                    figures = yield from _replay_figures(engine, verdict)
+                self._add(result, figures)
                 if is_repeated:
                     record_again()
                 return True
             verdict = result
         if is_repeated:
             record_again()
-        undoing = [self._undo(one) for one in self._deny(verdict)]
+        undoing = [self._undo(one) for one in self._deny(limiter, verdict)]
         if verdict.slots is not None or verdict.local_slots is not None:  # of shadow rules
             undoing.append(_nothing(engine.release(verdict)))
         yield from all_of(undoing)
@@ -343,13 +318,14 @@ class RequestContext:
         by a queue: then everything was given back."""
         beat: Beat | AsyncBeat | None = None
         if verdict.slots is not None or verdict.local_slots is not None:
-            beat = yield StartHeartbeat(limiter.engine, verdict, self)
-        turns: tuple[Turn, ...] = ()
+            renew = partial(limiter.engine.renew, verdict)
+            beat = yield StartHeartbeat(renew, verdict.slots_last_ns or 0, self)
+        places: tuple[Place, ...] = ()
         delay_ns, queues = verdict.delay_ns, planned.plan.queues
         if delay_ns or queues:
             full: Queueing | None = None
             try:
-                turns, full = yield WaitForPlaces(limiter.queues, delay_ns, queues, self.meanwhile)
+                places, full = yield WaitForPlaces(limiter.queues, delay_ns, queues, self.meanwhile)
             except GeneratorExit:
                 raise
             except BaseException:
@@ -357,12 +333,12 @@ class RequestContext:
                 raise
             if full is not None:
                 yield from _give_back(limiter.engine, verdict, beat)
-                return denial_by(full, turns[0], verdict.revision)
-            if turns:
+                return denial_by(full, places[0], verdict.revision)
+            if places:
                 record_places(verdict)
-                turns = HeldPlaces(turns)
+                places = HeldPlaces(places)
         began_ns = None if limiter.pressure is None else limiter.pressure.begin()
-        return CheckResult(limiter, planned, verdict, turns, began_ns, beat)
+        return CheckResult(limiter, planned, verdict, places, began_ns, beat)
 
     # ---- state -----------------------------------------------------------------------------
 
@@ -379,35 +355,40 @@ class RequestContext:
         return bool(self._results)
 
     @property
-    def told(self) -> tuple[Told, ...]:
-        """The decisions that the response tells."""
+    def rule_answers(self) -> tuple[RuleAnswer, ...]:
+        """The decisions that the response shows."""
         if self._quick is not None:
             self._expand()
-        return self._told
+        return self._rule_answers
 
     def _expand(self) -> None:
         """Replace the result of the fast path by that of an ordinary check."""
         quick, self._quick = self._quick, None
         if quick is not None:
-            plan, decision = quick
-            self._add(CheckResult(self.limiter, RequestPlan(plan), single_verdict(plan, decision)))
+            self._add(CheckResult(self.limiter, RequestPlan(quick.plan), quick))
 
-    def _add(self, result: CheckResult) -> None:
+    def _add(self, result: CheckResult, figures: tuple[RuleAnswer, ...] = ()) -> None:
         self._results += (result,)
         planned, verdict = result.planned, result.verdict
         if planned.after and planned.counts_bytes:
             self.counts_bytes = True
-        if result.turns:
-            self.turns += result.turns
-            self.queues += planned.plan.queues
-        if verdict.is_replay and tells_replay(verdict):
+        if result.places:
+            self.places += result.places
+            self._add_queues(result.limiter, planned.plan)
+        if shows_replay(verdict):
             self.is_replay = True
-        told = told_of(verdict)
-        if self._told:  # two limiters may have limits with one name
-            told = tuple(_renamed(told, {one.name for one in self._told}))
-        self._told += told
+        shown = (*rule_answers(verdict), *figures)
+        if self._rule_answers:  # two limiters may have limits with one name
+            shown = tuple(_renamed(shown, {one.name for one in self._rule_answers}))
+        self._rule_answers += shown
 
-    def _deny(self, verdict: Verdict) -> Sequence[CheckResult]:
+    def _add_queues(self, limiter: RequestLimiter, plan: Plan) -> None:
+        self.queues += tuple([(limiter.queues, one) for one in plan.queues])
+
+    def _loads(self) -> tuple[Load, ...]:
+        return tuple([load for queues, one in self.queues for load in queues.loads(one)])
+
+    def _deny(self, limiter: RequestLimiter, verdict: Verdict) -> Sequence[CheckResult]:
         """Record a denial; the results to undo at once.
 
         If a part of the app completes the request, the response decides: an app may catch a denial
@@ -415,9 +396,8 @@ class RequestContext:
         """
         undone = () if self.is_managed else self._take()
         self.denial = verdict
-        self.denial_told = told_of(verdict)
-        if verdict.plan is not None:
-            self.queues += verdict.plan.queues
+        self.denial_answers = rule_answers(verdict)
+        self._add_queues(limiter, verdict.plan)
         self.jitter = random.random()  # noqa: S311 (not a secret)
         return undone
 
@@ -426,16 +406,23 @@ class RequestContext:
         taken, self._results = self.results[::-1], ()
         return taken
 
-    def report(self, amounts: Mapping[str, int]) -> None:
-        """Set the real cost of the request, by the name of a limit or the id of a rule."""
-        for name, amount in amounts.items():
-            checked_cost(amount, f"what was used of {name!r}")
-        self.used = {**self.used, **amounts}
+    def report(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Set the real cost of the request, by the name of a limit or the id of a rule.
 
-    def next_unnamed(self) -> int:
-        """The number of the next limit of this request without a name, from 0."""
-        self.unnamed += 1
-        return self.unnamed - 1
+        It is charged at the end of the response, in place of the held cost. *amounts* is for names
+        that are no identifiers. The last report counts.
+        """
+        used = {**(amounts or {}), **named}
+        for name, amount in used.items():
+            checked_cost(amount, f"what was used of {name!r}")
+        self.used = {**self.used, **used}
+
+    def count_unnamed(self, shown: str, count: int = 1) -> int:
+        """Add *count* limits without a name that are called *shown*; how many came before."""
+        before = self._unnamed.get(shown, 0)
+        if count:
+            self._unnamed = {**self._unnamed, shown: before + count}
+        return before
 
     def header(self, name: str) -> str | None:
         """The header *name*, one of `READ`, of the request."""
@@ -448,11 +435,11 @@ class RequestContext:
 
     @property
     def is_debugged(self) -> bool:
-        """True if the response tells how the request was decided."""
-        debugging = self.limiter.debugging
-        if debugging is None or (token := self.header(TOKEN)) is None:
+        """True if the response shows how the request was decided."""
+        secret = self.limiter.debug_secret
+        if not secret or (token := self.header(TOKEN)) is None:
             return False
-        return debugging.is_valid(token, self.limiter.now_ns())
+        return is_genuine(token, secret, now_ns=self.limiter.now_ns())
 
     def is_denial(self, status: int) -> bool:
         """True if a response with *status* is that of a denial, which consumes nothing."""
@@ -464,23 +451,23 @@ class RequestContext:
 
     @property
     def is_silent(self) -> bool:
-        """True if the response tells nothing."""
-        if self._quick is not None or self._told or self.denial_told:
+        """True if the response has no headers about limits."""
+        if self._quick is not None or self._rule_answers or self.denial_answers:
             return False
         return not self.is_replay and not self.queues and not self.is_debugged
 
     def answer(self, status: int | None = None) -> Answer:
-        """The outcome that a response with *status* tells; None: that of the denial.
+        """The outcome that a response with *status* shows; None: that of the denial.
 
-        An app that answers a denial with a success tells what allowed the request.
+        If an app answers a denial with a success, the response shows what allowed the request.
         """
         if self.denial is None or (status is not None and status < 400):
-            answer = Answer(allowed=True, told=self.told, is_replay=self.is_replay)
+            answer = Answer(allowed=True, rules=self.rule_answers, is_replay=self.is_replay)
         else:
-            answer = Answer(allowed=False, told=self.denial_told, jitter=self.jitter)
+            answer = Answer(allowed=False, rules=self.denial_answers, jitter=self.jitter)
         if self.queues:
-            answer.loads = tuple(self.limiter.queues.loads(self.queues))
-            answer.delayed_ns = sum(turn.waited_ns for turn in self.turns)
+            answer.loads = self._loads()
+            answer.delayed_ns = sum(place.waited_ns for place in self.places)
         return answer
 
     def with_headers(self, lines: Sequence[tuple[str, str]], status: int) -> Lines:
@@ -517,22 +504,19 @@ class RequestContext:
         if not limiter.has_usual_headers:
             return None
         quick = self._quick
-        if quick is not None and limiter.debugging is None:
-            rule = quick[0].rules[0].rule
-            if rule.headers != "on":
-                return []
-            return lines_of_decision(rule.id, quick[1], limiter.now_ns())
+        if quick is not None and not limiter.debug_secret:
+            return allowed_lines(quick.shown, limiter.now_ns())
         if self.denial is not None or self.is_replay or self.is_debugged:
             return None
-        told = [(one.name, one.decision) for one in self.told if one.headers == "on"]
-        lines = allowed_lines(told, limiter.now_ns())
+        shown = [(one.name, one.decision) for one in self.rule_answers if one.headers == "on"]
+        lines = allowed_lines(shown, limiter.now_ns())
         if lines is None or not self.queues:
             return lines
-        delayed_ns = sum([turn.waited_ns for turn in self.turns])
-        loads = tuple(limiter.queues.loads(self.queues))
+        delayed_ns = sum([place.waited_ns for place in self.places])
+        loads = self._loads()
         return lines + encoded_lines(pressure_lines(loads, delayed_ns, limiter.responses))
 
-    def denial_response(self, limiter: RequestLimiter) -> Refusal:
+    def denial_response(self, limiter: RequestLimiter) -> DenialResponse:
         """The response to the request, which *limiter* denied."""
         return denial_response(limiter, self)
 
@@ -601,7 +585,7 @@ class RequestContext:
             finally:
                 yield from engine.release(verdict)
         if result.planned.after:
-            left = yield from engine.charge(owed(result, self, response))
+            left = yield from engine.charge(charges_of(result, self, response))
             result.limiter.late_charges.record_lost(left)
 
 
@@ -638,11 +622,27 @@ def announced_size(headers: Iterable[tuple[str, str]]) -> int | None:
     return int(lengths[0]) if len(lengths) == 1 and _LENGTH.fullmatch(lengths[0]) else None
 
 
-def _renamed(told: Iterable[Told], taken: set[str]) -> Iterator[Told]:
-    for one in told:
+def _renamed(shown: Iterable[RuleAnswer], taken: set[str]) -> Iterator[RuleAnswer]:
+    for one in shown:
         name = free_name(one.name, taken)
         taken.add(name)
         yield replace(one, name=name)
+
+
+def _replay_figures(engine: Engine, verdict: Verdict) -> Effects[tuple[RuleAnswer, ...]]:
+    """The figures of the rules under which a request is a free retry: the check left them out."""
+    pairs = zip(verdict.plan.rules, verdict.decisions, strict=True)
+    rules = [one for one, decision in pairs if decision is None and not one.has_slots]
+    free = [
+        replace(one, marker=None, checks=tuple(replace(check, cost=0) for check in one.checks))
+        for one in rules
+        if one.rule.headers in ("on", "brief")
+    ]
+    try:
+        peeked = yield from engine.peek(Plan(verdict.revision, tuple(free)))
+    except StoreError:
+        return ()
+    return rule_answers(peeked)
 
 
 def _settle(result: CheckResult, amounts: Mapping[str, int]) -> Effects[None]:

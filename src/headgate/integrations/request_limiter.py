@@ -12,30 +12,31 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.control import PolicyFiles, PolicyWatcher
 from headgate.engine.holds import charged_after
-from headgate.engine.plan import Plan, RulePlan
+from headgate.engine.plan import CompiledRule, Plan, RulePlan
 from headgate.engine.recorder import record_denial
-from headgate.engine.request import Request
-from headgate.engine.rule import CompiledRule
 from headgate.engine.use_cases import Engine
-from headgate.engine.verdict import RuleVerdict, Verdict
+from headgate.engine.verdict import Verdict
 from headgate.errors import OptionError, UsageError
+from headgate.fork import watch_forks
 from headgate.integrations.exemptions import Exemptions, is_preflight
 from headgate.integrations.fair_queues import FairQueues
 from headgate.integrations.late_charges import LateCharges, goes_by_bytes
 from headgate.integrations.pressure import AppPressure
-from headgate.integrations.response_headers import Debugging
 from headgate.integrations.route_limit import (
-    Names,
+    LimitOptions,
+    NamedLimits,
     RouteLimit,
     by_address,
     check_blocking,
     check_function,
+    check_names,
     free_name,
     key_of,
+    named_limits,
     resolved,
 )
 from headgate.overload import LoadShedder
@@ -43,10 +44,10 @@ from headgate.policy.identity.identifier import UNKNOWN
 from headgate.policy.model import Policy
 from headgate.policy.plan_cache import PlanCache
 from headgate.responses import ResponseOptions, Throughput
-from headgate.responses.answer import turned_away
+from headgate.responses.answer import queue_denial
 from headgate.rule_engine import PolicyInForce
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.holds import new_name
+from headgate.runtime.heartbeat import new_name
 from headgate.stores.factory import open_store
 from headgate.units import SECOND
 
@@ -55,24 +56,13 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.control import State
-    from headgate.decision import HeaderMode
-    from headgate.engine.plan import Queueing
-    from headgate.engine.rule import Mode, Priority
+    from headgate.engine.plan import Priority, Queueing
+    from headgate.engine.request import Request
     from headgate.engine.stack import Limits
-    from headgate.integrations.route_limit import (
-        ChargeWhen,
-        CostOf,
-        ExemptWhen,
-        KeyOf,
-        LimitsOf,
-        Q,
-        Values,
-    )
+    from headgate.integrations.route_limit import ChargeWhen, LimitsOf, Q, Values
     from headgate.policy.compiled import CompiledPolicy
-    from headgate.policy.limit_adjustment import Scale
-    from headgate.policy.model import OnStoreFailure
     from headgate.runtime.effects import Effects
-    from headgate.stores.base import Accuracies, Store
+    from headgate.stores.base import Store
     from headgate.units import Seconds
 
     Planned = tuple[RulePlan, RouteLimit[Any]]
@@ -81,7 +71,6 @@ if TYPE_CHECKING:
 DEFAULT_NAME: Final = "default"
 """The name of the limits of a whole app."""
 
-_UNNAMED: Final = Names(DEFAULT_NAME, f"@{DEFAULT_NAME}")
 NO_CHARGE_WHEN: Final[Mapping[str, ChargeWhen]] = MappingProxyType({})
 _NO_PLAN: Final = Plan(0, ())
 _SHEDDING: Final = CompiledRule("load-shedding")
@@ -99,7 +88,7 @@ class RequestPlan:
     is_known_at_start: bool = False
     """True if the start of the response settles all that is held."""
     after: tuple[RulePlan, ...] = ()
-    """The rules that are charged when the request is over."""
+    """The rules that are charged at the end of the request."""
     denial: Verdict | None = None
     """The denial of a request that is not even checked."""
 
@@ -109,21 +98,12 @@ class RequestPlan:
         return any(goes_by_bytes(one.rule.declared) for one in self.after)
 
 
-class LimiterOptions(TypedDict, total=False):
-    """The options of a `RequestLimiter`."""
+class LimiterOptions(LimitOptions, total=False):
+    """The options of a `RequestLimiter`: of its limits, and of the app."""
 
     policy: Policy | str | os.PathLike[str] | None
     limits: Limits | LimitsOf[Request] | None
-    key: KeyOf[Request] | None
-    cost: int | CostOf[Request]
-    name: str
     exempt: Iterable[str]
-    exempt_when: ExemptWhen[Request] | None
-    charge_when: ChargeWhen | None
-    ttl: Seconds
-    mode: Mode
-    on_store_failure: OnStoreFailure
-    headers: HeaderMode
     trusted_proxies: Iterable[str]
     store: str | Store
     namespace: str
@@ -151,76 +131,53 @@ class RequestLimiter:
     """The limits of an app.
 
     Either *policy*, the path of a file or directory (watched for changes) or a `Policy`; or
-    *limits* with *key*, *cost*, *charge_when*, *ttl*, *mode*, *on_store_failure* and *headers*, as
-    of a `RouteLimit` called *name*; or both; or neither, for an app whose routes have limits.
+    *limits* with the options of a `RouteLimit`, whose *name* is `default`; or both; or neither, for
+    an app whose routes have limits.
 
     *exempt*: paths without limits, such as `/health` and `/static/**`; *exempt_when*: the same by a
     function. *trusted_proxies*: the proxies whose client IP header counts (a policy says this
-    itself). *store*, *namespace*, *salt*, *clock*: as for `RuleEngine`; they serve the limits of
-    routes too. *responses*: the headers to send. *limits_preflights*: True to count CORS preflights
-    with all other requests, not apart. *shedder*: a load shedder, which is asked first; the policy
-    says the priority of a request. *debug_secret*: a request with a token that was signed with it
-    is told how it was decided.
+    itself). *store* (default `memory://`), *namespace* (default `headgate`), *salt*, *clock*: as
+    for `RuleEngine`; they serve the limits of routes too. *responses*: the headers to send.
+    *limits_preflights*: True to count CORS preflights with all other requests, not apart.
+    *shedder*: a load shedder, which is asked first; the policy says the priority of a request.
+    *debug_secret*: the response to a request with a token that was signed with it shows how it was
+    decided.
     """
 
-    def __init__(
-        self,
-        *,
-        policy: Policy | str | os.PathLike[str] | None = None,
-        limits: Limits | LimitsOf[Request] | None = None,
-        key: KeyOf[Request] | None = None,
-        cost: int | CostOf[Request] = 1,
-        name: str = DEFAULT_NAME,
-        exempt: Iterable[str] = (),
-        exempt_when: ExemptWhen[Request] | None = None,
-        charge_when: ChargeWhen | None = None,
-        ttl: Seconds = 60,
-        mode: Mode = "enforce",
-        on_store_failure: OnStoreFailure = "fail_open",
-        headers: HeaderMode = "on",
-        trusted_proxies: Iterable[str] = (),
-        store: str | Store = "memory://",
-        namespace: str = "headgate",
-        salt: bytes = b"",
-        clock: Clock | None = None,
-        responses: ResponseOptions | None = None,
-        limits_preflights: bool = False,
-        shedder: LoadShedder | None = None,
-        debug_secret: bytes = b"",
-    ) -> None:
-        if shedder is not None and not isinstance(shedder, LoadShedder):
-            raise OptionError(f"shedder is {shedder!r}; expected a LoadShedder")
-        if limits is None and (cost != 1 or charge_when is not None):
-            option = "cost" if charge_when is None else "charge_when"
-            raise OptionError(f"{option} is about limits, and there are none: give limits too")
+    def __init__(self, **options: Unpack[LimiterOptions]) -> None:
+        check_names(options, LimiterOptions.__optional_keys__, "RequestLimiter()")
+        policy, limits, key = options.get("policy"), options.get("limits"), options.get("key")
+        proxies = _proxies(options.get("trusted_proxies", ()), policy)
+        clock, salt = options.get("clock"), options.get("salt", b"")
+        self.shedder = options.get("shedder")
+        if self.shedder is not None and not isinstance(self.shedder, LoadShedder):
+            raise OptionError(f"shedder is {self.shedder!r}; expected a LoadShedder")
+        self.exempt_when = options.get("exempt_when")
         check_function("key", key)
-        check_function("exempt_when", exempt_when)
-        proxies = trusted_proxies if isinstance(trusted_proxies, str) else list(trusted_proxies)
-        if policy is not None and proxies:
-            raise OptionError("a policy says itself which proxies it trusts: identity.ip")
+        check_function("exempt_when", self.exempt_when)
         self.limit: RouteLimit[Request] | None = None
         """The limits of the whole app besides the policy."""
+        self._limits = NamedLimits(())
         if limits is not None:
-            self.limit = RouteLimit(
-                limits=limits,
-                key=key,
-                cost=cost,
-                name=name,
-                charge_when=charge_when,
-                ttl=ttl,
-                mode=mode,
-                on_store_failure=on_store_failure,
-                headers=headers,
-            )
-        self.namespace = namespace
-        self.responses = responses or ResponseOptions()
+            # exempt_when is about the policy too, and a key about the limits of routes
+            names = LimitOptions.__optional_keys__ & options.keys() - {"exempt_when"}
+            own: Any = {name: value for name, value in options.items() if name in names}
+            self.limit = RouteLimit(limits=limits, **{"name": DEFAULT_NAME, **own})
+            self._limits = named_limits((self.limit,), DEFAULT_NAME, "")
+        elif options.get("cost", 1) != 1 or options.get("charge_when") is not None:
+            option = "charge_when" if options.get("charge_when") else "cost"
+            raise OptionError(f"{option} is about limits, and there are none: give limits too")
+        self.namespace = options.get("namespace", "headgate")
+        self.responses = options.get("responses") or ResponseOptions()
         self.has_usual_headers = self.responses == ResponseOptions()
         self.throughput = Throughput()
-        self.exemptions = Exemptions(exempt)
-        self.exempt_when = exempt_when
-        self.limits_preflights = limits_preflights
-        self.shedder = shedder
-        self.debugging = Debugging(debug_secret, salt or debug_secret) if debug_secret else None
+        self.exemptions = Exemptions(options.get("exempt", ()))
+        self.limits_preflights = options.get("limits_preflights", False)
+        self.debug_secret = options.get("debug_secret", b"")
+        if not isinstance(self.debug_secret, bytes):
+            kind = type(self.debug_secret).__name__
+            raise OptionError(f"debug_secret is a {kind}; expected bytes, such as b'...'")
+        self.debug_salt = salt or self.debug_secret
         self.now_ns: Clock = clock or time.time_ns
         self.late_charges = LateCharges(self.now_ns)
         self.queues = FairQueues(clock)
@@ -228,48 +185,38 @@ class RequestLimiter:
         self._trusts_no_proxy = not proxies and policy is None
         self._by_address = by_address(trusted_proxies=proxies)
         self._plans = PlanCache(0)
-        """The plans of the limits of the app: by key and cost, and by client IP."""
-        self._store = AppStore(store, clock)
-        self.rules: AppPolicy | None = None
-        self.pressure: AppPressure | None = None
+        """The plans of limits in code, by limits and key."""
+        self._store, self._clock = options.get("store", "memory://"), clock
+        self._engine: Engine | None = None
+        self._opened: Store | None = None
+        self._opening = threading.RLock()
         self._calls_functions = (
-            exempt_when is not None
-            or shedder is not None
+            self.exempt_when is not None
+            or self.shedder is not None
             or key is not None
-            or (self.limit is not None and not self.limit.is_static)
+            or not self._limits.is_static
         )
-        self._plans_by_address = (
-            policy is None
-            and not self._calls_functions
-            and self.limit is not None
-            and self.limit.has_one_plan
-            and self.limit.mode == "enforce"
-        )
+        self._has_static_limits = policy is None and not self._calls_functions
         self.reads_attributes = policy is not None or self._calls_functions
         """True if a rule or a function of the app may read attributes, such as the route."""
-        self._has_no_limits = policy is None and limits is None and not self._calls_functions
         self.is_measured = False
         """True if the times of requests are measured, for `pressure`."""
         self.counts_endpoints = False
         """True if a rule in force counts by endpoint, so that the route has to be known."""
         self._simple_policy: CompiledPolicy | None = None
         """The policy in force, if its requests need nothing but one take."""
+        self.rules: AppPolicy | None = None
+        self.pressure: AppPressure | None = None
         if policy is not None:
-            self._open_policy(policy, salt, clock)
-
-    def _open_policy(
-        self, policy: Policy | str | os.PathLike[str], salt: bytes, clock: Clock | None
-    ) -> None:
-        self.rules = rules = AppPolicy(policy, salt=salt, namespace=self.namespace, clock=clock)
-        rules.in_force.subscribe(lambda compiled: self._store.adopt(compiled.terms))
-        rules.in_force.subscribe(self.queues.adopt)
-        self.pressure = AppPressure(
-            rules.scale, self._store, self.queues, namespace=self.namespace, clock=clock
-        )
-        rules.in_force.subscribe(self.pressure.adopt)
-        rules.in_force.subscribe(self._adopt)
+            self.rules = AppPolicy(policy, salt=salt, namespace=self.namespace, clock=clock)
+            self.pressure = AppPressure(self, self.rules.scale, clock)
+            self.rules.subscribe(self._adopt)
 
     def _adopt(self, compiled: CompiledPolicy) -> None:
+        """Use the policy *compiled* from the next request on."""
+        self.queues.adopt(compiled)
+        if self.pressure is not None:
+            self.pressure.adopt(compiled.policy.pressure)
         self.counts_endpoints = compiled.counts_endpoints
         self.is_measured = compiled.policy.pressure is not None
         is_simple = not (
@@ -280,6 +227,9 @@ class RequestLimiter:
             or self.is_measured
         )
         self._simple_policy = compiled if is_simple else None
+        with self._opening:
+            if self._engine is not None:
+                self._engine.set_accuracies(self, compiled.accuracies)
 
     # ---- the plan of a request -------------------------------------------------------------
 
@@ -292,66 +242,37 @@ class RequestLimiter:
             return None
         if self.exemptions.patterns and self.exemptions.covers(request.path):
             return None
-        if self._plans_by_address:
-            address = request.peer if self._trusts_no_proxy else self.address(request)
-            known = self._plans.get(address)
-            return self._plan_of_address(address) if known is None else known[0]
+        if self._has_static_limits:
+            return self.simple_route_plan(self._limits, request)
         compiled = self._simple_policy
         if compiled is None:
-            return _NO_PLAN if self._has_no_limits else None
-        if self.rules is not None and self.rules.has_files:
+            return None
+        if self.rules is not None and self.rules.files is not None:
             self.rules.watch()
         plan = compiled.plan(request)
         return plan if plan.is_plain and not plan.queues else None
 
-    def simple_route_plan(
-        self, limits: Sequence[tuple[RouteLimit[Any], Names]], request: Request
-    ) -> Plan | None:
+    def simple_route_plan(self, limits: NamedLimits, request: Request) -> Plan | None:
         """The plan of the *limits* of a route, as `simple_plan`; None if `plan_route` says more."""
-        if self._key is not None:
+        if not limits.each:
+            return _NO_PLAN
+        if self._key is not None or not limits.is_static:
             return None
         address = request.peer if self._trusts_no_proxy else self.address(request)
-        place = address, *[(limit.serial, names) for limit, names in limits]
+        place = limits, address
         known = self._plans.get(place)
         if known is not None:
             return known[0]
-        if not all(limit.has_one_plan and limit.is_static for limit, _ in limits):
-            return None
         key = key_of(self.address(request), str)
-        planned: list[Planned] = []
-        for limit, names in limits:
-            if limit.mode == "off":
-                continue
-            assert limit.fixed is not None  # noqa: S101 (mypy: it is static)
-            assert isinstance(limit.cost, int)  # noqa: S101
-            own = names if limit.name is None else limit.own_names
-            one = limit.plan(own, key, limit.cost, limit.fixed, self.namespace)
-            planned.append((one, limit))
-        result = request_plan_of(0, (), planned)
-        plan = _NO_PLAN if result is None else result.plan
-        if not plan.is_plain:
-            return None
+        values = [limit.static_values(key) for limit, _ in limits.each]
+        planned = self._plan_limits(limits, values)
+        plan = _NO_PLAN if planned is None else planned.plan
         self._plans.keep(place, plan)
-        return plan
-
-    def _plan_of_address(self, address: str) -> Plan:
-        limit = self.limit
-        assert limit is not None  # noqa: S101 (mypy: only then)
-        assert limit.fixed is not None  # noqa: S101
-        assert isinstance(limit.cost, int)  # noqa: S101
-        client = address
-        if self._trusts_no_proxy:
-            client = self._by_address(Request(peer=address)) or UNKNOWN
-        key = key_of(client, str)
-        one = limit.plan(limit.own_names, key, limit.cost, limit.fixed, self.namespace)
-        plan = Plan(0, (one,))
-        self._plans.keep(address, plan)  # type: ignore[arg-type] # any key with a size
         return plan
 
     def plan(self, request: Request) -> Effects[RequestPlan | None]:
         """The plan of the limits of the whole app for *request*; None if it has none."""
-        if self.rules is not None:
-            self.rules.watch()
+        self.watch()
         if self.exemptions.patterns and self.exemptions.covers(request.path):
             return None
         if self.exempt_when is not None and (yield from resolved(self.exempt_when(request))):
@@ -360,37 +281,48 @@ class RequestLimiter:
             denial = self._shed(self.shedder, request)
             if denial is not None:
                 return denial
-        values = None
-        if self.limit is not None:
-            values = yield from self._values(self.limit, request, request, _UNNAMED)
-        return self._combine(request, values)
+        is_apart = (
+            request.method == "OPTIONS" and not self.limits_preflights and is_preflight(request)
+        )
+        if self.rules is None:
+            return (
+                yield from self.plan_route(self._limits, request, request, is_preflight=is_apart)
+            )
+        values = yield from self._values(self._limits, request, request)
+        compiled = self.rules.compiled
+        plan = compiled.plan(request)
+        return request_plan_of(
+            plan.revision,
+            plan.rules,
+            self._planned(self._limits, values),
+            queues=plan.queues,
+            is_preflight=is_apart,
+            charges_after=compiled.charges_after,
+        )
 
     def plan_route(
-        self,
-        limits: Sequence[tuple[RouteLimit[Q], Names]],
-        native: Q,
-        request: Request,
-        *,
-        is_preflight: bool = False,
+        self, limits: NamedLimits, native: Q, request: Request, *, is_preflight: bool = False
     ) -> Effects[RequestPlan | None]:
         """The plan of the *limits* of a route for *native*, the request of a framework.
 
         *request* is the same as Headgate sees it. A preflight has counters of its own.
         """
-        planned: list[Planned] = []
-        for limit, names in limits:
-            values = yield from self._values(limit, native, request, names)
-            if values is not None:
-                planned.append((limit.plan(*values, self.namespace), limit))
-        return request_plan_of(0, (), planned, is_preflight=is_preflight)
+        values = yield from self._values(limits, native, request)
+        if is_preflight or not limits.has_one_plan:
+            return self._plan_limits(limits, values, is_preflight=is_preflight)
+        place = limits, *[None if one is None else one[:2] for one in values]
+        known = self._plans.get(place)
+        if known is not None:
+            return RequestPlan(known[0], NO_CHARGE_WHEN)
+        planned = self._plan_limits(limits, values)
+        if planned is not None:
+            self._plans.keep(place, planned.plan)
+        return planned
 
     def own_plans(self, request: Request) -> Effects[list[RulePlan]]:
         """The plans of the limits of the app besides its policy."""
-        limit = self.limit
-        if limit is None:
-            return []
-        values = yield from self._values(limit, request, request, _UNNAMED)
-        return [] if values is None else [limit.plan(*values, self.namespace)]
+        values = yield from self._values(self._limits, request, request)
+        return [plan for plan, _ in self._planned(self._limits, values)]
 
     def address(self, request: Request) -> str:
         """The client IP of *request*."""
@@ -410,76 +342,68 @@ class RequestLimiter:
         _ = self.engine
 
     def _values(
-        self, limit: RouteLimit[Q], native: Q, request: Request, names: Names
-    ) -> Effects[Values | None]:
+        self, limits: NamedLimits, native: Q, request: Request
+    ) -> Effects[list[Values | None]]:
+        """The key, cost and limits of each of *limits*; None for one that exempts the request."""
+
         def own_key(function: Any) -> Any:
             function = function or self._key
             return self.address(request) if function is None else function(request)
 
-        return limit.values(native, names, own_key, lambda: self.address(request))
+        found = []
+        for limit, _ in limits.each:
+            values = yield from limit.values(native, own_key, lambda: self.address(request))
+            found.append(values)
+        return found
+
+    def _planned(self, limits: NamedLimits, values: Sequence[Values | None]) -> list[Planned]:
+        return [
+            (limit.plan(names, *one, self.namespace), limit)
+            for (limit, names), one in zip(limits.each, values, strict=True)
+            if one is not None
+        ]
+
+    def _plan_limits(
+        self, limits: NamedLimits, values: Sequence[Values | None], *, is_preflight: bool = False
+    ) -> RequestPlan | None:
+        return request_plan_of(0, (), self._planned(limits, values), is_preflight=is_preflight)
 
     def _shed(self, shedder: LoadShedder, request: Request) -> RequestPlan | None:
-        """The denial of *request* by *shedder*; None if it is let in."""
+        """The denial of *request* by *shedder*; None if it is allowed."""
         priority: Priority = "default"
         if self.rules is not None:
             priority = self.rules.compiled.priority_of(request)
         if shedder.allows(priority):
             return None
         wait_ns = round(shedder.retry_after(priority) * SECOND)
-        denial = RuleVerdict(_SHEDDING, "", 1, turned_away(_SHEDDING.id, wait_ns).decision)
         plan = Plan(0, (RulePlan(_SHEDDING, "", 1, (), (), sheds=True),))
-        verdict = Verdict(allowed=False, revision=0, rules=(denial,), plan=plan)
-        return RequestPlan(plan, denial=record_denial(verdict, "shedder"))
+        decision = queue_denial(_SHEDDING.id, wait_ns).decision
+        denial = record_denial(Verdict(plan, (decision,), allowed=False), "shedder")
+        return RequestPlan(plan, denial=denial)
 
-    def _combine(self, request: Request, values: Values | None) -> RequestPlan | None:
-        """The plan of the policy and of the limits of the app, with the *values* of the latter."""
-        is_apart = (
-            request.method == "OPTIONS" and not self.limits_preflights and is_preflight(request)
-        )
-        limit = self.limit
-        planned: list[Planned] = []
-        if self.rules is None:
-            if values is None or limit is None:
-                return None
-            shares = limit.has_one_plan and not is_apart
-            known = self._plans.get(values[1:3]) if shares else None
-            if known is not None:
-                return RequestPlan(known[0], NO_CHARGE_WHEN)
-            planned.append((limit.plan(*values, self.namespace), limit))
-            result = request_plan_of(0, (), planned, is_preflight=is_apart)
-            if shares and result is not None:
-                self._plans.keep(values[1:3], result.plan)
-            return result
-        compiled = self.rules.compiled
-        plan = compiled.plan(request)
-        if values is not None and limit is not None:
-            planned.append((limit.plan(*values, self.namespace), limit))
-        elif not (is_apart or plan.queues or compiled.has_slots):
-            after = charged_after(plan.rules) if compiled.charges_after else ()
-            return RequestPlan(plan, after=after) if plan.rules else None
-        return request_plan_of(
-            plan.revision,
-            plan.rules,
-            planned,
-            queues=plan.queues,
-            is_preflight=is_apart,
-            charges_after=compiled.charges_after,
-        )
+    # ---- store, policy and pressure --------------------------------------------------------
 
-    # ---- pressure --------------------------------------------------------------------------
+    @property
+    def engine(self) -> Engine:
+        """The use cases on the store of the app, which is opened on first use."""
+        return self._engine or self._open()
+
+    def _open(self) -> Engine:
+        with self._opening:  # two threads must not have two stores
+            if self._engine is None:
+                if self._opened is None:
+                    self._opened = open_store(self._store, self._clock)
+                engine = Engine(self._opened)
+                if self.rules is not None:
+                    engine.set_accuracies(self, self.rules.compiled.accuracies)
+                self._engine = engine
+            return self._engine
 
     def signal(self, name: str, value: float, *, lasts: Seconds = 10) -> None:
         """Set the signal *name*, such as the load of a database, to *value* for *lasts* seconds:
         more than 1 is pressure, under a policy with `pressure`."""
         if self.pressure is not None:
             self.pressure.signal(name, value, lasts=lasts)
-
-    # ---- store and policy ------------------------------------------------------------------
-
-    @property
-    def engine(self) -> Engine:
-        """The use cases on the store of the app."""
-        return self._store.opened or self._store.engine
 
     def watch(self) -> None:
         """Watch the files of the policy, in this process too if it was forked."""
@@ -498,7 +422,9 @@ class RequestLimiter:
         self.queues.close()
         if self.pressure is not None:
             self.pressure.close()
-        self._store.close()
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            drive(engine.closing())
 
     async def aclose(self) -> None:
         """Release what the limiter holds open, in an event loop."""
@@ -507,7 +433,17 @@ class RequestLimiter:
         await self.queues.aclose()
         if self.pressure is not None:
             await self.pressure.aclose()
-        await self._store.aclose()
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await adrive(engine.closing())
+        self._opened = None
+
+
+def _proxies(given: Iterable[str], policy: object) -> Iterable[str]:
+    proxies = given if isinstance(given, str) else list(given)
+    if policy is not None and proxies:
+        raise OptionError("a policy says itself which proxies it trusts: identity.ip")
+    return proxies
 
 
 # Rules and route limits of one request, combined in one plan.
@@ -525,7 +461,7 @@ def request_plan_of(
     """The plan of *rules* and route limits together; None if there are none.
 
     *queues* are the fair queues to wait in. A preflight has counters of its own, and does not wait.
-    *charges_after*: some rules may charge when the request is over.
+    *charges_after*: some rules may charge at the end of the request.
     """
     planned = _distinct(rules, planned)
     every = (*rules, *[one for one, _ in planned])
@@ -536,7 +472,7 @@ def request_plan_of(
     later = [(one.rule.id, limit) for one, limit in planned if limit.is_settled_later]
     opened = frozenset(rule for rule, _ in later)
     lease = new_name() if any(one.has_slots for one in every) else None
-    plan = Plan(revision, every, lease, opened, queues, awaits_turns=bool(queues))
+    plan = Plan(revision, every, lease, opened, queues, awaits_places=bool(queues))
     after = charged_after(every) if charges_after else ()
     if not later:
         return RequestPlan(plan, after=after)
@@ -577,7 +513,7 @@ def _of_preflights(plan: RulePlan) -> RulePlan:
     return replace(plan, rule=rule, checks=checks, marker=None)
 
 
-class AppPolicy:
+class AppPolicy(PolicyInForce):
     """The rules in force in an app. *policy* is one, or the path of a file or a directory.
 
     Raises `PolicyError` if the files cannot be read as one.
@@ -589,98 +525,48 @@ class AppPolicy:
         *,
         salt: bytes,
         namespace: str,
-        clock: Clock | None = None,
+        clock: Clock | None,
     ) -> None:
-        self._files = self._loaded = None
-        if isinstance(policy, Policy):
-            rules = policy
-        elif isinstance(policy, str | os.PathLike):
-            self._files = PolicyFiles(Path(policy))
-            self._loaded = self._files.load()
-            rules = self._loaded.policy
-        else:
+        self.files: PolicyFiles | None = None
+        """The files to watch."""
+        self._loaded = None
+        if isinstance(policy, str | os.PathLike):
+            self.files = PolicyFiles(Path(policy))
+            self._loaded = self.files.load()
+            policy = self._loaded.policy
+        elif not isinstance(policy, Policy):
             raise OptionError(f"policy is {policy!r}; expected a path or a Policy")
-        self.in_force = PolicyInForce(rules, salt=salt, namespace=namespace, clock=clock)
-        self.has_files = self._files is not None
-        """True if there are files to watch."""
-        self._watchers: dict[int, PolicyWatcher] = {}
-
-    @property
-    def compiled(self) -> CompiledPolicy:
-        """The policy in force."""
-        return self.in_force.compiled
-
-    @property
-    def scale(self) -> Scale:
-        """The factor of limits under pressure."""
-        return self.in_force.scale
+        super().__init__(policy, salt=salt, namespace=namespace, clock=clock)
+        self._watcher: PolicyWatcher | None = None
+        self._starting = threading.Lock()
+        watch_forks(self)
 
     def watch(self) -> None:
         """Watch the files, in this process too if it was forked."""
-        if self._files is None or (process := os.getpid()) in self._watchers:
+        if self.files is None or self._watcher is not None:
             return
-        # One of its own for each process: after a fork, locks of the old one may stay taken.
-        watcher = PolicyWatcher(self._files, self._replace, in_force=self._loaded)
-        self._watchers.setdefault(process, watcher).start(is_checked=True)
+        with self._starting:
+            if self._watcher is None:
+                self._watcher = PolicyWatcher(self.files, self.replace, in_force=self._loaded)
+                self._watcher.start(is_checked=True)
 
-    def _replace(self, policy: Policy) -> int:
+    def after_fork(self) -> None:
+        """Forget the watcher: its thread is not in this process, and its locks may stay taken."""
+        self._watcher = None
+        self._starting = threading.Lock()
+
+    def replace(self, policy: Policy) -> int:
+        """Put *policy* in force from the next request on; its revision."""
         self._loaded = None  # the first policy is in force no longer
-        return self.in_force.replace(policy)
+        return super().replace(policy)
 
     @property
     def state(self) -> State | None:
         """The state of the files; None if they are not watched in this process."""
-        watcher = self._watchers.get(os.getpid())
-        return None if watcher is None else watcher.state
+        return None if self._watcher is None else self._watcher.state
 
     def close(self) -> None:
         """Stop watching."""
-        watcher = self._watchers.pop(os.getpid(), None)
+        watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.stop()
-
-
-class AppStore:
-    """The engine on the store of an app, opened on first use."""
-
-    def __init__(self, store: str | Store, clock: Clock | None) -> None:
-        self._store, self._clock = store, clock
-        self._lock = threading.RLock()
-        self.opened: Engine | None = None
-        """The engine, if the store is open."""
-        self._opened_store: Store | None = None
-        self._accuracies: Accuracies = {}
-
-    def adopt(self, accuracies: Accuracies) -> None:
-        """Keep the counters of a policy as exactly as *accuracies* say from now on."""
-        with self._lock:
-            self._accuracies = accuracies
-            if self.opened is not None:
-                self.opened.set_accuracies(self, accuracies)
-
-    @property
-    def engine(self) -> Engine:
-        """The use cases on the store."""
-        return self.opened or self._open()
-
-    def close(self) -> None:
-        """Close the store. It is opened again if it is used again."""
-        engine, self.opened = self.opened, None
-        if engine is not None:
-            drive(engine.closing())
-
-    async def aclose(self) -> None:
-        """Close the store, in an event loop, and forget it."""
-        engine, self.opened = self.opened, None
-        if engine is not None:
-            await adrive(engine.closing())
-        self._opened_store = None
-
-    def _open(self) -> Engine:
-        with self._lock:  # two threads must not have two stores
-            if self.opened is None:
-                if self._opened_store is None:
-                    self._opened_store = open_store(self._store, self._clock)
-                self.opened = Engine(self._opened_store)
-                self.opened.set_accuracies(self, self._accuracies)
-            return self.opened

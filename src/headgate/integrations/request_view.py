@@ -43,6 +43,11 @@ class RequestView(Request):
         return found
 
     @property
+    def host(self) -> str:
+        """The `Host` header, unchecked."""
+        return self.header("host") or ""
+
+    @property
     def path(self) -> str:
         """The path as the app sees it, percent-encoded."""
         found = self._path

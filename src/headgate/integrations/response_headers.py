@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.tracing import traced_lines, traced_turn
-from headgate.errors import OptionError
 from headgate.policy.identity.parts import hashed_key
-from headgate.responses import ResponseOptions, expose_headers, headers_for, merged, refusal
-from headgate.responses.debug import DEBUG, DECISION, is_genuine
+from headgate.responses import ResponseOptions, expose_headers, headers_for, merged, response_for
+from headgate.responses.debug import DEBUG, DECISION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.integrations.request_context import RequestContext
     from headgate.integrations.request_limiter import RequestLimiter
-    from headgate.responses import Answer, Refusal
+    from headgate.responses import Answer, DenialResponse
 
 Lines = list[tuple[str, str]]
 
@@ -32,30 +32,11 @@ TOKEN: Final = DEBUG.lower()
 """The header of a request with a debug token."""
 
 
-class Debugging:
-    """The debug header: tokens are signed with *secret*, keys are shown hashed with *salt*."""
-
-    def __init__(self, secret: bytes, salt: bytes) -> None:
-        if not isinstance(secret, bytes):
-            kind = type(secret).__name__
-            raise OptionError(f"debug_secret is a {kind}; expected bytes, such as b'...'")
-        self._secret = secret
-        self._salt = salt
-
-    def is_valid(self, token: str, now_ns: int) -> bool:
-        """True if *token* was signed with the secret and has not expired."""
-        return is_genuine(token, self._secret, now_ns=now_ns)
-
-    def show_key(self, key: str) -> str:
-        """*key* as it is shown."""
-        return hashed_key(key, self._salt)
-
-
 def limit_lines(context: RequestContext, status: int) -> Lines:
     """The headers about the limits of a request, for a response with *status*."""
     answer = context.answer(status)
     debug = debug_lines(context.limiter, context)
-    if not answer.told and not answer.loads and not answer.is_replay:
+    if not answer.rules and not answer.loads and not answer.is_replay:
         return debug
     now_ns = _count(context.limiter, answer)
     return headers_for(answer, now_ns=now_ns, options=context.limiter.responses) + debug
@@ -71,11 +52,11 @@ def with_limits(lines: Sequence[tuple[str, str]], context: RequestContext, statu
     return with_exposed(everything, context.limiter.responses) if is_shared else everything
 
 
-def denial_response(limiter: RequestLimiter, context: RequestContext) -> Refusal:
+def denial_response(limiter: RequestLimiter, context: RequestContext) -> DenialResponse:
     """The response to a request that *limiter* denied."""
     answer, accept = context.answer(), context.header("accept")
     now_ns = _count(limiter, answer)
-    response = refusal(answer, now_ns=now_ns, options=limiter.responses, accept=accept)
+    response = response_for(answer, now_ns=now_ns, options=limiter.responses, accept=accept)
     lines = list(response.headers)
     if context.is_debugged:
         lines = merged(lines, debug_lines(limiter, context))
@@ -86,19 +67,19 @@ def denial_response(limiter: RequestLimiter, context: RequestContext) -> Refusal
 
 def debug_lines(limiter: RequestLimiter, context: RequestContext) -> Lines:
     """The debug header; none without a valid token."""
-    if limiter.debugging is None or not context.is_debugged:
+    if not context.is_debugged:
         return []
     verdicts = [result.verdict for result in context.results]
     if context.denial is not None:
         verdicts.append(context.denial)
-    show_key = limiter.debugging.show_key
-    turns = [
+    show_key = partial(hashed_key, salt=limiter.debug_salt)
+    places = [
         traced_turn(queueing, result.verdict.revision, show_key)
         for result in context.results
-        if result.turns
+        if result.places
         for queueing in result.planned.plan.queues
     ]
-    return traced_lines(verdicts, show_key, turns)
+    return traced_lines(verdicts, show_key, places)
 
 
 def with_exposed(lines: Lines, options: ResponseOptions) -> Lines:

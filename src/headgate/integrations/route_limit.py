@@ -10,9 +10,9 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
 from ipaddress import ip_network
-from itertools import count
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -29,8 +29,7 @@ from typing import (
 from uuid import UUID
 
 from headgate.decision import HeaderMode, OnFailure
-from headgate.engine.plan import RulePlan, plan_rule
-from headgate.engine.rule import CompiledRule, Mode
+from headgate.engine.plan import CompiledRule, Mode, RulePlan, plan_rule
 from headgate.engine.stack import Limits, read_limits
 from headgate.errors import KeyInvalidError, OptionError, UsageError
 from headgate.limits import Concurrency, Limit, parse_limits
@@ -44,7 +43,7 @@ from headgate.stores.operations import Check
 from headgate.units import duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Collection, Container, Iterable
     from ipaddress import IPv4Network, IPv6Network
 
     from headgate.engine.request import Request
@@ -239,17 +238,17 @@ class Names(NamedTuple):
     counter: str
 
 
-Values = tuple[Names, str, int, tuple[Limit, ...]]
-"""The names of a route limit, and its key, cost and limits for a request."""
+Values = tuple[str, int, tuple[Limit, ...]]
+"""The key, cost and limits of a route limit for a request."""
 
 
-class LimitOptions(TypedDict, total=False):
-    """The options of a `RouteLimit` besides its limits."""
+class KeylessOptions(TypedDict, total=False):
+    """The options of a `RouteLimit` besides its limits and its key. Functions take the framework's
+    request."""
 
-    key: KeyOf[Any] | None
-    cost: int | CostOf[Any]
+    cost: int | Callable[..., MaybeAsync[int]]
     name: str | None
-    exempt_when: ExemptWhen[Any] | None
+    exempt_when: Callable[..., MaybeAsync[bool]] | None
     charge_when: ChargeWhen | None
     is_estimate: bool
     ttl: Seconds
@@ -258,10 +257,13 @@ class LimitOptions(TypedDict, total=False):
     headers: HeaderMode
 
 
-_serials: Final = count()
+class LimitOptions(KeylessOptions, total=False):
+    """The options of a `RouteLimit` besides its limits."""
+
+    key: Callable[..., MaybeAsync[KeyValue]] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RouteLimit(Generic[Q]):
     """Limits for each *key*, of a whole app or of a route.
 
@@ -292,21 +294,16 @@ class RouteLimit(Generic[Q]):
     fixed: tuple[Limit, ...] | None = field(init=False, repr=False)
     """The limits, if they do not depend on the request."""
     ttl_ns: int = field(init=False, repr=False)
-    serial: int = field(init=False, repr=False, compare=False, default_factory=_serials.__next__)
-    """A number that no other limit of this process has."""
     has_one_plan: bool = field(init=False, repr=False)
     """True if all requests of one key and cost can share a plan."""
     is_static: bool = field(init=False, repr=False)
     """True if it calls no function of the app before a request is decided."""
-    own_names: Names = field(init=False, repr=False)
-    """Its names, if it was given one."""
 
     def __post_init__(self) -> None:
         given = self.limits
         fixed = None if callable(given) and not isinstance(given, Limit) else read_limits(given)
         object.__setattr__(self, "fixed", fixed)
         object.__setattr__(self, "ttl_ns", duration_ns(self.ttl, "ttl"))
-        object.__setattr__(self, "own_names", Names(str(self.name), f"@{self.name}"))
         has_slots = fixed is not None and any(isinstance(one, Concurrency) for one in fixed)
         has_one_plan = fixed is not None and not has_slots and not self.is_settled_later
         object.__setattr__(self, "has_one_plan", has_one_plan)
@@ -342,7 +339,6 @@ class RouteLimit(Generic[Q]):
     def values(
         self,
         native: Q,
-        names: Names,
         own_key: Callable[[RequestKey | None], object],
         address: Callable[[], str],
     ) -> Effects[Values | None]:
@@ -372,7 +368,13 @@ class RouteLimit(Generic[Q]):
         if not isinstance(cost, int):
             value = yield from resolved(cost(native))
             cost = checked_cost(value, "what the cost function returned")
-        return (names if self.name is None else self.own_names), key, cost, limits
+        return key, cost, limits
+
+    def static_values(self, key: str) -> Values | None:
+        """The values for the client IP *key* of a limit that calls no functions."""
+        if self.mode == "off" or self.fixed is None or not isinstance(self.cost, int):
+            return None
+        return key, self.cost, self.fixed
 
     def plan(
         self, names: Names, key: str, cost: int, limits: tuple[Limit, ...], namespace: str
@@ -385,6 +387,43 @@ class RouteLimit(Generic[Q]):
             Check(group, key, limit, 1 if has_slots else cost) for group, limit, has_slots in groups
         ]
         return RulePlan(rule, key, cost, limits, tuple(checks))
+
+
+class NamedLimits:
+    """The limits of an app or of a route, each with its names; checked together, all or nothing.
+
+    Equal to itself alone: it is a part of the keys of cached plans. `named_limits` makes it.
+    """
+
+    __slots__ = ("each", "has_one_plan", "is_static")
+
+    def __init__(self, each: Iterable[tuple[RouteLimit[Any], Names]]) -> None:
+        self.each = tuple(each)
+        limits = [limit for limit, _ in self.each]
+        self.has_one_plan = all(limit.has_one_plan for limit in limits)
+        """True if all requests of the same keys and costs can share a plan."""
+        self.is_static = self.has_one_plan and all(limit.is_static for limit in limits)
+        """True if all requests of a client IP can share a plan."""
+
+
+@lru_cache(maxsize=4096)
+def named_limits(
+    limits: tuple[RouteLimit[Any], ...], shown: str, counter: str, first: int = 0, before: int = 0
+) -> NamedLimits:
+    """Name *limits*. One without a name is called *shown*, with a number after the first; its
+    counter is *counter* with its number among the limits.
+
+    *first* is the number of the first limit. *before* limits called *shown* came before.
+    """
+    named = []
+    for number, limit in enumerate(limits, first):
+        if limit.name is not None:
+            named.append((limit, Names(limit.name, f"@{limit.name}")))
+            continue
+        before += 1
+        name = shown if before == 1 else f"{shown}-{before}"
+        named.append((limit, Names(name, f"{counter}#{number}")))
+    return NamedLimits(named)
 
 
 Groups = tuple[tuple[str, Limit, bool], ...]
@@ -417,6 +456,15 @@ def _read(limits: object) -> tuple[Limit, ...] | None:
 
 
 _parsed = lru_cache(maxsize=1024)(parse_limits)
+
+
+def check_names(given: Iterable[str], known: Collection[str], where: str) -> None:
+    """Raise `UsageError` if *given* has a name that is not among the *known* options."""
+    for name in given:
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(sorted(known))}"
+            raise UsageError(f"{where} has no option {name!r}; {hint}")
 
 
 def check_blocking(option: str, given: object) -> None:

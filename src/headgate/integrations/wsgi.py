@@ -1,8 +1,8 @@
 """The WSGI middleware: checks each request, and adds headers to its response.
 
 Bodies go out chunk by chunk as the app makes them; `write` and `wsgi.file_wrapper` work as ever. A
-request is complete when the app has returned a whole body, a list or tuple, and else when the
-server closes the body.
+request is complete when the app has returned a whole body, a list or tuple, and else when the body
+has no more chunks or is closed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headgate.engine.request import Reads
     from headgate.integrations.request_limiter import LimiterOptions, RequestLimiter
-    from headgate.responses import Refusal
+    from headgate.responses import DenialResponse
 
     Headers = list[tuple[str, str]]
 
@@ -69,11 +69,6 @@ class WsgiRequest(RequestView):
         return method.upper()
 
     @property
-    def host(self) -> str:
-        """The `Host` header."""
-        return self.header("host") or ""
-
-    @property
     def peer(self) -> str:
         """The address of the other end of the connection."""
         address = str(self.environ.get("REMOTE_ADDR", ""))
@@ -94,18 +89,25 @@ class WsgiRequest(RequestView):
 
     def parts(self, reads: Reads) -> tuple[Hashable, ...]:
         """The values of all that *reads* names, as the environ has them."""
-        if type(self) is not WsgiRequest:  # a subclass may read something else
+        place = self._place()
+        if type(self) is not place[0]:  # a subclass may read something else
             return super().parts(reads)
-        environ = self.environ
         found = (
+            *place,
+            self.environ.get("REMOTE_ADDR", ""),
+            *environ_lines(self.environ, reads),
+        )
+        return (*found, *self._attributes_read(reads)) if reads.attributes else found
+
+    def _place(self) -> tuple[Any, ...]:
+        """The class, the method and the path, as they are."""
+        environ = self.environ
+        return (
             WsgiRequest,
             environ.get("REQUEST_METHOD", "GET"),
             environ.get("SCRIPT_NAME", ""),
             environ.get("PATH_INFO", ""),
-            environ.get("REMOTE_ADDR", ""),
-            *environ_lines(environ, reads),
         )
-        return (*found, *self._attributes_read(reads)) if reads.attributes else found
 
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         lines = [
@@ -173,8 +175,8 @@ class RateLimitMiddleware:
 class WsgiContext(RequestContext):
     """The context of a WSGI request, and the `start_response` of its response.
 
-    The response is over when the app has returned all of its body or raised an error instead, and
-    else when the body is closed.
+    The response has ended when the app has made all of its body or raised an error instead, or when
+    the body is closed.
     """
 
     error: BaseException | None = None
@@ -293,8 +295,7 @@ def _code(status: str) -> int:
 class Body:
     """The body of a response, chunk by chunk as the app makes them.
 
-    Closing it, which servers do also when a client goes away, closes that of the app and completes
-    the request.
+    Its end completes the request, and so does closing it, which servers do when a client goes away.
     """
 
     __slots__ = ("_close", "_context", "_is_closed", "_iterator")
@@ -312,8 +313,9 @@ class Body:
         try:
             chunk = next(self._iterator)
         except StopIteration:
-            if self._close is None:
-                self._context.finish()  # nothing follows, and not all servers close
+            # Before the server sends the end of the body: the next request of the client must find
+            # this one settled.
+            self._context.finish()
             raise
         except BaseException as error:
             self._context.error = error
@@ -354,7 +356,9 @@ def _is_file(result: object, environ: WSGIEnvironment) -> bool:
     return wrapper is not None and isinstance(result, io.IOBase)  # uWSGI gives the file itself
 
 
-def deny(request: WsgiRequest, start_response: StartResponse, denial: Refusal) -> Iterable[bytes]:
+def deny(
+    request: WsgiRequest, start_response: StartResponse, denial: DenialResponse
+) -> Iterable[bytes]:
     """Send *denial* in place of the response of the app."""
     length = ("Content-Length", str(len(denial.body)))
     start_response(status_line(denial.status), [*denial.headers, length])
@@ -370,7 +374,7 @@ def status_line(status: int) -> str:
 
 
 class StatusApp:
-    """A WSGI app that tells a caller all limits of *limiter*, as JSON, and consumes nothing.
+    """A WSGI app that returns all limits of the caller as JSON, and consumes none.
 
     Mount it at a path that is exempt.
     """
@@ -409,4 +413,4 @@ def report(request: Any, amounts: Mapping[str, int] | None = None, /, **named: i
             "report: nothing limits this request; expected an environ, or a request with one, that "
             "came through a RateLimitMiddleware or RateLimits"
         )
-    context.report({**(amounts or {}), **named})
+    context.report(amounts, **named)

@@ -67,7 +67,7 @@ class Accuracy:
     def remembers_ns(self) -> int:
         """The time for which a denial is remembered at most; 0: not at all.
 
-        A denial of one sub-counter says nothing of the others, so it is not remembered by default.
+        A denial by one sub-counter does not hold for the others: by default it is not remembered.
         """
         if self.denials_ns is not None:
             return self.denials_ns

@@ -18,11 +18,12 @@ from headgate.loadtest.record import Fate
 from headgate.responses.bodies import BLOCKED, BUSY, OUTAGE
 from headgate.responses.debug import DECISION
 from headgate.responses.ratelimit_draft11 import policy_item
+from headgate.terminal import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headgate.loadtest.options import Aim
+    from headgate.loadtest.aim import Aim
 
 _LARGEST_CONTENT: Final = 65_536
 _GZIP: Final = (b"\x1f\x8b", 31)
@@ -96,7 +97,7 @@ class AnswerReader:
             return Read(Fate.FAILED, f"status {reply.status}: {OUTAGE[0]}")
         cause = _OTHERS.get(kind)
         if cause is not None:
-            return Read(Fate.ELSEWHERE, f"{cause} ({shown(name)})" if name else cause)
+            return Read(Fate.ELSEWHERE, f"{cause} ({clipped(str(name))})" if name else cause)
         if reply.status == 503:  # of the app itself
             return Read(Fate.FAILED, "status 503")
         if not isinstance(name, str):
@@ -104,24 +105,24 @@ class AnswerReader:
         if self._is_ours(name, reply.headers):
             return Read(Fate.DENIED)
         policies = "; ".join(sorted(_policies(name, reply.headers)))
-        return Read(Fate.ELSEWHERE, f"the rule {shown(policies or name)}")
+        return Read(Fate.ELSEWHERE, f"the rule {clipped(policies or name, _LONGEST_NAME)}")
 
     def _denied_by(self, traced: Iterable[Traced]) -> Read:
         """Return the result by `Headgate-Decision`: a denial of the tested limit without it."""
         names = {one.rule for one in traced if one.denies}
         if self._aim.rule_id is None or not names or self._aim.rule_id in names:
             return Read(Fate.DENIED)
-        return Read(Fate.ELSEWHERE, f"the rule {shown(', '.join(sorted(names)))}")
+        return Read(Fate.ELSEWHERE, f"the rule {clipped(', '.join(sorted(names)), _LONGEST_NAME)}")
 
     def _is_ours(self, name: str, headers: Mapping[str, str]) -> bool:
         if self._aim.rule_id is not None:
             return name == self._aim.rule_id
-        said = name, headers.get("RateLimit-Policy", "")
-        is_ours = self._judged.get(said)
+        policy = name, headers.get("RateLimit-Policy", "")
+        is_ours = self._judged.get(policy)
         if is_ours is None:
             is_ours = self._is_the_same(name, headers)
             if len(self._judged) < _MOST_KEPT:
-                self._judged[said] = is_ours
+                self._judged[policy] = is_ours
         return is_ours
 
     def _is_the_same(self, name: str, headers: Mapping[str, str]) -> bool:
@@ -160,12 +161,6 @@ class AnswerReader:
             value = headers.get("X-RateLimit-Remaining", "").strip()
             return int(value) if _SECONDS.fullmatch(value) else None
         return None
-
-
-def shown(name: object) -> str:
-    """Return text of a server without control characters."""
-    text = str(name)[:_LONGEST_NAME]
-    return text if text.isprintable() else ascii(text)
 
 
 def _policies(name: str, headers: Mapping[str, str]) -> set[str]:

@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from math import gcd
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import not_installed
 from headgate.loadtest.answers import Reply, retry_after_fault
@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
     from headgate.loadtest.answers import AnswerReader
-    from headgate.loadtest.options import Load, Target
-
+    from headgate.loadtest.target import Load, Target
 
 # Each lane of a load test has its own connection. A common pool would use few connections if
 # responses come fast, and all requests would reach the same worker of a server: workers that count
 # separately, a common mistake, would go unnoticed.
-
 
 try:
     import aiohttp
@@ -68,25 +66,24 @@ _REASONS: Final = (
     (aiohttp.ClientConnectorCertificateError, "the certificate is not trusted (--insecure)"),
     (aiohttp.ClientConnectorSSLError, "no TLS"),
 )
-_JSON: Final = ("{", "[")
 
 
-class Call:
-    """A prepared request to *target*."""
-
-    __slots__ = ("data", "headers", "method", "url")
-
-    def __init__(self, target: Target) -> None:
-        self.method = target.method
-        self.url = URL(target.url)
-        self.data = None if target.data is None else target.data.encode()
-        self.headers = CIMultiDict(target.headers)
-        self.headers.setdefault("User-Agent", "headgate-loadtest")
-        self.headers.setdefault("Accept-Encoding", "identity")  # denials have to be read
-        if target.data is not None:
-            is_json = target.data.lstrip().startswith(_JSON)
-            kind = "application/json" if is_json else "application/octet-stream"
-            self.headers.setdefault("Content-Type", kind)
+def _call(target: Target) -> dict[str, Any]:
+    """The arguments of a request to *target*."""
+    headers = CIMultiDict(target.headers)
+    headers.setdefault("User-Agent", "headgate-loadtest")
+    headers.setdefault("Accept-Encoding", "identity")  # denials have to be read
+    if target.data is not None:
+        is_json = target.data.lstrip().startswith(("{", "["))
+        kind = "application/json" if is_json else "application/octet-stream"
+        headers.setdefault("Content-Type", kind)
+    return {
+        "method": target.method,
+        "url": URL(target.url),
+        "headers": headers,
+        "data": None if target.data is None else target.data.encode(),
+        "allow_redirects": False,
+    }
 
 
 def session_to(addresses: Sequence[str], *, is_verified: bool) -> aiohttp.ClientSession:
@@ -108,34 +105,27 @@ def session_to(addresses: Sequence[str], *, is_verified: bool) -> aiohttp.Client
     )
 
 
-async def body_of(response: aiohttp.ClientResponse, *, is_read: bool) -> bytes:
-    """Return the body of *response*, or its beginning, if no more comes in time.
+async def _body(response: aiohttp.ClientResponse, *, is_read: bool) -> bytes:
+    """The body of *response*, or its beginning, if no more comes in time; skipped unless *is_read*.
 
-    Unless *is_read*, it is skipped. Closes the connection if there is more.
+    Closes the connection if there is more.
     """
     content = response.content
+    most = LARGEST_BODY if is_read else _LARGEST_IGNORED
+    kept = b""
     try:
-        body = content.read_nowait()
-        if content.at_eof():  # it came with the head
-            return body
         async with asyncio.timeout(_LONGEST_BODY_S):
-            return await _rest(response, body, is_read=is_read)
+            size = 0
+            while size < most and not content.at_eof():
+                chunk = await content.readany()
+                size += len(chunk)
+                kept += chunk if is_read else b""
     except FAILURES:  # the head is enough
         response.close()
         return b""
-
-
-async def _rest(response: aiohttp.ClientResponse, begin: bytes, *, is_read: bool) -> bytes:
-    content, kept, size = response.content, [begin], len(begin)
-    most = LARGEST_BODY if is_read else _LARGEST_IGNORED
-    while size < most and not content.at_eof():
-        chunk = await content.readany()
-        size += len(chunk)
-        if is_read:
-            kept.append(chunk)
     if not content.at_eof():
         response.close()
-    return b"".join(kept)[:LARGEST_BODY]
+    return kept[:LARGEST_BODY]
 
 
 class _Known(AbstractResolver):
@@ -206,22 +196,17 @@ class Sender:
         self._load = load
         self._reader = reader
         self._is_verified = is_verified
-        self._calls = [Call(target) for target in targets]
+        self._calls = [_call(target) for target in targets]
         self._next = 0
         self._started_by = [0] * len(targets)
         self._began_ns = 0
 
-    def progress(self, what: str) -> str:
-        """Return the progress in one line; *what* names it, if it is not the test itself."""
-        record, load = self.record, self._load
-        passed = (time.monotonic_ns() - self._began_ns) / SECOND if self._began_ns else 0.0
-        title = f"{what}: " if what else ""
-        duration = load.duration_ns / SECOND
-        return (
-            f"{title}{min(passed, duration):.1f} of {duration:g} s"
-            f", {len(record):,} of {load.requests:,} responses, "
-            f"{record.count(Fate.ALLOWED):,} allowed"
-        )
+    def progress(self) -> tuple[float, str]:
+        """The share of the time that has passed, and the figures so far in words."""
+        passed_ns = time.monotonic_ns() - self._began_ns if self._began_ns else 0
+        responses = f"{len(self.record):,} of {self._load.requests:,} responses"
+        share = min(1.0, passed_ns / self._load.duration_ns)
+        return share, f"{responses}, {self.record.count(Fate.ALLOWED):,} allowed"
 
     async def run(self) -> None:
         """Send all that can be sent in time, and wait for the responses."""
@@ -240,7 +225,7 @@ class Sender:
 
         Lanes alternate, so that all connections are used equally.
         """
-        load, calls, requests = self._load, self._calls, self._load.requests
+        load, requests = self._load, self._load.requests
         ends_ns = self._began_ns + load.duration_ns + self._grace_ns
         async with session_to(self._addresses, is_verified=self._is_verified) as session:
             while self._next < requests and time.monotonic_ns() <= ends_ns:
@@ -251,23 +236,17 @@ class Sender:
                 if early_ns > 0:
                     await asyncio.sleep(early_ns / SECOND)
                 caller = place % load.callers
-                await self._one(session, caller, calls[caller], due_ns)
+                await self._one(session, caller, due_ns)
 
-    async def _one(self, session: ClientSession, caller: int, call: Call, due_ns: int) -> None:
+    async def _one(self, session: ClientSession, caller: int, due_ns: int) -> None:
         record = self.record
         self._started_by[caller] += 1
         sent_ns = time.monotonic_ns()
         try:
-            async with session.request(
-                call.method,
-                call.url,
-                headers=call.headers,
-                data=call.data,
-                allow_redirects=False,
-            ) as response:
+            async with session.request(**self._calls[caller]) as response:
                 answered_ns = time.monotonic_ns()
                 status = response.status
-                body = await body_of(response, is_read=status in _DENIALS)
+                body = await _body(response, is_read=status in _DENIALS)
                 reply = Reply(status, response.headers, body)
         except FAILURES as error:
             record.add(caller, (due_ns, sent_ns, time.monotonic_ns()), Fate.FAILED)

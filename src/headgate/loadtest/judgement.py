@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from headgate.algorithms import Algorithm
     from headgate.limits import Limit
-    from headgate.loadtest.options import Aim
+    from headgate.loadtest.aim import Aim
 
 
 # The mathematics of the verdict.
@@ -129,10 +129,10 @@ def most_between(
     return most
 
 
-def due_of(limits: Sequence[Limit], cost: int, asked: Iterable[int], used: int = 0) -> int:
-    """Return the number of requests at the moments *asked* that fit, if *used* units were in use at
+def due_of(limits: Sequence[Limit], cost: int, moments: Iterable[int], used: int = 0) -> int:
+    """Return the number of requests at *moments* that fit, if *used* units were in use at
     the first of them and there is no other traffic."""
-    moments = sorted(asked)
+    moments = sorted(moments)
     if not moments:
         return 0
     counters, count = _Counters(limits, cost, moments[0]), 0

@@ -8,18 +8,23 @@ from fractions import Fraction
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.loadtest.answers import AnswerReader, shown
+from headgate.loadtest.answers import AnswerReader
 from headgate.loadtest.judgement import CLOCK_ERROR_NS, Clocks, Judgement, judge
-from headgate.loadtest.options import Load
 from headgate.loadtest.record import Fate
+from headgate.loadtest.target import HARD, UNASKED, Load
+from headgate.terminal import clipped, duration, table
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headgate.loadtest.aim import Aim
     from headgate.loadtest.client import Sender
-    from headgate.loadtest.options import Aim, Target
     from headgate.loadtest.record import Record
+    from headgate.loadtest.target import Target
+
+
+_PERCENTILES: Final = ("p50", "p90", "p99", "max")
 
 
 class Latency(NamedTuple):
@@ -33,13 +38,8 @@ class Latency(NamedTuple):
 
     def as_json(self) -> dict[str, float | int]:
         """Return them in seconds."""
-        return {
-            "count": self.answers,
-            "p50": self.p50 / 1e9,
-            "p90": self.p90 / 1e9,
-            "p99": self.p99 / 1e9,
-            "max": self.most / 1e9,
-        }
+        seconds = [value / 1e9 for value in self[1:]]
+        return {"count": self.answers} | dict(zip(_PERCENTILES, seconds, strict=True))
 
 
 def latency_of(waits_ns: Sequence[int]) -> Latency | None:
@@ -62,8 +62,8 @@ _BUSY: Final = 0.85
 _MOST_CAUSES: Final = 5
 _USUAL_SOURCE: Final = "store"
 _MEANINGS: Final = {
-    "denied": "   the decision and the network",
-    "from schedule": "   all, from their due times",
+    "denied": "the decision and the network",
+    "from schedule": "all, from their due times",
 }
 _ANSWERED: Final = (Fate.ALLOWED, Fate.DENIED, Fate.ELSEWHERE)
 
@@ -110,11 +110,10 @@ class Report:
         notes = ["stopped before the end"] if self.is_cut_short else []
         slowest = self.trial.aim.slowest
         if self.judgement.holds and slowest.period_ns > 2 * record.seconds * SECOND:
-            period_s = slowest.period_ns / SECOND
             notes.append(
-                f"{slowest} takes {period_s:,g} s to refill, and the test took "
-                f"{record.seconds:.1f} s: it tested the burst, and little of the rate; use "
-                f"--duration {2 * period_s:g}s"
+                f"{slowest} takes {duration(slowest.period_ns)} to refill, and the test took "
+                f"{record.seconds:.1f} s: it tested the burst, and little of the rate; "
+                f"{_needed(2 * slowest.period_ns)}"
             )
         late = sum(
             sent - due > LATE_NS for sent, due in zip(record.sent, record.intended, strict=True)
@@ -159,11 +158,11 @@ class Report:
         sources, revisions = self.record.sources, sorted(self.record.revisions)
         notes = []
         if len(revisions) > 1:
-            listed = shown(", ".join(revisions[:_MOST_CAUSES]))
+            listed = clipped(", ".join(revisions[:_MOST_CAUSES]))
             notes.append(f"the rules changed during the test: revisions {listed}")
         if set(sources) - {_USUAL_SOURCE}:
             parts = (f"{count:,} by {name}" for name, count in sources.most_common(_MOST_CAUSES))
-            notes.append(f"sources of decisions: {shown(', '.join(parts))}")
+            notes.append(f"sources of decisions: {clipped(', '.join(parts), 200)}")
         return notes
 
     def as_json(self) -> dict[str, Any]:
@@ -208,8 +207,8 @@ def text_report(report: Report) -> str:
         f"{trial.target.method} {trial.target.url}, {sending}",
         f"limit: {aim.text}{rule}{_beyond(aim.extra)}",
         "",
-        *_counts(report),
-        *_latency_rows(report.latencies()),
+        _counts(report),
+        *(["", _latencies(latencies)] if (latencies := report.latencies()) else []),
         *(f"note: {note}" for note in report.notes()),
         "",
         report.judgement.line,
@@ -217,27 +216,38 @@ def text_report(report: Report) -> str:
     return "\n".join(lines)
 
 
+def _needed(duration_ns: int) -> str:
+    """The option for a test of *duration_ns*."""
+    if duration_ns > HARD.duration_ns:
+        most = duration(HARD.duration_ns)
+        return f"a full test would need {duration(duration_ns)}, and the longest is {most}"
+    is_long = duration_ns > UNASKED.duration_ns
+    return f"use --duration {duration(duration_ns)}{' --yes' if is_long else ''}"
+
+
 def _beyond(extra: tuple[int, ...]) -> str:
     return f", and up to {max(extra):,} beyond it, as its accuracy allows" if any(extra) else ""
 
 
-def _counts(report: Report) -> list[str]:
-    record, at_most = report.record, report.judgement.at_most
+def _counts(report: Report) -> str:
+    record = report.record
     seconds, allowed = record.seconds or 1.0, record.count(Fate.ALLOWED)
-    rows = [
-        ("sent", len(record)),
-        ("allowed", allowed),
-        ("  allowed at most", at_most),
-        ("  after the burst", _after_burst(report)),
-        ("denied", record.count(Fate.DENIED)),
-        ("denied elsewhere", record.count(Fate.ELSEWHERE)),
-        ("failed", record.count(Fate.FAILED)),
+    rows = {
+        "sent": len(record),
+        "allowed": allowed,
+        "  allowed at most": report.judgement.at_most,
+        "  after the burst": _after_burst(report),
+        "denied": record.count(Fate.DENIED),
+        "denied elsewhere": record.count(Fate.ELSEWHERE),
+        "failed": record.count(Fate.FAILED),
+        **{f"  {cause}": n for cause, n in record.failures.most_common(_MOST_CAUSES)},
+    }
+    cells = [
+        (name, f"{count:,}", f"{count / seconds:,.1f}")
+        for name, count in rows.items()
+        if count or name in ("sent", "allowed", "denied")
     ]
-    shown_rows = [row for row in rows if row[1] or row[0] in ("sent", "allowed", "denied")]
-    lines = [f"{'':18} {'requests':>10} {'per second':>11}"]
-    lines += [f"{name:18} {count:>10,} {count / seconds:>11,.1f}" for name, count in shown_rows]
-    causes = record.failures.most_common(_MOST_CAUSES)
-    return lines + [f"  {count:,} x {cause}" for cause, count in causes]
+    return table(("", "requests", "per second"), cells, numbers=(1, 2))
 
 
 def _after_burst(report: Report) -> int:
@@ -250,20 +260,16 @@ def _after_burst(report: Report) -> int:
     return max(0, record.count(Fate.ALLOWED) - at_once)
 
 
-def _latency_rows(latencies: dict[str, Latency]) -> list[str]:
-    if not latencies:
-        return []
-    lines = ["", f"{'latency in ms':18} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8}"]
-    for name, one in latencies.items():
-        figures = (one.p50, one.p90, one.p99, one.most)
-        cells = " ".join(f"{value / MILLISECOND:8.2f}" for value in figures)
-        lines.append(f"{name:18} {cells}{_MEANINGS.get(name, '')}")
+def _latencies(latencies: dict[str, Latency]) -> str:
+    rows = [
+        (name, *(f"{value / MILLISECOND:.2f}" for value in one[1:]), _MEANINGS.get(name, ""))
+        for name, one in latencies.items()
+    ]
     if {"baseline", "denied"} <= latencies.keys():
-        denied, bare = latencies["denied"], latencies["baseline"]
-        pairs = ((denied.p50, bare.p50), (denied.p90, bare.p90))
-        cells = " ".join(f"{(one - other) / MILLISECOND:+8.2f}" for one, other in pairs)
-        lines.append(f"{'denied - baseline':18} {cells}")
-    return lines
+        pairs = list(zip(latencies["denied"][1:3], latencies["baseline"][1:3], strict=True))
+        less = (f"{(denied - bare) / MILLISECOND:+.2f}" for denied, bare in pairs)
+        rows.append(("denied - baseline", *less, "", "", ""))
+    return table(("latency in ms", *_PERCENTILES, ""), rows, numbers=range(1, 5))
 
 
 FAR_CLOCK_ERROR_NS: Final = SECOND
@@ -291,25 +297,24 @@ class Trial:
     is_verified: bool = True
 
     def sender(self) -> Sender:
-        """Return the sender of the load. Raises `MissingPackageError` without aiohttp."""
-        from headgate.loadtest.client import Sender
-
-        run = token_hex(4)
-        targets = [self.target.of(caller, run) for caller in range(self.load.callers)]
-        reader = AnswerReader(self.aim, allowed=self.allowed)
-        return Sender(targets, self.addresses, self.load, reader, is_verified=self.is_verified)
+        """The sender of the load. Raises `MissingPackageError` without aiohttp."""
+        return self._sender(self.target, self.load)
 
     def baseline_sender(self) -> Sender | None:
-        """Return the sender of the baseline, for at most two seconds; None without a baseline."""
-        from headgate.loadtest.client import Sender
-
+        """The sender of the baseline, for at most two seconds; None without a baseline."""
         if self.baseline is None:
             return None
         rate = min(self.load.rate, _BASELINE_RATE)
         load = Load(rate, min(self.load.duration_ns, _BASELINE_NS), 1, self.load.connections)
-        target = self.target.at(self.baseline).of(0, token_hex(4))
+        return self._sender(self.target.at(self.baseline), load)
+
+    def _sender(self, target: Target, load: Load) -> Sender:
+        from headgate.loadtest.client import Sender
+
+        run = token_hex(4)
+        targets = [target.of(caller, run) for caller in range(load.callers)]
         reader = AnswerReader(self.aim, allowed=self.allowed)
-        return Sender([target], self.addresses, load, reader, is_verified=self.is_verified)
+        return Sender(targets, self.addresses, load, reader, is_verified=self.is_verified)
 
     def judge(self, record: Record) -> Judgement:
         """Return the verdict after *record*."""

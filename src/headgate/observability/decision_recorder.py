@@ -2,7 +2,7 @@
 
 Each decision is recorded here once for its request and once for each rule. A process has one
 `RECORDER`. Its memory is bounded: labels are rules, outcomes and sources, and keys are in sketches.
-A *listener* gets every decision (see `listen`).
+A *listener* gets every decision (see `listen`). A `LimiterRecorder` records those of one limiter.
 
 Recording takes less than a microsecond; callers on the hot path add to the counts themselves. There
 is no lock: under the GIL an addition to a cell is hardly ever interrupted. Without it, an addition
@@ -16,7 +16,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from random import random
 from time import monotonic_ns, perf_counter_ns
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from headgate.observability.metrics import METRICS
 from headgate.observability.sketches import HeavyHitters
@@ -101,7 +101,7 @@ class DecisionRecorder:
         """The number of decisions by (rule, outcome, source)."""
         self.requests: tuple[Cell, Cell] = ([0], [0])
         """The numbers of requests that were denied and allowed by all rules together."""
-        self.asked_again: Cell = [0]
+        self.repeated: Cell = [0]
         """The number of allowed requests that were counted before, by another part of the app."""
         self.latency: list[int] = [0] * (len(BOUNDS_NS) + 1)
         """The number of decisions by their latency: one for each of `BOUNDS_NS`, and one above."""
@@ -109,7 +109,7 @@ class DecisionRecorder:
         """The sum of all latencies."""
         self.busiest = HeavyHitters(512, half_life_ns=_HALF_LIFE_NS)
         """The keys with most requests, by rule: one of `SAMPLED` requests counts as so many."""
-        self.refused = HeavyHitters(512, half_life_ns=_HALF_LIFE_NS)
+        self.most_denied = HeavyHitters(512, half_life_ns=_HALF_LIFE_NS)
         """The keys with most denials, by rule."""
         self.listeners: tuple[Callable[[DecisionRecord], None], ...] = ()
         """Callables that get every decision."""
@@ -140,7 +140,7 @@ class DecisionRecorder:
         if not key:
             return
         if outcome in DENIALS:
-            self.refused.add(rule, key, 1, monotonic_ns())
+            self.most_denied.add(rule, key, 1, monotonic_ns())
         self.until_sampled -= 1
         if self.until_sampled <= 0:
             self.sample(rule, key)
@@ -150,10 +150,7 @@ class DecisionRecorder:
         if count <= 0:
             return
         self.cell(rule, outcome, source)[0] += count
-        now_ns = monotonic_ns()
-        self.busiest.add(rule, key, count, now_ns)
-        if outcome in DENIALS:
-            self.refused.add(rule, key, count, now_ns)
+        self.sample_gap(rule, key, count, is_denied=outcome in DENIALS)
 
     def time(self, took_ns: int, count: int = 1) -> None:
         """Record that each of *count* decisions took *took_ns*."""
@@ -171,7 +168,7 @@ class DecisionRecorder:
         now_ns = monotonic_ns()
         self.busiest.add(rule, key, gap, now_ns)
         if is_denied:
-            self.refused.add(rule, key, gap, now_ns)
+            self.most_denied.add(rule, key, gap, now_ns)
 
     def listen(
         self, listener: Callable[[DecisionRecord], None], *, only_denials: bool = False
@@ -202,7 +199,7 @@ class DecisionRecorder:
     def notify(self, decided: DecisionRecord) -> None:
         """Report *decided* to the listeners."""
         listeners = self.listeners
-        if self.denial_listeners and any(said.outcome in DENIALS for said in decided.rules):
+        if self.denial_listeners and any(rule.outcome in DENIALS for rule in decided.rules):
             listeners += self.denial_listeners
         for listener in listeners:
             try:
@@ -230,13 +227,13 @@ class DecisionRecorder:
 
     def request_samples(self) -> Iterator[Sample]:
         """Yield the numbers of allowed and denied requests as samples."""
-        yield "_total", (("outcome", "allowed"),), self.admitted_requests()
+        yield "_total", (("outcome", "allowed"),), self.allowed_requests()
         yield "_total", (("outcome", "denied"),), self.requests[False][0]
 
-    def admitted_requests(self) -> int:
+    def allowed_requests(self) -> int:
         """Return the number of allowed requests, each counted once. It never decreases, though
         another part of the app may still deny the last of them."""
-        self._most_allowed = max(self._most_allowed, self.requests[True][0] - self.asked_again[0])
+        self._most_allowed = max(self._most_allowed, self.requests[True][0] - self.repeated[0])
         return self._most_allowed
 
     def latency_samples(self) -> Iterator[Sample]:
@@ -275,3 +272,113 @@ METRICS.collect(
     "The time to decide, store included.",
     RECORDER.latency_samples,
 )
+
+
+class _Decided(Protocol):
+    """The attributes of a `Decision` that are recorded."""
+
+    @property
+    def allowed(self) -> bool: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def remaining(self) -> int: ...
+    @property
+    def retry_after_ns(self) -> int | None: ...
+
+
+SPREAD: Final = 31
+"""One of up to so many decisions of a limiter, at random, is recorded in full."""
+
+
+class LimiterRecorder:
+    """Records the decisions of a limiter, whose name is the rule, at little cost.
+
+    Each decision is counted. One of up to `SPREAD` is also timed, and counted for the keys with
+    most requests and most denials: it stands for all since the one before. That adds 0.3 us to a
+    decision in memory; recording each in full adds 0.8 us.
+    """
+
+    __slots__ = ("_cells", "_gap", "_rule", "_skipped")
+
+    def __init__(self, rule: str) -> None:
+        self._rule = rule
+        self._cells: tuple[dict[str, Cell], dict[str, Cell]] = {}, {}
+        self._cells[True]["store"] = RECORDER.cell(rule, "allowed", "store")
+        self._skipped = self._gap = 0
+
+    def record(self, decision: _Decided, key: str, cost: int, began_ns: int) -> bool:
+        """Record a decision that began at *began_ns*, by `perf_counter_ns`.
+
+        Returns True if it allows.
+        """
+        allowed = decision.allowed
+        cell = self._cells[allowed].get(decision.source)
+        if cell is None or self._skipped >= self._gap or RECORDER.has_listeners:
+            self._sample(decision, key, cost, perf_counter_ns() - began_ns, self._skipped + 1)
+            self._skipped, self._gap = 0, _random_gap()
+            return allowed
+        self._skipped += 1
+        cell[0] += 1
+        RECORDER.requests[allowed][0] += 1
+        return allowed
+
+    def wrap(self, decide: Callable[[str, int], Any]) -> Callable[..., Any]:
+        """Return *decide* with its decisions recorded; None, where it has none, is not one."""
+        recorder, requests, cells, tally = RECORDER, RECORDER.requests, self._cells, self._tally
+        skipped = gap = 0
+
+        def hit(key: str, cost: int = 1) -> Any:
+            nonlocal skipped, gap
+            if skipped < gap and not recorder.has_listeners:
+                decision = decide(key, cost)
+                if decision is None:
+                    return None
+                skipped += 1
+                allowed = decision.allowed
+                cell = cells[allowed].get(decision.source)
+                if cell is None:
+                    tally(decision)
+                else:
+                    cell[0] += 1
+                    requests[allowed][0] += 1
+                return decision
+            began_ns = perf_counter_ns()
+            decision = decide(key, cost)
+            if decision is None:
+                return None
+            self._sample(decision, key, cost, perf_counter_ns() - began_ns, skipped + 1)
+            skipped, gap = 0, _random_gap()
+            return decision
+
+        return hit
+
+    def _sample(
+        self, decision: _Decided, key: str, cost: int, took_ns: int, stands_for: int
+    ) -> None:
+        """Record a decision in full; it *stands_for* itself and those since the last such one."""
+        self._tally(decision)
+        RECORDER.time(took_ns, stands_for)
+        RECORDER.sample_gap(self._rule, key, stands_for, is_denied=not decision.allowed)
+        if RECORDER.has_listener_for(denies=not decision.allowed):
+            allowed, source = decision.allowed, decision.source
+            outcome: Outcome = "allowed" if allowed else "denied"
+            wait_ns = decision.retry_after_ns
+            rule = RuleRecord(self._rule, outcome, source, key, cost, decision.remaining, wait_ns)
+            RECORDER.notify(DecisionRecord(allowed, source, 0, took_ns, (rule,)))
+
+    def _tally(self, decision: _Decided) -> None:
+        allowed, source = decision.allowed, decision.source
+        cell = self._cells[allowed].get(source)
+        if cell is None:
+            cell = RECORDER.cell(self._rule, "allowed" if allowed else "denied", source)
+            self._cells[allowed][source] = cell
+        cell[0] += 1
+        RECORDER.requests[allowed][0] += 1
+
+
+def _random_gap() -> int:
+    """Return the number of decisions to skip until the next one that is recorded in full."""
+    return int(random() * SPREAD)  # noqa: S311 (not a secret)

@@ -36,7 +36,7 @@ LENGTH: Final = 16
 """Characters of a pseudonym."""
 
 _CACHE_SIZE: Final = 4096
-_PURPOSE: Final = b"headgate-told"
+_PURPOSE: Final = b"headgate-key"
 
 
 def pseudonyms(salt: bytes | None = None) -> Callable[[str], str]:
@@ -91,13 +91,13 @@ class Denials:
 
     def __call__(self, decided: DecisionRecord) -> None:
         """Log the denials of a decision."""
-        for said in decided.rules:
-            if said.outcome in DENIALS and LOG.isEnabledFor(logging.INFO):
-                self._record(said, decided.revision)
+        for record in decided.rules:
+            if record.outcome in DENIALS and LOG.isEnabledFor(logging.INFO):
+                self._record(record, decided.revision)
 
-    def _record(self, said: RuleRecord, revision: int) -> None:
+    def _record(self, record: RuleRecord, revision: int) -> None:
         second = self._clock() // SECOND
-        entry = self._entries.get(said.rule) or self._entry(said.rule, second)
+        entry = self._entries.get(record.rule) or self._entry(record.rule, second)
         if entry[0] != second:
             entry[0], entry[1] = second, 0
         if entry[1] >= self._per_second:
@@ -105,7 +105,7 @@ class Denials:
             return
         entry[1] += 1
         left_out, entry[2] = entry[2], 0
-        self._log(said, revision, left_out)
+        self._log(record, revision, left_out)
 
     def _entry(self, rule: str, second: int) -> list[int]:
         """Return a new entry for *rule*; drop quiet rules if there are too many."""
@@ -116,26 +116,26 @@ class Denials:
         name = rule if len(self._entries) < MOST_RULES else OTHER
         return self._entries.setdefault(name, [second, 0, 0])
 
-    def _log(self, said: RuleRecord, revision: int, left_out: int) -> None:
-        wait = None if said.retry_after_ns is None else seconds_at_least(said.retry_after_ns)
+    def _log(self, record: RuleRecord, revision: int, left_out: int) -> None:
+        wait = None if record.retry_after_ns is None else seconds_at_least(record.retry_after_ns)
         fields = {
-            "rule": said.rule,
-            "key": self._show_key(said.key) if said.key else "",
-            "source": said.source,
-            "outcome": said.outcome,
+            "rule": record.rule,
+            "key": self._show_key(record.key) if record.key else "",
+            "source": record.source,
+            "outcome": record.outcome,
             "retry_after": wait,
-            "cost": said.cost,
+            "cost": record.cost,
             "revision": revision,
             "left_out": left_out,
         }
         LOG.info(
             "%s by %s: key %s, cost %d, %s, source %s%s",
-            said.outcome.replace("_", " "),
-            said.rule,
+            record.outcome.replace("_", " "),
+            record.rule,
             fields["key"] or "-",
-            said.cost,
+            record.cost,
             _wait_text(wait),
-            said.source,
+            record.source,
             f" ({left_out} more left out)" if left_out else "",
             extra={FIELDS: fields, **fields},
         )
@@ -148,11 +148,11 @@ def _wait_text(wait: float | None) -> str:
 
 
 def log_denials(
-    *, per_second: int = 1, salt: bytes | None = None, journal: DecisionRecorder = RECORDER
+    *, per_second: int = 1, salt: bytes | None = None, recorder: DecisionRecorder = RECORDER
 ) -> Callable[[], None]:
     """Log denials of this process, at most *per_second* of each rule; return a function that ends
     that.
 
     Keys are shown as pseudonyms, which are equal in all processes with an equal *salt*.
     """
-    return journal.listen(Denials(per_second=per_second, salt=salt), only_denials=True)
+    return recorder.listen(Denials(per_second=per_second, salt=salt), only_denials=True)

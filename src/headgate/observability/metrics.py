@@ -265,9 +265,9 @@ class MetricRegistry:
 
     def value(self, name: str, **labels: str) -> float:
         """Return the value of *name* with *labels* now; 0 if there is none."""
-        family = self._families.get(name)
-        found = {} if family is None else dict(family.samples())
-        return found.get(_labels(labels), 0)
+        family, given = self._families.get(name), _labels(labels)
+        samples = () if family is None else family.snapshot().samples
+        return next((value for _, found, value in samples if found == given), 0)
 
     def after_fork(self) -> None:
         """Replace the locks in a forked process, where no thread is left to release them."""

@@ -121,33 +121,33 @@ class _Spans:
         span.set_attribute("headgate.outcome", "allowed" if decided.allowed else "denied")
         span.set_attribute("headgate.source", decided.source)
         span.set_attribute("headgate.revision", decided.revision)
-        span.set_attribute("headgate.policy", [said.rule for said in decided.rules])
+        span.set_attribute("headgate.policy", [rule.rule for rule in decided.rules])
         binding = _binding(decided)
         if binding is not None:
             span.set_attributes(self._attributes(binding))
         if len(decided.rules) > 1:
-            for said in decided.rules:
-                attributes = self._attributes(said)
-                attributes["headgate.outcome"] = said.outcome
-                attributes["headgate.source"] = said.source
+            for rule in decided.rules:
+                attributes = self._attributes(rule)
+                attributes["headgate.outcome"] = rule.outcome
+                attributes["headgate.source"] = rule.source
                 span.add_event("headgate.rule", attributes)
 
-    def _attributes(self, said: RuleRecord) -> dict[str, AttributeValue]:
+    def _attributes(self, rule: RuleRecord) -> dict[str, AttributeValue]:
         attributes: dict[str, AttributeValue] = {
-            "headgate.rule": said.rule,
-            "headgate.key": self._pseudonym(said.key),
-            "headgate.cost": said.cost,
-            "headgate.remaining": said.remaining,
+            "headgate.rule": rule.rule,
+            "headgate.key": self._pseudonym(rule.key),
+            "headgate.cost": rule.cost,
+            "headgate.remaining": rule.remaining,
         }
-        if said.retry_after_ns is not None:
-            attributes["headgate.retry_after"] = seconds_at_least(said.retry_after_ns)
+        if rule.retry_after_ns is not None:
+            attributes["headgate.retry_after"] = seconds_at_least(rule.retry_after_ns)
         return attributes
 
 
 def _binding(decided: DecisionRecord) -> RuleRecord | None:
     """Return the rule that denied, or the one with least left; None if none decides."""
-    deciding = [said for said in decided.rules if said.outcome in ("allowed", "denied")]
-    return min(deciding, key=lambda said: (said.outcome == "allowed", said.remaining), default=None)
+    deciding = [rule for rule in decided.rules if rule.outcome in ("allowed", "denied")]
+    return min(deciding, key=lambda rule: (rule.outcome == "allowed", rule.remaining), default=None)
 
 
 _lock: Final = threading.Lock()

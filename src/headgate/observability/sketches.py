@@ -120,14 +120,6 @@ class HeavyHitters:
         entry[0] = count
         return count * era.per_second
 
-    def per_second(self, group: str, key: str, now_ns: int) -> float:
-        """Return the certain rate of a key in units per second."""
-        era = self._faded(now_ns)
-        if len(key) > LONGEST_KEY:
-            key = _shortened(key)
-        entry = era.entries.get((group, key))
-        return 0.0 if entry is None else entry[0] * era.per_second
-
     def top(self, count: int, now_ns: int) -> list[Heavy]:
         """Return the *count* hottest keys, the hottest first."""
         era = self._faded(now_ns)

@@ -6,10 +6,10 @@ limits that move, `load_shedding` for priorities, `pressure` for a fleet that lo
 from headgate.overload.adaptive import AIMD, Gradient, Lowest, Signal, Steering
 from headgate.overload.fair_gate import AsyncFairGate, FairGate
 from headgate.overload.load_shedding import LoadShedder
+from headgate.overload.place import Place
 from headgate.overload.pressure import AsyncPressureControl, PressureControl
 from headgate.overload.rate_budget import FleetRate
 from headgate.overload.shaper import AsyncBooking, AsyncShaper, Booking, Shaper
-from headgate.overload.turn import Turn
 
 __all__ = [
     "AIMD",
@@ -23,9 +23,9 @@ __all__ = [
     "Gradient",
     "LoadShedder",
     "Lowest",
+    "Place",
     "PressureControl",
     "Shaper",
     "Signal",
     "Steering",
-    "Turn",
 ]

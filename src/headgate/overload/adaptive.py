@@ -28,7 +28,7 @@ class Steering(Protocol):
         """Record the end of a request that was one of *in_flight*, itself included, at its begin.
 
         Where slots are kept from its class, *in_flight* is in proportion: all of them are in use
-        for it when all are that it may use. *latency_ns* is 0 if it says nothing, as of a
+        for it when all are that it may use. *latency_ns* is 0 if it is no measure, as for a
         websocket. A request did not succeed if it failed for lack of capacity: a timeout, a 503, a
         denial downstream. A request with an error of its own did succeed in this sense.
         """
@@ -83,7 +83,7 @@ SHORTEST: Final = 10
 _USED: Final = 0.75
 """Not all of it: random traffic seldom fills it in every round."""
 
-_FELT: Final = 0.5
+_HALF: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class Round:
     def add(self, in_flight: int, latency_ns: float | None, *, succeeded: bool) -> int:
         """Add a request that ended; return how many did.
 
-        *latency_ns* is None if it says nothing about the backend.
+        *latency_ns* is None if it is no measure of the backend.
         """
         self.ended += 1
         if in_flight > self.peak:
@@ -119,7 +119,7 @@ class Round:
     def blames(self, limit: int) -> bool:
         """Return True if *limit* may be the cause of errors: half of it was used, or most requests
         failed. A few errors in an idle night must not lower it."""
-        return self.peak >= _FELT * limit or self.is_failing
+        return self.peak >= _HALF * limit or self.is_failing
 
     @property
     def is_failing(self) -> bool:
@@ -151,7 +151,7 @@ _LATE: Final = 10
 class AIMD(_Bounded):
     """A limit that grows by one a round and falls by a factor; a `Steering`.
 
-    It starts at *initial* (20 if not said) and stays from *least* to *most*. It is multiplied by
+    It starts at *initial* (20 by default) and stays from *least* to *most*. It is multiplied by
     *backoff* when a request has failed, or when more than a tenth of a round took longer than
     *target* seconds; then not again before the requests in flight have ended. While less than half
     of it is used it stays, unless most requests fail. Not thread-safe: a gate calls it under its
@@ -226,7 +226,7 @@ class Probe:
         self._total_ns = 0.0
 
     def observe(self, in_flight: int, latency_ns: float | None) -> None:
-        """Record the end of one of *in_flight*; None if its latency says nothing."""
+        """Record the end of one of *in_flight*; None if its latency is no measure."""
         self._ended += 1
         if in_flight > self.limit or latency_ns is None:
             return
@@ -236,7 +236,7 @@ class Probe:
             self._total_ns += latency_ns
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         return self._timed >= self._length or self._ended >= self._longest
 
     @property
@@ -289,16 +289,16 @@ _SINK: Final = 0.95
 
 def climbed(limit: float, gradient: float, *, room: float | None, smoothing: float) -> float:
     """Return *limit* after a round: part of the way to `limit * gradient + room`."""
-    wanted = math.sqrt(limit) if room is None else room
-    return limit + smoothing * (limit * gradient + wanted - limit)
+    target = math.sqrt(limit) if room is None else room
+    return limit + smoothing * (limit * gradient + target - limit)
 
 
 class Gradient(_Bounded):
     """A limit that follows the latency; a `Steering`.
 
-    It starts at *initial* (20 if not said) and stays from *least* to *most*. Latency up to
+    It starts at *initial* (20 by default) and stays from *least* to *most*. Latency up to
     *tolerance* times the usual one is fine, unless it is above *target* seconds. *room* requests
-    may queue at the backend (the root of the limit if not said); *smoothing* is how much of a
+    may queue at the backend (the root of the limit by default); *smoothing* is how much of a
     change is made at once. *window* is the number of rounds in the average of the usual latency,
     *probe* the number of used rounds between two measurements of it. Failures lower the limit by
     their share of the round, to a half at most. While less than half of it is used it stays, unless
@@ -366,7 +366,7 @@ class Gradient(_Bounded):
         if self._round.is_failing:
             self._end_probe(None)
             self._judge(self._round)
-        elif probe.is_over:
+        elif probe.has_ended:
             self._end_probe(probe.found_ns)
             self._begin_round()
 
@@ -452,7 +452,7 @@ class Signal(_Bounded):
     The number is any that grows with load, given by `update` as often as it is known: CPU
     utilisation (*target* 0.8), requests in a downstream queue (100), the share of errors (0.05),
     the lag of the event loop. Above the target the limit falls in proportion, to a half
-    at most; below it grows by *room* (its root if not said), if it is used; while less than half
+    at most; below it grows by *room* (its root by default), if it is used; while less than half
     of it is used it stays. What requests take does not matter. *smoothing* is how much of a change
     is made at once.
     """

@@ -21,7 +21,7 @@ from headgate.overload.gate_options import (
     unknown_priority,
 )
 from headgate.overload.gate_state import OUTCOMES, GateState
-from headgate.overload.turn import Request
+from headgate.overload.place import Request
 from headgate.policy.model import PRIORITIES
 from headgate.runtime.drivers import adrive, drive
 from headgate.units import SECOND, seconds_at_least
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from headgate.clock import Clock
-    from headgate.engine.rule import Priority
+    from headgate.engine.plan import Priority
     from headgate.overload.gate_options import GateOptions, GateSettings
-    from headgate.overload.turn import Turn
+    from headgate.overload.place import Place
     from headgate.units import Seconds
 
 Standing = tuple[int, int | None, int, int | None]
@@ -61,7 +61,7 @@ class _Gate:
         self._now: Clock = time.monotonic_ns if clock is None else clock
         text = "Requests to gates by outcome."
         self._counters = {
-            one: METRICS.counter("gate_turns", text, gate=name, outcome=one) for one in OUTCOMES
+            one: METRICS.counter("gate_requests", text, gate=name, outcome=one) for one in OUTCOMES
         }
         self._options = _changed(DEFAULTS, options)
         self._settings = self._read_options(self._options)
@@ -95,17 +95,13 @@ class _Gate:
         Known at a rate. With slots it is estimated from how long they were held of late: None if
         all are taken and none has been released yet.
         """
-        return self.expected_wait_of("")
-
-    def expected_wait_of(self, tenant: str, **asking: Unpack[Asking]) -> float | None:
-        """Return the same for *tenant*, behind what it has waiting."""
-        wait_ns = self._state.standing(_read(tenant, 1, asking))[1]
+        wait_ns = self.standing("")[1]
         return None if wait_ns is None else seconds_at_least(wait_ns)
 
     def standing(
         self, tenant: str, weight: int | None = None, priority: Priority = "default"
     ) -> Standing:
-        """Return `depth`, `expected_wait_of` in nanoseconds, `in_flight` and `limit` at once."""
+        """Return `depth`, the wait of one more in nanoseconds, `in_flight` and `limit` at once."""
         return self._state.standing(Request(tenant, 1, weight, priority))
 
     def depth_of(self, tenant: str) -> int:
@@ -148,34 +144,34 @@ class _Gate:
 
 
 class FairGate(_Gate):
-    """The blocking form of `AsyncFairGate`: `with gate.turn(tenant) as turn:`, then `if turn:`.
+    """The blocking form of `AsyncFairGate`: `with gate.place(tenant) as place:`, then `if place:`.
 
     Safe to share among threads.
     """
 
     def try_enter(
         self, tenant: str, cost: int = 1, *, priority: Priority = "default"
-    ) -> Turn | None:
-        """Return a turn, if it can be had without waiting; else None."""
+    ) -> Place | None:
+        """Return a place, if it can be had without waiting; else None."""
         return self._state.try_enter(tenant, cost, priority)
 
-    def enter(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Turn:
-        """Wait for a turn of *tenant*; check that it is true, and release it.
+    def enter(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Place:
+        """Wait for a place of *tenant*; check that it is true, and release it.
 
         Denied at once if it could not be had within the *timeout* or the gate's `max_wait`, or if
         too many wait.
         """
         request = _read(tenant, cost, asking) if asking else None
         priority = "default" if request is None else request.priority
-        turn = self._state.try_enter(tenant, cost, priority)
-        if turn is None:
-            turn = drive(self._state.enter(request or Request(tenant, cost)))
-        return turn
+        place = self._state.try_enter(tenant, cost, priority)
+        if place is None:
+            place = drive(self._state.enter(request or Request(tenant, cost)))
+        return place
 
-    def turn(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Turn:
-        """`enter`, for `with gate.turn(tenant) as turn:`, which releases it at the end.
+    def place(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Place:
+        """`enter`, for `with gate.place(tenant) as place:`, which releases it at the end.
 
-        A block that raises a `TimeoutError` did not succeed, in the sense of `Turn.release`.
+        A block that raises a `TimeoutError` did not succeed, in the sense of `Place.release`.
         """
         return self.enter(tenant, cost, **asking)
 
@@ -200,8 +196,8 @@ class AsyncFairGate(_Gate):
     """Let in as many requests as there is room for; the others wait in an order fair by weight.
 
         gate = AsyncFairGate(slots=50, weights={"acme": 4}, max_wait=2)
-        async with gate.turn("acme") as turn:
-            if turn:
+        async with gate.place("acme") as place:
+            if place:
                 ...
 
     It belongs to one event loop at a time: to use it in another is a `UsageError` unless the former
@@ -213,33 +209,33 @@ class AsyncFairGate(_Gate):
 
     def try_enter(
         self, tenant: str, cost: int = 1, *, priority: Priority = "default"
-    ) -> Turn | None:
-        """Return a turn, if it can be had without waiting; else None."""
+    ) -> Place | None:
+        """Return a place, if it can be had without waiting; else None."""
         if get_running_loop() is not self._loop:
             self._move_to_running_loop()
         return self._state.try_enter(tenant, cost, priority)
 
-    async def enter(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Turn:
-        """Wait for a turn; as `FairGate.enter`. A cancelled caller leaves the queue."""
+    async def enter(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Place:
+        """Wait for a place; as `FairGate.enter`. A cancelled caller leaves the queue."""
         if get_running_loop() is not self._loop:
             self._move_to_running_loop()
         request = _read(tenant, cost, asking) if asking else None
         priority = "default" if request is None else request.priority
-        turn = self._state.try_enter(tenant, cost, priority)
-        if turn is None:
-            turn = await adrive(self._state.enter(request or Request(tenant, cost)))
-        return turn
+        place = self._state.try_enter(tenant, cost, priority)
+        if place is None:
+            place = await adrive(self._state.enter(request or Request(tenant, cost)))
+        return place
 
     @asynccontextmanager
-    async def turn(
+    async def place(
         self, tenant: str, cost: int = 1, **asking: Unpack[Asking]
-    ) -> AsyncIterator[Turn]:
-        """`enter`, and release at the end: `async with gate.turn(tenant) as turn:`, `if turn:`.
+    ) -> AsyncIterator[Place]:
+        """`enter`, and release at the end: `async with gate.place(tenant) as place:`, `if place:`.
 
-        A block that raises a `TimeoutError` did not succeed, in the sense of `Turn.release`.
+        A block that raises a `TimeoutError` did not succeed, in the sense of `Place.release`.
         """
-        with await self.enter(tenant, cost, **asking) as turn:
-            yield turn
+        with await self.enter(tenant, cost, **asking) as place:
+            yield place
 
     async def aclose(self) -> None:
         """Deny all requests that wait, and all that come."""

@@ -20,7 +20,7 @@ more than one cost of its own.
 This concerns tenants by their own service. Of the fluid ideal, in which all are served at
 once in drops, it follows where they all begin together: none is behind it by more than `c`. Where
 they come and go, a newcomer may find that `v` has run ahead of the ideal's time, by what others are
-still owed: it then waits for up to one cost of each of them first, whatever its weight.
+still due: it then waits for up to one cost of each of them first, whatever its weight.
 
 A tenant that does not wait has finished at `v` or before. So nothing need be known about it: it
 starts at `v` when it comes back, with no credit for the past and no wait for it, and leaving gains
@@ -65,11 +65,6 @@ class Item:
     _line: _Line | None
     load: Any = None
     """A value of the owner's."""
-
-    @property
-    def is_waiting(self) -> bool:
-        """True if it is still in the queue."""
-        return self._line is not None
 
 
 class _Line:
@@ -138,7 +133,7 @@ class FairQueue:
         self._cost += cost
         line.cost += cost
         line.items[item] = None
-        self._note_length(line, len(line.items) - 1)
+        self._record_length(line, len(line.items) - 1)
         if len(line.items) == 1:
             self._lines[tenant] = line
             self._weight += line.weight
@@ -177,7 +172,7 @@ class FairQueue:
         """Take *item* out as if it had never come; False if it was not waiting any more.
 
         Those behind it move up. They may have been kept waiting by it for longer than it takes to
-        serve them: that is their tenant's loss. It is owed one of them at once, not all.
+        serve them: that is their tenant's loss. It is due one of them at once, not all.
         """
         line = item._line  # noqa: SLF001
         if line is None:
@@ -196,7 +191,7 @@ class FairQueue:
     def reweigh(self, tenant: str, weight: int) -> None:
         """Give *tenant* another weight while it waits; nothing happens if it does not.
 
-        It counts from now on: not for what has been served, nor for what it is owed by now.
+        It counts from now on: not for what has been served, nor for what it is due by now.
         """
         checked_weight(weight)
         line = self._lines.get(tenant)
@@ -237,8 +232,8 @@ class FairQueue:
         line = next(iter(self._by_length[length]))
         return next(reversed(line.items)), length
 
-    def _note_length(self, line: _Line, before: int) -> None:
-        """The length of *line* is another than *before*."""
+    def _record_length(self, line: _Line, before: int) -> None:
+        """Record that the length of *line* is no longer *before*."""
         by_length, length = self._by_length, len(line.items)
         if before:
             alike = by_length[before]
@@ -249,15 +244,15 @@ class FairQueue:
             by_length.setdefault(length, {})[line] = None
 
     def _start_of(self, line: _Line, weight: int) -> int:
-        """Return the start of the first in *line* under another *weight*: it is owed no more of it
+        """Return the start of the first in *line* under another *weight*: it is due no more of it
         than it was."""
-        owed = (self._virtual - line.start) * line.weight
-        return self._virtual - owed // weight
+        due = (self._virtual - line.start) * line.weight
+        return self._virtual - due // weight
 
     def _remove(self, line: _Line, item: Item) -> None:
         item._line = None  # noqa: SLF001
         del line.items[item]
-        self._note_length(line, len(line.items) + 1)
+        self._record_length(line, len(line.items) + 1)
         line.cost -= item.cost
         self._cost -= item.cost
         self._depth -= 1

@@ -18,7 +18,7 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.engine.rule import Priority
+    from headgate.engine.plan import Priority
     from headgate.limits.model import PacedLimit
     from headgate.overload.adaptive import Steering
     from headgate.overload.rate_budget import Budget

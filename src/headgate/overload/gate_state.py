@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from headgate.overload.fair_queue import FairQueue
 from headgate.overload.gate_options import unknown_priority
+from headgate.overload.place import Place, Reason
 from headgate.overload.rate_budget import PacedBudget
-from headgate.overload.turn import Reason, Turn
 from headgate.policy.model import PRIORITIES, ceilings
 from headgate.runtime.drivers import Background
 from headgate.runtime.effects import CLOSE_TIMEOUT, Signal, Sleep, Wait
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headgate.clock import Clock
-    from headgate.engine.rule import Priority
+    from headgate.engine.plan import Priority
     from headgate.observability.metrics import Counter
     from headgate.overload.fair_queue import Item
     from headgate.overload.gate_options import GateSettings
+    from headgate.overload.place import Request
     from headgate.overload.rate_budget import FleetRate
-    from headgate.overload.turn import Request
     from headgate.runtime.effects import Effect, Effects
 
 _PATIENT: Final[tuple[Priority, ...]] = ("critical", "default")
@@ -56,16 +56,16 @@ OUTCOMES: Final = ("passed", "waited", "cancelled", *get_args(Reason))
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
-    """A place in the queue, and in the end its turn."""
+class _Waiter:
+    """A request that waits, and the place that it gets in the end, or a denial."""
 
     item: Item
     request: Request
     asked_ns: int
     deadline_ns: int | None
-    turn: Turn | None = None
+    place: Place | None = None
     signal: Signal = field(default_factory=Signal)
-    """Set when it has its turn, and when it is to look for more."""
+    """Set when it has its place, and when it is to look for more."""
 
 
 class GateState:
@@ -81,7 +81,7 @@ class GateState:
         self.in_flight = 0
         self.depth = 0
         """Requests that wait."""
-        self.abandoned: deque[Turn] = deque()
+        self.abandoned: deque[Place] = deque()
         """Turns whose holders are gone, to be released by the next request."""
         # A finalizer may throw a caller away that waits, while its thread has the lock.
         self._lock = threading.RLock()
@@ -91,7 +91,7 @@ class GateState:
         self._held_ns: int | None = None  # the mean time in a slot of late
         self._is_closed = False
         self._latest_ns: int | None = None  # when the budget was last taken from
-        self._leader: _Place | None = None
+        self._leader: _Waiter | None = None
         self._fetching: tuple[Signal, Signal] | None = None  # to stop fetching; set at its end
         self._counters = counters
         self._passed = counters["passed"]
@@ -101,8 +101,8 @@ class GateState:
         """Return how many requests of *tenant* wait."""
         return sum(queue.depth_of(tenant) for queue in self._queues.values())
 
-    def try_enter(self, tenant: str, cost: int, priority: Priority) -> Turn | None:
-        """Return a turn, if there is one now and no request waits for it; else None."""
+    def try_enter(self, tenant: str, cost: int, priority: Priority) -> Place | None:
+        """Return a place, if there is one now and no request waits for it; else None."""
         if self.abandoned:
             self._release_abandoned()
         if type(tenant) is not str or not tenant:
@@ -124,33 +124,33 @@ class GateState:
                 taken, self._latest_ns = cost, now
             self.in_flight = in_flight
             self._passed.add()
-            felt = self._felt(priority) if self._keeps else in_flight
-            return Turn(self, tenant, now, in_flight, felt, 0, taken)
+            scaled = self._scaled(priority) if self._is_scaled else in_flight
+            return Place(self, tenant, now, in_flight, scaled, 0, taken)
 
-    def enter(self, request: Request) -> Effects[Turn]:
-        """Wait for a turn that could not be had at once."""
-        place: _Place | Turn | None = None
+    def enter(self, request: Request) -> Effects[Place]:
+        """Wait for a place that could not be had at once."""
+        waiter: _Waiter | Place | None = None
         try:
             with self._lock:
-                place = self._line_up(request)
-            if isinstance(place, Turn):
-                return place
-            while (effect := self._look(place)) is not None:
+                waiter = self._line_up(request)
+            if isinstance(waiter, Place):
+                return waiter
+            while (effect := self._look(waiter)) is not None:
                 yield effect
-            return self._accept(place)
+            return self._accept(waiter)
         except BaseException:  # cancelled, interrupted or thrown away, at any step
-            if isinstance(place, _Place):
-                self._abandon(place)
+            if isinstance(waiter, _Waiter):
+                self._abandon(waiter)
             raise
 
-    def release(self, turn: Turn, *, succeeded: bool) -> None:
-        """End a *turn*."""
+    def release(self, place: Place, *, succeeded: bool) -> None:
+        """Release *place*."""
         with self._lock:
             now = self._now()
             self.in_flight -= 1
             if self._budget is not None:
                 return
-            latency_ns = max(now - turn.began_ns, 0)
+            latency_ns = max(now - place.began_ns, 0)
             held_ns = self._held_ns
             self._held_ns = (
                 latency_ns if held_ns is None else held_ns + (latency_ns - held_ns) // _MEMORY
@@ -158,18 +158,20 @@ class GateState:
             steering = self._steering
             try:
                 if steering is not None:
-                    took_ns = latency_ns if turn.is_timed else 0
-                    steering.observe(in_flight=turn.felt, latency_ns=took_ns, succeeded=succeeded)
+                    took_ns = latency_ns if place.is_timed else 0
+                    steering.observe(
+                        in_flight=place.scaled, latency_ns=took_ns, succeeded=succeeded
+                    )
                     if steering.limit != self.limit:
                         self._read_slots()
             finally:  # even if the steering fails: a free slot is not waited for
                 if self.depth:
                     self._hand_out(now)
 
-    def take_back(self, turn: Turn) -> None:
-        """End a *turn* that was not used."""
+    def take_back(self, place: Place) -> None:
+        """Release a *place* that was not used."""
         with self._lock:
-            self._take_back(turn)
+            self._take_back(place)
             self._wake_leader(self._hand_out(self._now()))
             self._stop_fetching_if_idle()
 
@@ -182,9 +184,9 @@ class GateState:
             for queue in self._queues.values():
                 while (item := queue.pop()) is not None:
                     self.depth -= 1
-                    place: _Place = item.load
-                    denial = self._denial(place.request, "closed", place.asked_ns, now, None)
-                    self._settle(place, denial)
+                    waiter: _Waiter = item.load
+                    denial = self._denial(waiter.request, "closed", waiter.asked_ns, now, None)
+                    self._settle(waiter, denial)
             self._stop_fetching_if_idle()
 
     def aclose(self) -> Effects[None]:
@@ -221,7 +223,7 @@ class GateState:
             return self.depth, wait_ns, self.in_flight, self.limit
 
     def drain_ns(self) -> int:
-        """Estimate how long it takes until all that wait have had their turn; 0 if unknown.
+        """Estimate how long it takes until all that wait have a place; 0 if unknown.
 
         It reads numbers only, and takes no lock.
         """
@@ -234,8 +236,8 @@ class GateState:
 
     # ---- waiting --------------------------------------------------------------------------
 
-    def _line_up(self, request: Request) -> _Place | Turn:
-        """Return a place, or a denial."""
+    def _line_up(self, request: Request) -> _Waiter | Place:
+        """Queue *request*, or return a denial."""
         settings, now = self._settings, self._now()
         patience_ns, longest_ns = request.patience_ns, settings.max_wait_ns
         if longest_ns is not None and (patience_ns is None or longest_ns < patience_ns):
@@ -258,71 +260,75 @@ class GateState:
         item = queue.push(request.tenant, request.cost, self._weight(request))
         self.depth += 1
         deadline_ns = None if patience_ns is None else now + patience_ns
-        item.load = place = _Place(item, request, now, deadline_ns)
-        return place
+        item.load = waiter = _Waiter(item, request, now, deadline_ns)
+        return waiter
 
-    def _look(self, place: _Place) -> Effect | None:
-        """Hand out what there is; return what the caller in *place* does until it looks again.
+    def _look(self, waiter: _Waiter) -> Effect | None:
+        """Hand out what there is; return what *waiter* does until it looks again.
 
-        None: it has its turn.
+        None: it has its place.
         """
         if self.abandoned:
             self._release_abandoned()
         with self._lock:
             now = self._now()
-            place.signal = Signal()
+            waiter.signal = Signal()
             wait_ns = self._hand_out(now)
-            if place.turn is None and place.deadline_ns is not None and place.deadline_ns <= now:
-                self._send_away(place, "timeout", now)
-            if place.turn is not None:
+            if (
+                waiter.place is None
+                and waiter.deadline_ns is not None
+                and waiter.deadline_ns <= now
+            ):
+                self._send_away(waiter, "timeout", now)
+            if waiter.place is not None:
                 return None
             fetched = self._settings.fetched
             if fetched is None:
-                return self._pause(place, wait_ns, now)
+                return self._pause(waiter, wait_ns, now)
             if wait_ns is None or self._fetching is not None:
-                return self._pause(place, None, now)
+                return self._pause(waiter, None, now)
             self._fetching = Signal(), Signal()
             return Background(self._fetch(fetched), "headgate-fleet-rate")
 
-    def _pause(self, place: _Place, wait_ns: int | None, now: int) -> Effect:
-        """Wait, at the longest until *wait_ns* are over, if the caller in *place* leads or can."""
+    def _pause(self, waiter: _Waiter, wait_ns: int | None, now: int) -> Effect:
+        """Wait for the signal, and if *waiter* leads, or can, for at most *wait_ns*."""
         if self._leader is None and wait_ns is not None:
-            self._leader = place
-        if self._leader is not place:
+            self._leader = waiter
+        if self._leader is not waiter:
             wait_ns = None
-        if place.deadline_ns is not None:
-            left_ns = place.deadline_ns - now
+        if waiter.deadline_ns is not None:
+            left_ns = waiter.deadline_ns - now
             wait_ns = left_ns if wait_ns is None else min(wait_ns, left_ns)
         if wait_ns is None:
-            return Wait(place.signal)
-        if self._leader is place and hasattr(self._clock, "sleep"):
+            return Wait(waiter.signal)
+        if self._leader is waiter and hasattr(self._clock, "sleep"):
             return Sleep(nap(wait_ns), self._clock)
-        return Wait(place.signal, nap(wait_ns))
+        return Wait(waiter.signal, nap(wait_ns))
 
-    def _accept(self, place: _Place) -> Turn:
-        """Return the turn of *place*, which its caller has now."""
-        turn = place.turn
-        assert turn is not None  # noqa: S101 (mypy: it has looked)
+    def _accept(self, waiter: _Waiter) -> Place:
+        """Return the place of *waiter*, or its denial."""
+        place = waiter.place
+        assert place is not None  # noqa: S101 (mypy: it has looked)
         with self._lock:
-            self._step_down(place)
-            if turn:
+            self._step_down(waiter)
+            if place:
                 self._counters["waited"].add()
-        return turn
+        return place
 
-    def _abandon(self, place: _Place) -> None:
-        """Take *place* out. A turn that it was given meanwhile goes to the next."""
+    def _abandon(self, waiter: _Waiter) -> None:
+        """Remove *waiter*. If it got a place meanwhile, the next one gets that."""
         with self._lock:
-            if place.turn is None:
-                self._cancel(place)
-            elif place.turn:
-                self._take_back(place.turn)
-            if place.turn is None or place.turn:
+            if waiter.place is None:
+                self._cancel(waiter)
+            elif waiter.place:
+                self._take_back(waiter.place)
+            if waiter.place is None or waiter.place:
                 self._counters["cancelled"].add()
-            self._step_down(place, has_room=True)
+            self._step_down(waiter, has_room=True)
 
-    def _step_down(self, place: _Place, *, has_room: bool = False) -> None:
-        """Have another caller look for more, if the one in *place* did, or was to do so."""
-        is_leader = self._leader is None or self._leader is place
+    def _step_down(self, waiter: _Waiter, *, has_room: bool = False) -> None:
+        """Have another request look for more room, if *waiter* did or was to."""
+        is_leader = self._leader is None or self._leader is waiter
         if is_leader:
             self._leader = None
         if is_leader or has_room:
@@ -330,15 +336,15 @@ class GateState:
         self._stop_fetching_if_idle()
 
     def _wake_leader(self, wait_ns: int | None) -> None:
-        """Have a caller look, if there is to be more in *wait_ns*."""
+        """Have a waiting request look, if there is more room in *wait_ns*."""
         if wait_ns is None:
             return
-        place = self._leader
+        waiter = self._leader
         for queue in self._queues.values():
-            if place is None and (item := queue.peek()) is not None:
-                place = item.load
-        if place is not None:
-            place.signal.set()
+            if waiter is None and (item := queue.peek()) is not None:
+                waiter = item.load
+        if waiter is not None:
+            waiter.signal.set()
 
     def _fetch(self, budget: FleetRate) -> Effects[None]:
         """Fetch units as long as any request waits.
@@ -376,7 +382,7 @@ class GateState:
         self._budget = settings.budget
         self._latest_ns = None
         self._steering = None if isinstance(settings.slots, int) else settings.slots
-        self._keeps = self._steering is not None and bool(settings.reserve)
+        self._is_scaled = self._steering is not None and bool(settings.reserve)
         self._read_slots()
 
     def _read_slots(self) -> None:
@@ -392,7 +398,7 @@ class GateState:
             self._ceilings = ceilings(self.limit, self._settings.reserve)
 
     def _hand_out(self, now: int) -> int | None:
-        """Give turns to those who wait, as far as there is room.
+        """Give places to those who wait, as far as there is room.
 
         Return the nanoseconds until there may be more without a release; None if never.
         """
@@ -415,12 +421,14 @@ class GateState:
     def _allow(self, item: Item, now: int, *, taken: int = 0) -> None:
         self.depth -= 1
         self.in_flight += 1
-        place: _Place = item.load
-        waited_ns = max(now - place.asked_ns, 0)
-        felt = self._felt(place.request.priority) if self._keeps else self.in_flight
-        self._settle(place, Turn(self, item.tenant, now, self.in_flight, felt, waited_ns, taken))
+        waiter: _Waiter = item.load
+        waited_ns = max(now - waiter.asked_ns, 0)
+        scaled = self._scaled(waiter.request.priority) if self._is_scaled else self.in_flight
+        self._settle(
+            waiter, Place(self, item.tenant, now, self.in_flight, scaled, waited_ns, taken)
+        )
 
-    def _felt(self, priority: Priority) -> int:
+    def _scaled(self, priority: Priority) -> int:
         """Return `in_flight` in proportion: all slots are in use for a class if all are that it
         may use."""
         ceiling, limit = self._ceilings[priority], self.limit
@@ -428,28 +436,28 @@ class GateState:
             return self.in_flight
         return self.in_flight * limit // max(ceiling, 1)
 
-    def _settle(self, place: _Place, turn: Turn) -> None:
-        place.turn = turn
-        place.signal.set()
+    def _settle(self, waiter: _Waiter, place: Place) -> None:
+        waiter.place = place
+        waiter.signal.set()
 
-    def _cancel(self, place: _Place) -> None:
-        if self._queues[place.request.priority].cancel(place.item):
+    def _cancel(self, waiter: _Waiter) -> None:
+        if self._queues[waiter.request.priority].cancel(waiter.item):
             self.depth -= 1
 
-    def _take_back(self, turn: Turn) -> None:
-        """Return what *turn* took; units only if no others were taken since, which would be
+    def _take_back(self, place: Place) -> None:
+        """Return what *place* took; units only if no others were taken since, which would be
         followed too closely."""
         self.in_flight -= 1
-        if self._budget is not None and turn.began_ns == self._latest_ns:
-            self._budget.give_back(turn.taken)
+        if self._budget is not None and place.began_ns == self._latest_ns:
+            self._budget.give_back(place.taken)
 
     def _release_abandoned(self) -> None:
-        """Release the turns whose holders are gone. Their durations say nothing."""
+        """Release the places whose holders are gone. Their durations say nothing."""
         with suppress(IndexError):  # another thread may have been faster
             while True:
-                turn = self.abandoned.popleft()
-                turn.is_timed = False
-                turn.release()
+                place = self.abandoned.popleft()
+                place.is_timed = False
+                place.release()
 
     # ---- denials --------------------------------------------------------------------------
 
@@ -463,8 +471,8 @@ class GateState:
         )
         return "queue_full" if is_full else None
 
-    def _dispensable(self, request: Request) -> _Place | None:
-        """Return the place that *request* may take where no more may wait.
+    def _dispensable(self, request: Request) -> _Waiter | None:
+        """Return the waiter that *request* may replace when no more may wait.
 
         One of a lower class; else the last in the longest line, if that of its tenant will not be
         as long. So a few tenants with many waiting cannot shut the others out.
@@ -473,25 +481,25 @@ class GateState:
             is_own = name == request.priority
             item, length = self._queues[name].last_of_longest()
             if item is not None and length >= (self.depth_of(request.tenant) + 2 if is_own else 1):
-                place: _Place = item.load
-                return place
+                waiter: _Waiter = item.load
+                return waiter
             if is_own:
                 break
         return None
 
-    def _send_away(self, place: _Place, reason: Reason, now: int) -> None:
-        """Deny the request in *place*."""
-        self._cancel(place)
-        expected_ns = self._expected_ns(place.request, now)
-        denial = self._denial(place.request, reason, place.asked_ns, now, expected_ns)
-        self._settle(place, denial)
+    def _send_away(self, waiter: _Waiter, reason: Reason, now: int) -> None:
+        """Deny a request that waits."""
+        self._cancel(waiter)
+        expected_ns = self._expected_ns(waiter.request, now)
+        denial = self._denial(waiter.request, reason, waiter.asked_ns, now, expected_ns)
+        self._settle(waiter, denial)
 
     def _denial(
-        self, request: Request, reason: Reason, asked: int, now: int, expected_ns: int | None
-    ) -> Turn:
+        self, request: Request, reason: Reason, asked_ns: int, now: int, expected_ns: int | None
+    ) -> Place:
         self._counters[reason].add()
-        count, waited_ns = self.in_flight, max(now - asked, 0)
-        return Turn(None, request.tenant, now, count, count, waited_ns, 0, reason, expected_ns)
+        count, waited_ns = self.in_flight, max(now - asked_ns, 0)
+        return Place(None, request.tenant, now, count, count, waited_ns, 0, reason, expected_ns)
 
     def _weight(self, request: Request) -> int:
         weights = self._settings.weights
@@ -516,8 +524,8 @@ class GateState:
         # Slots come free one after another, on average.
         return (count + 1) * self._held_ns // max(self._ceilings[request.priority], 1)
 
-    def _checked_nothing(self, tenant: str, cost: int, now: int) -> Turn:
+    def _checked_nothing(self, tenant: str, cost: int, now: int) -> Place:
         """Allow a cost of 0, which changes nothing; any other here is wrong."""
         if checked_cost(cost):
             raise TypeError(f"cost is {cost!r}; expected an int")
-        return Turn(None, tenant, now, self.in_flight, self.in_flight)
+        return Place(None, tenant, now, self.in_flight, self.in_flight)

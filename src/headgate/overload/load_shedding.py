@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headgate.clock import Clock
-    from headgate.engine.rule import Priority
+    from headgate.engine.plan import Priority
     from headgate.observability.metrics import Counter
     from headgate.units import Seconds
 

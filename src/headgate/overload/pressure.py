@@ -36,8 +36,9 @@ from headgate.runtime.effects import Run, Signal, Wait
 from headgate.units import MILLISECOND, SECOND, Seconds, duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from headgate.observability.metrics import Sample
     from headgate.overload.pressure_signals import Verdict
     from headgate.policy.model import Pressure
     from headgate.runtime.effects import Effects
@@ -145,7 +146,7 @@ class _Control(ABC):
         self._begin()
 
     def steps(self) -> Effects[None]:
-        """Take a step: an interval is over."""
+        """Take a step at the end of an interval."""
         share, published = self.advance(self.clock()), None
         if self._store is not None:
             try:
@@ -155,7 +156,7 @@ class _Control(ABC):
         self.conclude(published, self.clock())
 
     def advance(self, now_ns: int) -> PublishValue:
-        """Judge the interval that is over; return what to publish to the fleet."""
+        """Judge the interval that has ended; return what to publish to the fleet."""
         readings, course, fleet = self._readings, self._course, self._fleet
         fleet.weigh(readings.fresh())
         if fleet.others(now_ns):
@@ -371,29 +372,18 @@ def _described(name: str, signal: float, pressure: Pressure) -> str:
     return f"{name} is {signal:.3g} times its bound"
 
 
-class _SignalGauge:
-    """The largest value of the signal *name* in this process."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        text = "A pressure signal divided by its bound."
-        METRICS.gauge("pressure_signal", text, self.read, signal=name)
-
-    def read(self) -> float:
-        controls = list(_METRICS.controls)
-        return max((one.signals.get(self._name, 0.0) for one in controls), default=0.0)
-
-
 class _Metrics:
     """The metrics of all controls of this process."""
 
     def __init__(self) -> None:
         self.controls: WeakSet[_Control] = WeakSet()
-        self._signals: dict[str, _SignalGauge] = {}
+        self._signals: set[str] = set()
         self._has_gauge = False
         text = "Steps of the factor of this process."
         self._down = METRICS.counter("pressure_steps", text, direction="down")
         self._up = METRICS.counter("pressure_steps", text, direction="up")
+        text = "A pressure signal divided by its bound."
+        METRICS.collect("pressure_signal", "gauge", text, self.signal_samples)
 
     def add(self, control: _Control) -> None:
         if not self._has_gauge:
@@ -404,10 +394,16 @@ class _Metrics:
 
     def record(self, signals: Mapping[str, float], direction: int) -> None:
         """Record the *signals* of an interval, and the step: -1, 0 or 1."""
-        for name in signals.keys() - self._signals.keys():
-            self._signals[name] = _SignalGauge(name)
+        self._signals.update(signals)
         if direction:
             (self._up if direction > 0 else self._down).add()
+
+    def signal_samples(self) -> Iterator[Sample]:
+        """Yield the largest value of each signal in this process."""
+        controls = list(self.controls)
+        for name in sorted(self._signals):
+            values = (one.signals.get(name, 0.0) for one in controls)
+            yield "", (("signal", name),), max(values, default=0.0)
 
     def lowest(self) -> float:
         return min((float(one.factor) for one in list(self.controls)), default=1.0)

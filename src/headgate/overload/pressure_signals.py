@@ -275,10 +275,10 @@ class Readings:
     def _at_quantile(self, bins: list[int], count: int) -> float | None:
         if self._quantile is None:
             return None
-        wanted, found = self._quantile * count, 0
+        least, found = self._quantile * count, 0
         for place, many in enumerate(bins):
             found += many
-            if found >= wanted:
+            if found >= least:
                 return (place + 0.5) / _BINS
         return (_LAST + 0.5) / _BINS
 

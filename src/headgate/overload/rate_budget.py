@@ -32,7 +32,7 @@ _LONGEST: Final = 100_000
 """Units that the whole fleet may have queued: one place of each process."""
 
 _PAUSE: Final = 1.0
-"""Seconds until the store is asked again, if it denied and gave no time."""
+"""Seconds until the next attempt, if the store denied and gave no time."""
 
 _MEMORY: Final = 8
 """About how many places the time between them is averaged over."""

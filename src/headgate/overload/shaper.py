@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.decision import read_on_failure
 from headgate.errors import OptionError, StoreError, UsageError
 from headgate.fork import watch_forks
-from headgate.limiter import AsyncRateLimiter, RateLimiter, decorate
+from headgate.limiter import AsyncRateLimiter, RateLimiter
+from headgate.limiter.decorator import decorate
 from headgate.limits import LeakyQueue, parse_rate
 from headgate.limits.queues import LONGEST_QUEUE
 from headgate.observability import METRICS
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.decision import Decision, FailurePolicy, OnFailure
-    from headgate.limiter import Cost, F, Key
+    from headgate.limiter.decorator import Cost, F, Key
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Store
     from headgate.units import Rate, Seconds
@@ -55,9 +56,9 @@ _QUEUE: Final = 100
 _TEXT: Final = "Requests to shapers: allowed at once, delayed, or denied."
 _AT_ONCE: Final = METRICS.counter("shaped", _TEXT, outcome="at_once")
 _DELAYED: Final = METRICS.counter("shaped", _TEXT, outcome="delayed")
-_DENIED: Final = METRICS.counter("shaped", _TEXT, outcome="refused")
-_GIVEN_UP: Final = METRICS.counter(
-    "shaped_given_up", "Places in shapers that were given up before their time."
+_DENIED: Final = METRICS.counter("shaped", _TEXT, outcome="denied")
+_CANCELLED: Final = METRICS.counter(
+    "shaped_cancelled", "Places in shapers that were cancelled before their time."
 )
 
 
@@ -184,7 +185,7 @@ class Places:
         if over_ns <= 0 or (not look and over_ns < look.retry_after_ns):
             return look
         return look._replace(
-            allowed=False, remaining=0, retry_after_ns=over_ns, delay_ns=0, turn_ns=0
+            allowed=False, remaining=0, retry_after_ns=over_ns, delay_ns=0, place_ns=0
         )
 
     def cancel(self, key: str, cost: int, granted: Decision) -> Effects[bool]:
@@ -195,15 +196,15 @@ class Places:
         checks = (Check(self._group, key, self.limit, cost),)
         if granted.source in HERE:
             queued = RuleChecks(checks, self._on_failure)
-            was_there = self._fallback.cancel_queued(queued, (granted.turn_ns,))
+            was_there = self._fallback.cancel_queued(queued, (granted.place_ns,))
         else:
-            operation = CancelQueued(checks, (granted.turn_ns,))
+            operation = CancelQueued(checks, (granted.place_ns,))
             try:
                 was_there = yield Run(self, partial(self._run, operation))
             except StoreError:
                 return False
         if was_there:
-            _GIVEN_UP.add()
+            _CANCELLED.add()
         return was_there
 
     def reset(self, key: str) -> Effects[None]:

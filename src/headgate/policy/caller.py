@@ -1,4 +1,4 @@
-"""The rules that limit a caller, for any request: to be shown, not to be charged. No I/O.
+"""The rules that limit a caller, for any request: for display, without charging. No I/O.
 
 Some rules have a counter for each endpoint or method. Such a rule has one figure for a caller only
 if it is for one endpoint and one method.
@@ -19,7 +19,7 @@ from headgate.policy.model import compiled_rule
 from headgate.policy.path import ROUTE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from headgate.engine.plan import RulePlan
     from headgate.limits import Limit
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headgate.policy.matcher import CallerMatcher
     from headgate.policy.model import Rule
 
-    Soften = Callable[[Rule, tuple[Limit, ...], Found], tuple[Limit, ...]]
+    Adjust = Callable[[Rule, tuple[Limit, ...], Found], tuple[Limit, ...]]
 
 _ONE_UNIT: Final = 1
 _BY_ROUTE: Final = f"attribute:{ROUTE}"
@@ -54,66 +54,47 @@ def concerns_of(
     identifier: Identifier,
     namespace: str,
     overrides: Overrides | None = None,
-    soften: Soften | None = None,
+    adjust: Adjust | None = None,
 ) -> tuple[Concern, ...]:
     """The rules for some request of the caller of *request*, in the order of the policy.
 
     The path and the method of *request* do not matter. Rules that are off or in shadow, or do not
-    apply to the caller, are left out; those with hidden `headers` are not. *soften* adjusts limits
+    apply to the caller, are left out; those with hidden `headers` are not. *adjust* adjusts limits
     to the pressure and to the share of the caller.
     """
     found = identifier.find(request)
     concerns = []
     for rule in matcher.matching(request, found):
         limits = rule.limits_for(found["tier"])
-        asked = _asked(rule, request) if limits else None
-        key = identifier.key(rule, asked or request, found) if limits else None
+        sample = _request_under(rule, request) if limits else None
+        key = identifier.key(rule, sample or request, found) if limits else None
         if key is None:
             continue
         block = None
-        if overrides is not None and asked:
+        if overrides is not None and sample:
             limits, block = overrides.apply(rule, key, limits)
-        if soften is not None:
-            limits = soften(rule, limits, found)
+        if adjust is not None:
+            limits = adjust(rule, limits, found)
         plan = (
             plan_rule(compiled_rule(rule), limits, key, _ONE_UNIT, namespace, block=block)
-            if asked
+            if sample
             else None
         )
         concerns.append(Concern(rule, limits, plan))
     return tuple(concerns)
 
 
-def _asked(rule: Rule, request: Request) -> Request | None:
+def _request_under(rule: Rule, request: Request) -> Request | None:
     """A request of the same caller under *rule*; None if several would have different keys."""
+    method: str | None = request.method
+    endpoint: str | None = ""
     if "method" in rule.key_by:
         method = only_method(rule.match)
-        if method is None:
-            return None
-        request = _like(request, method=method)
-    if _BY_ROUTE in rule.key_by:
-        return None
     if "endpoint" in rule.key_by:
         endpoint = only_endpoint(rule.match)
-        if endpoint is None:
-            return None
-        # As a route, it takes the place of the path and of the route of the request itself.
-        request = _like(request, attributes={**request.attributes, ROUTE: endpoint})
-    return request
-
-
-def _like(
-    request: Request,
-    *,
-    method: str | None = None,
-    attributes: Mapping[str, str] | None = None,
-) -> Request:
-    """A plain request like *request*, which may be of a kind that cannot be copied."""
-    return Request(
-        method or request.method,
-        request.path,
-        request.host,
-        request.headers,
-        request.peer,
-        request.attributes if attributes is None else attributes,
-    )
+    if method is None or endpoint is None or _BY_ROUTE in rule.key_by:
+        return None
+    # As a route, the endpoint takes the place of the path and of the route of the request itself.
+    attributes = {**request.attributes, ROUTE: endpoint} if endpoint else request.attributes
+    host, headers, peer = request.host, request.headers, request.peer
+    return Request(method, request.path, host, headers, peer, attributes)

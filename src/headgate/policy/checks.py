@@ -17,20 +17,20 @@ from headgate.limits import (
 )
 from headgate.limits.accuracy import LEAST_CAP
 from headgate.policy.conditions import GET, HEAD
-from headgate.policy.diagnostics import meaning, shown
 from headgate.policy.document import Listing, Table
 from headgate.policy.fields import FieldError, not_among, warning
-from headgate.policy.model import BY_PRIORITY, OTHERS, PRIORITIES, Match, Pressure, ceiling
+from headgate.policy.limit_forms import DEFAULT_TIER
+from headgate.policy.model import BY_PRIORITY, PRIORITIES, Match, Pressure, ceiling
 from headgate.policy.path import compiled
+from headgate.policy.problems import did_you_mean, quoted
 from headgate.policy.tables import known_fields
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from fractions import Fraction
 
-    from headgate.engine.rule import Priority
+    from headgate.engine.plan import Priority
     from headgate.limits import Limit
-    from headgate.policy.diagnostics import Diagnostics
     from headgate.policy.document import Node
     from headgate.policy.model import (
         After,
@@ -42,20 +42,21 @@ if TYPE_CHECKING:
         Source,
         Values,
     )
+    from headgate.policy.problems import Diagnostics
 
-LARGEST_LOG: Final = 10_000
-"""Above this an exact log is a burden: it keeps every allowed request."""
+MAX_LOG: Final = 10_000
+"""Above this an exact log is expensive: it keeps every allowed request."""
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE")
 _NOT_A_TYPO: Final = frozenset(("PROPFIND", "PROPPATCH", "MKCOL", "LOCK", "UNLOCK", "QUERY"))
-_NOTHING_TO_KEEP: Final = "it has no effect: of one slot none can be kept back"
-_POINTLESS_WITH_TURNS: Final = {
-    "accuracy": "requests take turns in each process by themselves",
-    "across_regions": "requests take turns in each process by themselves",
-    "on_store_failure": "requests take turns in each process, and no store is asked",
-    "idempotency": "a retry takes its turn as every request does",
-    "decide": "requests take turns in apps, and gateways pass them by",
-    "adaptive": "it has no limits; slots that move follow what the backend can take",
+_NOTHING_TO_KEEP: Final = "it has no effect: one slot cannot be reserved in part"
+_POINTLESS_WITH_FAIR: Final = {
+    "accuracy": "requests wait in a queue of each process",
+    "across_regions": "requests wait in a queue of each process",
+    "on_store_failure": "requests wait in a queue of each process, without a store",
+    "idempotency": "a retry waits as every request does",
+    "decide": "requests wait in apps, and gateways do not apply the rule",
+    "adaptive": "it has no limits; adaptive slots follow the backend",
 }
 
 
@@ -86,7 +87,7 @@ def check_match(match: Match, node: Node | None, diagnostics: Diagnostics) -> It
     """Patterns that are covered by others, and methods with a typo, in *match* from *node*."""
     if len(match.endpoints) > 1:
         for inner, wider in covered(match.endpoints, diagnostics):
-            narrow, wide = shown(match.endpoints[inner]), shown(match.endpoints[wider])
+            narrow, wide = quoted(match.endpoints[inner]), quoted(match.endpoints[wider])
             message = f"{narrow} is covered by {wide} in the same list"
             yield warning(message, "match", "endpoint")
     entries = node.entries if isinstance(node, Table) else {}
@@ -95,14 +96,14 @@ def check_match(match: Match, node: Node | None, diagnostics: Diagnostics) -> It
         hint = _typo_hint(method, diagnostics)
         if hint:
             place = ("match", "method", number) if is_list else ("match", "method")
-            yield warning(f"{shown(method)} is not a usual method", *place, hint=hint)
+            yield warning(f"{quoted(method)} is not a usual method", *place, hint=hint)
 
 
 def _typo_hint(method: str, diagnostics: Diagnostics) -> str:
     if method in _METHODS or method in _NOT_A_TYPO:
         return ""
-    near = diagnostics.closest(method, _METHODS)
-    return "" if near is None else meaning(near)
+    near = diagnostics.nearest(method, _METHODS)
+    return "" if near is None else did_you_mean(near)
 
 
 def covered(patterns: Sequence[str], diagnostics: Diagnostics) -> list[tuple[int, int]]:
@@ -155,11 +156,11 @@ def _check_limits(rule: Rule, node: Table) -> Iterator[FieldError]:
     is_by_tier = isinstance(written, Table) and "algorithm" not in written.entries
     for tier, limits in rule.limits.items():
         place: tuple[str, ...] = ("limit",) if written is None else ("limits",)
-        place += ((OTHERS if tier is None else tier),) if is_by_tier else ()
+        place += ((DEFAULT_TIER if tier is None else tier),) if is_by_tier else ()
         for limit in limits:
-            if isinstance(limit, SlidingWindowLog) and limit.limit > LARGEST_LOG:
+            if isinstance(limit, SlidingWindowLog) and limit.limit > MAX_LOG:
                 message = f"a log of {limit.limit} entries for each key is heavy on memory"
-                hint = f"above {LARGEST_LOG}, sliding_window_counter is almost as exact"
+                hint = f"above {MAX_LOG}, sliding_window_counter is almost as exact"
                 yield warning(f"{message} and on the store", *place, hint=hint)
         if written is not None and len(set(limits)) < len(limits):
             yield warning("the same limit is given twice", *place)
@@ -178,15 +179,15 @@ def requests_for(*methods: str) -> frozenset[str]:
 def _check_cost(rule: Rule, node: Table, diagnostics: Diagnostics) -> Iterator[FieldError]:
     place, cost = _at(node, "cost"), rule.cost
     fixed = [("a request", cost.default)]
-    fixed += [(f"a request to {shown(one.endpoint)}", one.cost) for one in cost.endpoints]
-    dearest = max(amount for _, amount in fixed)
+    fixed += [(f"a request to {quoted(one.endpoint)}", one.cost) for one in cost.endpoints]
+    highest = max(amount for _, amount in fixed)
     for tier, limits in rule.limits.items():
         uncounted = Concurrency | ConstantLimit  # the cost of a request does not matter to them
         rates = [_largest(limit) for limit in limits if not isinstance(limit, uncounted)]
         if not rates:
             continue
         quota = min(rates)
-        who = "" if tier is None else f" in the tier {shown(tier)}"
+        who = "" if tier is None else f" in the tier {quoted(tier)}"
         for what, amount in fixed:
             if amount > quota:
                 message = f"{what} costs {amount}, above the limit of {quota}{who}"
@@ -195,7 +196,7 @@ def _check_cost(rule: Rule, node: Table, diagnostics: Diagnostics) -> Iterator[F
         if cost.most is not None and cost.most > quota:
             message = f"costs up to {cost.most} are possible, above the limit of {quota}{who}"
             yield warning(message, *place)
-    if not dearest and cost.header is None:
+    if not highest and cost.header is None:
         yield warning(_effect_of_nothing(rule), *place)
     yield from _check_endpoint_costs(rule, diagnostics)
     if cost.after is not None:
@@ -205,10 +206,10 @@ def _check_cost(rule: Rule, node: Table, diagnostics: Diagnostics) -> Iterator[F
 def _effect_of_nothing(rule: Rule) -> str:
     """The effect of a cost of 0 for every request."""
     if rule.fair is not None:
-        return "it has no effect: a request takes a turn of 1 at the least"
+        return "it has no effect: a request costs at least 1 in a fair queue"
     if all(isinstance(limit, Concurrency) for limit in rule.all_limits):
         return "it has no effect: a request takes one slot, whatever it costs"
-    return "nothing costs anything: the rule never denies"
+    return "every request costs 0: the rule never denies"
 
 
 def _largest(limit: Limit) -> int:
@@ -217,15 +218,17 @@ def _largest(limit: Limit) -> int:
 
 
 def _check_after(rule: Rule, after: After, least: int) -> Iterator[FieldError]:
-    """Charges afterwards that are impossible or 0; *least* is what it takes to enter."""
+    """Charges afterwards that are impossible or 0; *least* is the least cost in advance."""
     limits = rule.all_limits
     if limits and all(isinstance(limit, Concurrency) for limit in limits):
-        message = "nothing can be charged afterwards: the rule has slots only, which are given back"
+        message = "nothing can be charged afterwards: the rule has slots only, which are returned"
         hint = "expected a limit with a rate, such as 1000/minute, beside them"
         yield FieldError(message, hint=hint, path=("cost",))
     if after.most is not None and after.most <= least:
-        message = f"nothing is ever charged afterwards: at most {after.most}, and {least} to enter"
-        hint = "what is charged is what it has cost beyond what it took to enter"
+        message = (
+            f"nothing is ever charged afterwards: at most {after.most}, and {least} in advance"
+        )
+        hint = "the final cost minus the cost in advance is charged"
         yield warning(message, "cost", hint=hint)
 
 
@@ -234,11 +237,11 @@ def _check_endpoint_costs(rule: Rule, diagnostics: Diagnostics) -> Iterator[Fiel
     for one in rule.cost.endpoints:
         hint = "" if one.method is None else _typo_hint(one.method, diagnostics)
         if hint:
-            message = f"{shown(one.method or '')} is not a usual method"
+            message = f"{quoted(one.method or '')} is not a usual method"
             key = f"{one.method} {one.endpoint}"
             yield warning(message, "cost", "endpoints", key, hint=hint)
         if one.method and methods and methods.isdisjoint(requests_for(one.method)):
-            message = f"the rule is not for {one.method}: {shown(one.endpoint)} is never looked at"
+            message = f"the rule is not for {one.method}: {quoted(one.endpoint)} is never used"
             yield warning(message, "cost")
     for first, second in _hidden(rule.cost.endpoints, diagnostics):
         message = f"{second} comes after {first}, which covers it: the first that fits counts"
@@ -248,12 +251,12 @@ def _check_endpoint_costs(rule: Rule, diagnostics: Diagnostics) -> Iterator[Fiel
 def _hidden(
     costs: Sequence[EndpointCost], diagnostics: Diagnostics
 ) -> list[tuple[EndpointCost, EndpointCost]]:
-    """Pairs: a cost, and a later one that is never looked at because of it."""
+    """Pairs: a cost, and a later one that is never used because of it."""
     pairs = {}
-    for asked in dict.fromkeys(cost.method for cost in costs):
-        places = [n for n, cost in enumerate(costs) if _is_for(cost, asked)]
+    for method in dict.fromkeys(cost.method for cost in costs):
+        places = [n for n, cost in enumerate(costs) if _is_for(cost, method)]
         for later, wider in covered([costs[n].endpoint for n in places], diagnostics):
-            if wider < later and costs[places[later]].method == asked:
+            if wider < later and costs[places[later]].method == method:
                 pairs[places[later]] = costs[places[wider]]
     return [(pairs[later], costs[later]) for later in sorted(pairs)]
 
@@ -272,23 +275,22 @@ def _check_tiers(rule: Rule, identity: Identity) -> Iterator[FieldError]:
     if tiers and len(unlimited) == len(tiers):
         yield FieldError("there is no limit for any tier that the rule is for", path=("limits",))
         return
-    if not tiers and None not in rule.limits and not _tiers_of(identity) <= set(rule.limits):
+    known = _values_of(identity.sources["tier"])
+    if not tiers and None not in rule.limits and (known is None or known - rule.limits.keys()):
         message = "callers of any other tier, or of none, are not limited"
         yield warning(message, "limits", hint="add a default")
     for tier in unlimited:
-        message = f"the tier {shown(tier)} is in match, and has no limit"
+        message = f"the tier {quoted(tier)} is in match, and has no limit"
         yield warning(message, "limits", hint="add it, or a default")
     for named in rule.limits:
         if tiers and named is not None and named not in tiers:
-            message = f"the rule is not for the tier {shown(named)} in its limits"
+            message = f"the rule is not for the tier {quoted(named)} in its limits"
             yield warning(message, "limits")
 
 
-def _tiers_of(identity: Identity) -> set[str | None]:
-    """All tiers that callers can be of; "" stands for what they make up themselves."""
-    tier = identity.sources["tier"]
-    made_up = set() if tier.lookup is not None else {""}
-    return {tier.default, *tier.values.values(), *made_up}
+def _values_of(source: Source) -> set[str | None] | None:
+    """The values that *source* can have; None if callers choose them."""
+    return None if source.lookup is None else {*source.values.values(), source.default}
 
 
 def _check_accuracy(rule: Rule, node: Table) -> Iterator[FieldError]:
@@ -326,8 +328,8 @@ def _split(parts: int, smallest: int) -> FieldError:
 def _indivisible(limits: Sequence[Limit]) -> str:
     """The reason why *limits* are kept by the store alone."""
     has_slots = any(isinstance(limit, Concurrency) for limit in limits)
-    has_turns = any(isinstance(limit, LeakyQueue) for limit in limits)
-    kinds = " and ".join([*(["slots"] if has_slots else []), *(["turns"] if has_turns else [])])
+    has_queue = any(isinstance(limit, LeakyQueue) for limit in limits)
+    kinds = " and ".join([*(["slots"] if has_slots else []), *(["queues"] if has_queue else [])])
     if not kinds:
         return "limits without a counter are always kept"
     return f"{kinds} are always given"
@@ -347,14 +349,14 @@ def _check_regions(rule: Rule) -> Iterator[FieldError]:
 
 
 def _check_fair(rule: Rule, fair: Fair, node: Table, identity: Identity) -> Iterator[FieldError]:
-    for name, reason in _POINTLESS_WITH_TURNS.items():
+    for name, reason in _POINTLESS_WITH_FAIR.items():
         if name in node.entries:
             yield warning(f"it has no effect: {reason}", name)
     if rule.mode == "shadow":
-        message = "it has no effect but to switch it off: in shadow no request takes turns"
+        message = "it switches the rule off: in shadow no request waits"
         yield warning(message, "mode")
     if rule.cost.after is not None:
-        message = "nothing can be charged afterwards: a request has had its turn when it is over"
+        message = "nothing can be charged afterwards: the request has left the queue by then"
         yield FieldError(message, hint="expected a rule of its own, with a limit", path=("cost",))
     written = node.entries.get("fair")
     inside = written.entries if isinstance(written, Table) else {}
@@ -368,16 +370,15 @@ def _check_fair(rule: Rule, fair: Fair, node: Table, identity: Identity) -> Iter
 
 def _check_weights(rule: Rule, fair: Fair, identity: Identity) -> Iterator[FieldError]:
     """Weights of tiers that no caller has."""
-    source = identity.sources["tier"]
-    possible = {*source.values.values(), source.default}
+    known = _values_of(identity.sources["tier"])
     for tier in fair.weights:
         if tier is None:
             continue
         if rule.match.tiers and tier not in rule.match.tiers:
-            message = f"the rule is not for the tier {shown(tier)} in its weights"
+            message = f"the rule is not for the tier {quoted(tier)} in its weights"
             yield warning(message, "fair", "weights")
-        elif source.lookup is not None and tier not in possible:
-            message = f"no caller is ever looked up to be {shown(tier)}, which has a weight"
+        elif known is not None and tier not in known:
+            message = f"no caller is looked up to be {quoted(tier)}, which has a weight"
             yield warning(message, "fair", "weights")
 
 
@@ -385,14 +386,14 @@ def _check_slots(rule: Rule, node: Table, identity: Identity) -> Iterator[FieldE
     """Reserves and shares that do not fit the slots of a rule."""
     slots = [limit for limit in rule.all_limits if isinstance(limit, Concurrency)]
     if rule.reserve and not slots:
-        message = "is about slots, and the rule has none: a limit with a rate cannot keep any back"
+        message = "needs slots, and the rule has none"
         yield FieldError(message, hint="expected concurrency, or no reserve", path=("reserve",))
     for limit in slots:
         yield from _check_reserve(rule, limit, _of_slots(node, "reserve"))
     named = dict.fromkeys(name for limit in slots for name, _ in limit.shares)
     if rule.share_by is not None:
         place = _of_slots(node, "share_by")
-        yield from (flaw.under(*place) for flaw in _check_shares(rule.share_by, named, identity))
+        yield from (error.under(*place) for error in _check_shares(rule.share_by, named, identity))
     elif named:
         message = "missing; expected what shares go by: priority, tier or a name in identity"
         yield FieldError(message, path=(*_at(node, "concurrency"), "share_by"))
@@ -423,24 +424,22 @@ def _check_shares(share_by: str, named: Iterable[str], identity: Identity) -> It
     elif share_by == BY_PRIORITY:
         for name in names:
             if name not in PRIORITIES:
-                message = f"there is no class {shown(name)} for a share"
+                message = f"there is no class {quoted(name)} for a share"
                 yield not_among(name, PRIORITIES, message)
     else:
-        if OTHERS in names:
-            message = f"{shown(OTHERS)} has a share: callers without one have none, they use what"
-            hint = "leave it out, or call it otherwise if it is a value of theirs"
-            yield FieldError(f"{message} is free", hint=hint)
-        source = identity.sources[share_by]
-        possible = {*source.values.values(), source.default}
-        for name in names if source.lookup is not None else ():
-            if name not in possible:
-                yield warning(f"no caller is ever looked up to be {shown(name)}, which has a share")
+        if DEFAULT_TIER in names:
+            message = f"{quoted(DEFAULT_TIER)} cannot have a share: other callers use what is free"
+            yield FieldError(message, hint="leave it out, or rename the value")
+        known = _values_of(identity.sources[share_by])
+        for name in names:
+            if known is not None and name not in known:
+                yield warning(f"no caller is looked up to be {quoted(name)}, which has a share")
 
 
 def _check_delays(rule: Rule, node: Table) -> Iterator[FieldError]:
     queues = [limit for limit in rule.all_limits if isinstance(limit, LeakyQueue)]
     if queues and rule.idempotency is not None:
-        message = "a retry waits for its turn as every request does"
+        message = "a retry waits as every request does"
         yield warning(f"it has no effect where there is a queue: {message}", "idempotency")
     if queues and rule.decide in ("quota", "local"):
         message = "gateways cannot delay: there the rule is decided by the service, as a meter"
@@ -448,7 +447,7 @@ def _check_delays(rule: Rule, node: Table) -> Iterator[FieldError]:
         yield warning(f"it has no effect: {message}", "decide", hint=hint)
     for queue in queues:
         if queue.quota == 1 and queue.queue:
-            message = f"no request ever waits: at {queue.rate} a second a turn takes longer than"
+            message = f"no request ever waits: at {queue.rate} a second a place takes longer than"
             hint = "expected a longer max_wait, or a queue of 0"
             yield warning(f"{message} max_wait", *_at(node, "shape"), hint=hint)
 
@@ -460,15 +459,15 @@ def _check_floor(rule: Rule) -> Iterator[FieldError]:
         return
     if floor == 1:
         yield warning("it has no effect: the limits are never lowered", "adaptive", "floor")
-    dearest = max(rule.cost.default, *(one.cost for one in rule.cost.endpoints), 0)
+    highest = max(rule.cost.default, *(one.cost for one in rule.cost.endpoints), 0)
     for limit in rule.all_limits:
         if isinstance(limit, Concurrency | LeakyQueue):
             continue
         left = scaled(limit, floor).quota
-        if left < dearest <= limit.quota:
+        if left < highest <= limit.quota:
             message = f"at the floor {left} of {limit.quota} are left: a request that costs"
             hint = "expected a higher floor, or a limit with a larger burst"
-            yield warning(f"{message} {dearest} cannot pass then", "adaptive", "floor", hint=hint)
+            yield warning(f"{message} {highest} cannot pass then", "adaptive", "floor", hint=hint)
             return
 
 
@@ -484,50 +483,49 @@ def _check_candidate(rule: Rule, node: Table) -> Iterator[FieldError]:
         hint = "expected the id of the rule that it may replace"
         yield FieldError("the rule names itself", hint=hint, path=("candidate_of",))
     if rule.fair is not None:
-        message = "turns cannot be tried: in shadow no request takes any, so there is nothing to"
+        message = "a fair queue cannot be a candidate: in shadow no request waits, and nothing is"
         hint = "expected limits, or a rule that is no candidate"
-        yield FieldError(f"{message} compare", hint=hint, path=("fair",))
+        yield FieldError(f"{message} compared", hint=hint, path=("fair",))
 
 
 def _contradictions(rule: Rule, identity: Identity) -> Iterator[str]:
     """Reasons why no request can match."""
     match = rule.match
     tier = identity.sources["tier"]
-    if match.tiers and tier.lookup is not None:
-        possible = {*tier.values.values(), tier.default}
-        if not possible.intersection(match.tiers):
-            yield f"no caller is ever looked up to be {_listed(match.tiers)}"
-    wanted = _wanted_of(match, tier)
-    if match.tiers and wanted is not None and not set(wanted) & set(match.tiers):
-        yield f"the tier is both {_listed(match.tiers)} and {_listed(wanted)}"
+    known = _values_of(tier)
+    if match.tiers and known is not None and known.isdisjoint(match.tiers):
+        yield f"no caller is looked up to be {_listed(match.tiers)}"
+    accepted = _accepted_of(match, tier)
+    if match.tiers and accepted is not None and not set(accepted) & set(match.tiers):
+        yield f"the tier is both {_listed(match.tiers)} and {_listed(accepted)}"
     hosts = dict(match.headers).get("host")
     if hosts and _is_apart(hosts, match.hosts):
         yield f"the host is both {_listed(match.hosts)} and {_listed(hosts)}"
 
 
-def _wanted_of(match: Match, tier: Source) -> Values:
-    """The values that *match* wants of the very thing that the tier is taken from."""
+def _accepted_of(match: Match, tier: Source) -> Values:
+    """The values that *match* accepts of the source of the tier."""
     places = (
         (tier.header, match.headers),
         (tier.cookie, match.cookies),
         (tier.attribute, match.attributes),
     )
     for name, conditions in places:
-        for wanted, values in conditions:
-            if name == wanted:
+        for accepted, values in conditions:
+            if name == accepted:
                 return values
     return None
 
 
-def _is_apart(hosts: Values, wanted: Sequence[str]) -> bool:
-    """True if none of *hosts*, values of a header, is among the *wanted* hosts."""
-    if not hosts or not wanted or any(host.startswith("*.") for host in wanted):
+def _is_apart(hosts: Values, accepted: Sequence[str]) -> bool:
+    """True if none of *hosts*, values of a header, is among the *accepted* hosts."""
+    if not hosts or not accepted or any(host.startswith("*.") for host in accepted):
         return False
-    return not {host.lower().partition(":")[0] for host in hosts} & set(wanted)
+    return not {host.lower().partition(":")[0] for host in hosts} & set(accepted)
 
 
 def _listed(words: Sequence[str]) -> str:
-    return " or ".join(shown(word) for word in words[:5])
+    return " or ".join(quoted(word) for word in words[:5])
 
 
 def check_override(override: Override, rule: Rule | None) -> Iterator[FieldError]:
@@ -535,8 +533,7 @@ def check_override(override: Override, rule: Rule | None) -> Iterator[FieldError
     if rule is None:
         return
     if rule.fair is not None:
-        message = f"it has no effect: the rule {shown(rule.id)} has no counters, requests take"
-        yield warning(f"{message} turns")
+        yield warning(f"it has no effect: the rule {quoted(rule.id)} has a queue and no counters")
     extra = override.extra
     for limit in rule.all_limits:
         try:
@@ -556,10 +553,10 @@ def check_pressure(node: Table) -> Iterator[FieldError]:
     """Signs of pressure that are missing."""
     known = {one for one in known_fields(Pressure).names if one in node.entries}
     if known and not known & {"latency", "errors", "queue"}:
-        message = "nothing in it says when there is pressure: only a signal of the app's own does"
+        message = "it has no sign of pressure: only a signal of the app itself can lower limits"
         yield warning(message, hint="expected latency, errors or queue; {} if that is meant")
     elif "quantile" in known and "latency" not in known:
-        message = "it has no effect: it is about latency, of which nothing is said"
+        message = "it has no effect without latency"
         yield warning(message, "quantile")
 
 
@@ -573,11 +570,11 @@ def check_together(
         yield warning(message, "pressure", hint=hint)
     is_queued = pressure is not None and pressure.queue is not None
     if is_queued and all(rule.fair is None for rule in rules):
-        message = "it has no effect: it is about requests that wait at gates, and no rule has fair"
+        message = "it has no effect: it is about requests in fair queues, and no rule has fair"
         hint = "expected a rule with fair, or no queue"
         yield warning(message, "pressure", "queue", hint=hint)
     if has_classes and not any(map(_uses_priorities, rules)):
-        message = "no rule goes by it: none has a reserve, turns, or shares by priority"
+        message = "no rule uses it: none has a reserve, a fair queue, or shares by priority"
         hint = "expected such as reserve: {critical: 20%} in a rule, unless it is for a LoadShedder"
         yield warning(message, "priority", hint=hint)
 
@@ -587,9 +584,9 @@ def _uses_priorities(rule: Rule) -> bool:
 
 
 def unmet_needs(rule: Rule, classes: Container[str], *, has_pressure: bool) -> Iterator[FieldError]:
-    """Parts of the policy that *rule* relies on in vain; *classes* are those of requests."""
+    """Missing parts of the policy that *rule* relies on; *classes* are those of requests."""
     if rule.floor is not None and rule.fair is None and not has_pressure:
-        yield warning("nothing drives its floor: the policy has no pressure at the top level")
+        yield warning("its floor has no effect: the policy has no pressure at the top level")
     reserved: Iterable[Priority] = rule.reserve if rule.fair is None else rule.fair.reserve
     for kind in reserved:
         if kind not in classes:
@@ -597,23 +594,27 @@ def unmet_needs(rule: Rule, classes: Container[str], *, has_pressure: bool) -> I
 
 
 def check_pair(rule: Rule, live: Rule, first: dict[str, str]) -> Iterator[FieldError]:
-    """The flaws of *rule* as a candidate of *live*; *first* has the candidates seen so far."""
+    """Problems of *rule* as a candidate of *live*; *first* has the candidates seen so far."""
     if live.candidate_of is not None:
-        message = f"the rule {shown(live.id)} is a candidate itself, of {shown(live.candidate_of)}"
+        message = (
+            f"the rule {quoted(live.id)} is a candidate itself, of {quoted(live.candidate_of)}"
+        )
         yield FieldError(message, hint="expected a rule that is none")
         return
     other = first.setdefault(live.id, rule.id)
     if other != rule.id:
-        message = f"the rule {shown(live.id)} has a candidate already, {shown(other)}"
+        message = f"the rule {quoted(live.id)} has a candidate already, {quoted(other)}"
         hint = "expected one for each rule; compare others one after the other"
         yield FieldError(message, hint=hint)
     elif live.fair is not None:
-        message = f"requests under {shown(live.id)} take turns: there is nothing to compare with"
+        message = (
+            f"requests under {quoted(live.id)} wait in a queue: there is nothing to compare with"
+        )
         yield warning(message)
     elif live.mode == "off" and rule.mode != "off":
-        yield warning(f"the rule {shown(live.id)} is off: there is nothing to compare with")
+        yield warning(f"the rule {quoted(live.id)} is off: there is nothing to compare with")
     elif _content(live) == _content(rule):
-        yield warning(f"it is as the rule {shown(live.id)} is: there is nothing to find out")
+        yield warning(f"it is equal to the rule {quoted(live.id)}: there is nothing to compare")
 
 
 def _content(rule: Rule) -> Mapping[str, object]:

@@ -31,7 +31,7 @@ from headgate.limits import (
 )
 from headgate.policy.caller import concerns_of
 from headgate.policy.identity import Identifier
-from headgate.policy.limit_adjustment import Scale, Softening
+from headgate.policy.limit_adjustment import LimitAdjustment, Scale
 from headgate.policy.matcher import CallerMatcher, Classifier, Matcher, cost_of, normalised_path
 from headgate.policy.model import BY_PRIORITY, compiled_rule
 from headgate.policy.plan_cache import PlanCache, reads_of
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
     from headgate.clock import Clock
+    from headgate.engine.plan import CompiledRule, Priority
     from headgate.engine.request import Request
-    from headgate.engine.rule import CompiledRule, Priority
     from headgate.limits import Accuracy, Limit
     from headgate.policy.caller import Concern
     from headgate.policy.identity import Found
@@ -62,10 +62,8 @@ if TYPE_CHECKING:
 MAX_COSTS: Final = 1024
 """Endpoints whose cost is cached."""
 
-LONGEST_PATH: Final = 256
+MAX_PATH: Final = 256
 """The longest path whose cost is cached."""
-
-_new: Final = object.__new__
 
 
 class Layout(NamedTuple):
@@ -74,20 +72,20 @@ class Layout(NamedTuple):
     limits: tuple[Limit, ...]
     groups: tuple[str, ...]
     has_slots: bool
-    has_turns: bool
+    has_queue: bool
 
 
 class PreparedRule:
     """A *rule*, prepared for requests."""
 
     __slots__ = (
+        "_adjustment",
         "_by_tier",
         "_cost",
         "_costs",
         "_for_all",
         "_key_of",
         "_namespace",
-        "_softening",
         "compiled",
         "has_slots",
         "rule",
@@ -98,7 +96,9 @@ class PreparedRule:
     ) -> None:
         self.rule = rule
         self.compiled = compiled_rule(rule)
-        self._softening = Softening(rule, scale or Scale()) if Softening.concerns(rule) else None
+        self._adjustment = (
+            LimitAdjustment(rule, scale or Scale()) if LimitAdjustment.concerns(rule) else None
+        )
         self._namespace = namespace
         self._key_of = identifier.prepare(rule)
         self._by_tier = {tier: self._layout(limits) for tier, limits in rule.limits.items()}
@@ -109,7 +109,7 @@ class PreparedRule:
         self.has_slots = any(layout.has_slots for layout in self._by_tier.values())
         """True if some callers take a slot."""
 
-    def terms(self) -> Iterator[tuple[str, Accuracy]]:
+    def accuracies(self) -> Iterator[tuple[str, Accuracy]]:
         """The accuracy of its counters, by group, unless that is exact and of this region alone.
         Slots and markers of repeated requests are always exact."""
         accuracy = self.rule.accuracy
@@ -156,30 +156,25 @@ class PreparedRule:
             limits, block = overrides.apply(rule, key, layout.limits)
             layout = layout if limits is layout.limits else self._layout(limits)
         sheds = False
-        if self._softening is not None:
-            limits, sheds = self._softening.limits(layout.limits, found, priority)
+        if self._adjustment is not None:
+            limits, sheds = self._adjustment.limits(layout.limits, found, priority)
             layout = layout._replace(limits=limits)
             sheds = sheds and block is None  # a block has nothing to do with capacity
-        limits, groups, has_slots, has_turns = layout
+        limits, groups, has_slots, has_queue = layout
         marker = None
-        if rule.idempotency is not None and not has_turns:
+        if rule.idempotency is not None and not has_queue:
             marker = marker_of(rule, found, key, cost, self._namespace)
         if len(groups) > 1 or has_slots:
             checks = checks_on(zip(groups, limits, strict=True), key, cost)
-            return RulePlan(self.compiled, key, cost, limits, checks, marker, block, sheds)
-        # Both are filled in by hand, as an `__init__` takes longer than all that it does.
-        check = _new(Check)
-        check.group, check.key, check.limit, check.cost = groups[0], key, limits[0], cost
-        plan = _new(RulePlan)
-        plan.rule, plan.key, plan.cost, plan.limits = self.compiled, key, cost, limits
-        plan.checks, plan.marker, plan.block, plan.sheds = (check,), marker, block, sheds
-        return plan
+        else:
+            checks = (Check(groups[0], key, limits[0], cost),)
+        return RulePlan(self.compiled, key, cost, limits, checks, marker, block, sheds)
 
-    def softened(self, limits: tuple[Limit, ...], found: Found) -> tuple[Limit, ...]:
+    def adjusted(self, limits: tuple[Limit, ...], found: Found) -> tuple[Limit, ...]:
         """*limits* under the present pressure for the caller of *found*, at default priority."""
-        if self._softening is None:
+        if self._adjustment is None:
             return limits
-        return self._softening.limits(limits, found, "default")[0]
+        return self._adjustment.limits(limits, found, "default")[0]
 
     def queueing(self, found: Found, cost: int | None, priority: Priority) -> Queueing | None:
         """The fair queue that a request waits in; None if the rule does not apply."""
@@ -192,15 +187,12 @@ class PreparedRule:
         weight, weights = 1, rule.fair.weights
         if weights:
             weight = weights.get(found["tier"]) or weights.get(None, 1)
-        one = _new(Queueing)
-        one.rule, one.key, one.weight, one.priority = self.compiled, key, weight, priority
-        one.cost = cost or 1
-        return one
+        return Queueing(self.compiled, key, cost or 1, weight, priority)
 
     def _cost_of(self, request: Request) -> int:
         """The cost of *request*, cached where only its path and its method matter."""
         known, path = self._costs, request.path
-        if known is None or len(path) > LONGEST_PATH:
+        if known is None or len(path) > MAX_PATH:
             return cost_of(self.rule.cost, request, normalised_path(path))
         place = path, request.method
         cost = known.get(place)
@@ -216,9 +208,9 @@ class PreparedRule:
 
     def _layout(self, limits: tuple[Limit, ...]) -> Layout:
         has_slots = any(isinstance(limit, Concurrency) for limit in limits)
-        has_turns = any(isinstance(limit, LeakyQueue) for limit in limits)
+        has_queue = any(isinstance(limit, LeakyQueue) for limit in limits)
         groups = groups_of(self._namespace, self.rule.id, len(limits))
-        return Layout(limits, groups, has_slots, has_turns)
+        return Layout(limits, groups, has_slots, has_queue)
 
 
 def marker_of(rule: Rule, found: Found, key: str, cost: int, namespace: str) -> Marker | None:
@@ -334,11 +326,11 @@ class CompiledPolicy:
         "_prepared",
         "_reads",
         "_scale",
+        "accuracies",
         "charges_after",
         "counts_endpoints",
         "has_slots",
         "policy",
-        "terms",
     )
 
     def __init__(
@@ -366,14 +358,14 @@ class CompiledPolicy:
         self.counts_endpoints = any("endpoint" in rule.key_by for rule in policy.rules)
         """True if a key depends on the route of a request."""
         self.charges_after = any(rule.cost.after is not None for rule in policy.rules)
-        """True if some requests are charged more when they are over."""
-        self.terms: Accuracies = {group: how for one in prepared for group, how in one.terms()}
+        """True if some requests are charged more when their response has ended."""
+        self.accuracies: Accuracies = dict(pair for one in prepared for pair in one.accuracies())
         """The accuracy of counters, by group, where it is declared."""
         self._caller_matcher: CallerMatcher | None = None
         self._overrides: Overrides | None = None
         if policy.overrides:
             if clock is None:
-                raise UsageError("a policy with overrides needs a clock, which says when they end")
+                raise UsageError("a policy with overrides needs a clock")
             self._overrides = Overrides(policy, clock)
 
     @property
@@ -386,7 +378,7 @@ class CompiledPolicy:
 
     def concerning(self, request: Request) -> tuple[Concern, ...]:
         """The rules that limit the caller of *request*, for any request: see `concerns_of`."""
-        if self._caller_matcher is None:  # made when needed; by two threads at worst
+        if self._caller_matcher is None:  # built on first use; by two threads at worst
             self._caller_matcher = CallerMatcher(self.policy.rules)
         return concerns_of(
             request,
@@ -394,7 +386,7 @@ class CompiledPolicy:
             identifier=self._identifier,
             namespace=self._namespace,
             overrides=self._overrides,
-            soften=lambda rule, limits, found: self._prepared[rule.id].softened(limits, found),
+            adjust=lambda rule, limits, found: self._prepared[rule.id].adjusted(limits, found),
         )
 
     def plan(
@@ -452,8 +444,8 @@ class CompiledPolicy:
                 rules.append(planned)
                 has_slots = has_slots or (one.has_slots and planned.has_slots)
         open_ = _estimated(rules, cost) if is_estimate else NOTHING_OPEN
-        turns = tuple([one for one in queues if one is not None])
-        plan = Plan(self.policy.revision, tuple(rules), lease if has_slots else None, open_, turns)
+        waits = tuple([one for one in queues if one is not None])
+        plan = Plan(self.policy.revision, tuple(rules), lease if has_slots else None, open_, waits)
         is_shared = plan.is_plain and not has_slots
         return plan, is_shared and (overrides is None or not overrides.concern(rules))
 

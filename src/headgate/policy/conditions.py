@@ -1,10 +1,9 @@
-"""All that a rule asks for besides the path, in one form, and what a request has to say to it.
+"""Conditions of rules besides the path, the facts of a request that they test, and its cost.
 
-A condition names a subject (the method, the host, one header, ...) and the values that will do. The
-facts of a request are the values it has for each subject. A condition holds when the two meet. That
-something is there at all is the value None; that a host is below another is the value
-`*.example.com`; that a method is answered as another is a second method: so meeting is all there
-is, and conditions can be looked up instead of tried.
+A condition names a subject (the method, the host, one header, ...) and the accepted values. The
+facts of a request are the values it has for each subject. A condition holds if the two sets
+intersect. Presence is the value None, a subdomain has the value `*.example.com`, and HEAD has the
+value GET too: so intersection is the only test, and conditions can be indexed.
 """
 
 from __future__ import annotations
@@ -250,8 +249,8 @@ def conditions_of(match: Match) -> tuple[Condition, ...]:
     return tuple(found)
 
 
-class Enquiry:
-    """The parts of requests that some rule asks for."""
+class FactReader:
+    """Reads the parts of requests that some rule has a condition on."""
 
     def __init__(self, matches: Iterable[Match]) -> None:
         matches = list(matches)
@@ -264,7 +263,7 @@ class Enquiry:
         self._attributes = {name: _attribute(name) for m in matches for name, _ in m.attributes}
 
     def facts(self, request: Request, found: Mapping[str, str | None]) -> Facts:
-        """The facts of *request*; *found* is what identity found of the caller, by name."""
+        """The facts of *request*; *found* has the identity of the caller, by name."""
         facts: Facts = {}
         if self._method:
             facts[METHOD] = methods_of(request)
@@ -342,8 +341,8 @@ def _depth(host: str) -> int:
 # What a request costs.
 
 
-MOST: Final = 2**53 - 1
-"""No header may ask for more: what stores count exactly."""
+MAX_COST: Final = 2**53 - 1
+"""The highest cost in a header: the largest amount that stores count exactly."""
 
 _WHOLE_NUMBER = re.compile(r"[0-9]+")
 
@@ -353,8 +352,8 @@ def cost_of(cost: Cost, request: Request, path: str) -> int:
     the default.
 
     A header counts if it is there once and is a whole number; it is cut to `cost.most`. Without
-    such a bound, one beyond `MOST` does not count. When a path can be read in several ways, the
-    dearest counts. What is said of GET is said of HEAD.
+    such a bound, one beyond `MAX_COST` does not count. When a path can be read in several ways, the
+    highest cost counts. A cost of GET applies to HEAD.
     """
     named = None if cost.header is None else _by_header(cost.header, cost.most, request)
     if named is not None:
@@ -372,36 +371,35 @@ def cost_after(after: After, amount: int) -> int:
     return units if after.most is None else min(units, after.most)
 
 
-def cost_said_after(after: After, lines: Sequence[str]) -> int | None:
-    """The same by the *lines* of the response's header; None if they do not say it.
+def cost_in_response(after: After, lines: Sequence[str]) -> int | None:
+    """The final cost by the *lines* of the response's header; None without one whole number.
 
-    They do as those of a request do: there is one, and it is a whole number; one beyond `MOST` is
-    `after.most`, and does not count if there is no such bound.
+    A number beyond `MAX_COST` counts as `after.most`, and not at all without that bound.
     """
     amount = _whole_number(lines)
     if amount is None:
         return None
-    return cost_after(after, amount) if amount <= MOST else after.most
+    return cost_after(after, amount) if amount <= MAX_COST else after.most
 
 
 def _by_header(name: str, most: int | None, request: Request) -> int | None:
-    asked = _whole_number(request.header_lines(name.lower()))
-    if asked is None:
+    found = _whole_number(request.header_lines(name.lower()))
+    if found is None:
         return None
     if most is not None:
-        return min(asked, most)
-    return asked if asked <= MOST else None
+        return min(found, most)
+    return found if found <= MAX_COST else None
 
 
 def _whole_number(lines: Sequence[str]) -> int | None:
-    """The number in a header that is there once; `MOST + 1` stands for anything larger."""
+    """The number in a header that is there once; `MAX_COST + 1` stands for anything larger."""
     if len(lines) != 1:
         return None
     text = lines[0].strip()
     if _WHOLE_NUMBER.fullmatch(text) is None:
         return None
     digits = text.lstrip("0") or "0"
-    return min(int(digits), MOST + 1) if len(digits) <= len(str(MOST)) else MOST + 1
+    return min(int(digits), MAX_COST + 1) if len(digits) <= len(str(MAX_COST)) else MAX_COST + 1
 
 
 def _by_endpoint(cost: Cost, methods: tuple[str, ...], segments: Segments) -> int:

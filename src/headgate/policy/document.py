@@ -1,8 +1,8 @@
 """Compose YAML, JSON or data to a tree of nodes with their places.
 
 A `Scalar` keeps its text as written: the field decides if `off` is a word or a boolean and `010` a
-number or a name, not YAML. No tag and no implicit type comes to life. `TreeBuilder` bounds depth
-and size, aliases counted in full, without recursion.
+number or a name, not YAML. Tags are errors, and implicit types are not resolved. `TreeBuilder`
+bounds depth and size, aliases counted in full.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from headgate.policy.diagnostics import (
-    LONGEST_SHOWN,
+from headgate.policy.problems import (
+    MAX_QUOTED,
     NOWHERE,
     Diagnostics,
     Place,
+    PolicyError,
+    Problem,
     field_path,
-    shown,
-    shown_key,
+    quoted,
+    quoted_key,
 )
-from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,21 +36,21 @@ try:
 except ImportError:  # pragma: no cover - the tests take it away by other means
     yaml = None  # type: ignore[assignment]
 
-LARGEST_TEXT: Final = 1024 * 1024
+MAX_BYTES: Final = 1024 * 1024
 """Bytes of a document at most."""
 
-DEEPEST: Final = 32
+MAX_DEPTH: Final = 32
 """Lists and mappings inside each other at most."""
 
-MOST_NODES: Final = 100_000
+MAX_NODES: Final = 100_000
 """Values of a document at most, aliases counted in full."""
 
 INSTALL: Final = "pip install 'headgate[rules]'"
 _TRUE: Final = frozenset(("true", "True", "TRUE"))
 _FALSE: Final = frozenset(("false", "False", "FALSE"))
 _NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
-_MOST_BITS: Final = 1_000
-_UNFIT: Final = re.compile(
+_MAX_BITS: Final = 1_000
+_FORBIDDEN: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
 )
 """Characters that neither YAML nor JSON may contain."""
@@ -112,8 +113,8 @@ def described(node: Node) -> str:
         case Scalar() if node.boolean is not None:
             return node.text.lower()
         case Scalar(text=text, is_plain=True) if text[:1].isdigit() and text.isprintable():
-            return text if len(text) <= LONGEST_SHOWN else "a very long number"
-    return shown(node.text)
+            return text if len(text) <= MAX_QUOTED else "a very long number"
+    return quoted(node.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class _Open:
 
 
 class TreeBuilder:
-    """Builds one document. A broken bound stops the reading; other flaws are recorded."""
+    """Builds one document. A broken bound stops the reading; other errors are recorded."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
@@ -153,7 +154,7 @@ class TreeBuilder:
             self._anchors[anchor] = (scalar, 1, 0)
 
     def begin(self, node: Listing | Table, anchor: str | None = None) -> None:
-        if len(self._open) >= DEEPEST:
+        if len(self._open) >= MAX_DEPTH:
             self._stop_deep(node.place)
         self._open.append(_Open(node, anchor))
 
@@ -166,7 +167,7 @@ class TreeBuilder:
     def alias(self, anchor: str, place: Place) -> None:
         found = self._anchors.get(anchor)
         if found is None:
-            message = f"the alias {shown(anchor)} stands for nothing before it"
+            message = f"the alias {quoted(anchor)} stands for nothing before it"
             self._diagnostics.error(place, message)
             found = (Scalar("", is_plain=False, place=place), 1, 0)
         self._put(found[0], place, found[1], found[2], new=found[1])
@@ -178,10 +179,10 @@ class TreeBuilder:
     def _put(self, node: Node, place: Place, size: int, height: int, new: int = 1) -> None:
         """Attach *node*; *new* of its *size* was not counted yet."""
         self._count += new
-        if self._count > MOST_NODES:
-            message = f"too large; at most {MOST_NODES} values are read, aliases counted in full"
+        if self._count > MAX_NODES:
+            message = f"too large; at most {MAX_NODES} values are read, aliases counted in full"
             self._diagnostics.stop(place, message)
-        if len(self._open) + height > DEEPEST:
+        if len(self._open) + height > MAX_DEPTH:
             self._stop_deep(place)
         if not self._open:
             self.root = node
@@ -198,7 +199,7 @@ class TreeBuilder:
             parent.key, parent.is_after_key = self._checked_key(node, place), True
 
     def _stop_deep(self, place: Place) -> None:
-        self._diagnostics.stop(place, f"nested too deeply; at most {DEEPEST} levels are read")
+        self._diagnostics.stop(place, f"nested too deeply; at most {MAX_DEPTH} levels are read")
 
     def _checked_key(self, node: Node, place: Place) -> Scalar | None:
         if not isinstance(node, Scalar) or node.is_null or node.boolean is not None:
@@ -219,7 +220,7 @@ class TreeBuilder:
         first = table.keys.get(key.text)
         if first is not None:
             at = "" if first.place.line is None else f"; the first is in line {first.place.line}"
-            self._diagnostics.error(key.place, f"{shown_key(key.text)} is given twice{at}")
+            self._diagnostics.error(key.place, f"{quoted_key(key.text)} is given twice{at}")
             return
         table.keys[key.text] = key
         table.entries[key.text] = node
@@ -231,10 +232,10 @@ def parse_text(source: str | bytes, diagnostics: Diagnostics) -> Node:
     is_json_file = diagnostics.where.endswith(".json")
     if not is_json_file and not text.lstrip().startswith(("{", "[")):
         return _rooted(_parse_yaml(text, diagnostics), diagnostics)
-    flaw = _json_flaw(text)
-    if flaw is None:
+    error = _json_error(text)
+    if error is None:
         return _parse_json(text, diagnostics)
-    place, message = flaw
+    place, message = error
     if yaml is None:
         diagnostics.stop(place, message, hint=f"to read YAML: {INSTALL}")
     if is_json_file:  # YAML includes more than JSON, but its errors would confuse here
@@ -248,21 +249,32 @@ def parse_text(source: str | bytes, diagnostics: Diagnostics) -> Node:
 def parse_data(data: object, diagnostics: Diagnostics) -> Node:
     """The tree of *data* as a JSON parser makes it. Raises `PolicyError` for data without one."""
     builder = TreeBuilder(diagnostics)
-    waiting: list[Iterator[object]] = [iter((data,))]
-    while waiting:
-        item = next(waiting[-1], _END)
-        if item is not _END:
-            inside = _take(item, builder, diagnostics)
-            if inside is not None:
-                waiting.append(inside)
-            continue
-        waiting.pop()
-        if waiting:
-            builder.end()
+    _put_data(data, builder, diagnostics)
     return _rooted(builder.root, diagnostics)
 
 
-_END: Final = object()
+def _put_data(item: object, builder: TreeBuilder, diagnostics: Diagnostics) -> None:
+    """Put *item* into *builder*, which bounds the recursion."""
+    if isinstance(item, str):
+        builder.scalar(Scalar(item, is_plain=False, inset=0))
+    elif isinstance(item, Mapping):
+        builder.begin(Table())
+        for key, value in item.items():
+            if isinstance(key, str):
+                builder.scalar(Scalar(key, is_plain=False, inset=0))
+                _put_data(value, builder, diagnostics)
+            else:
+                diagnostics.error(NOWHERE, f"a key of type {type(key).__name__}; expected text")
+        builder.end()
+    elif isinstance(item, list | tuple):
+        builder.begin(Listing())
+        for value in item:
+            _put_data(value, builder, diagnostics)
+        builder.end()
+    elif isinstance(item, Composed):
+        builder.graft(item)
+    else:
+        builder.scalar(_data_scalar(item, diagnostics))
 
 
 def _rooted(root: Node | None, diagnostics: Diagnostics) -> Node:
@@ -274,16 +286,16 @@ def _rooted(root: Node | None, diagnostics: Diagnostics) -> Node:
 
 def _decoded(source: str | bytes, diagnostics: Diagnostics) -> str:
     size = len(source)
-    if size <= LARGEST_TEXT and isinstance(source, str) and not source.isascii():
+    if size <= MAX_BYTES and isinstance(source, str) and not source.isascii():
         size = len(source.encode("utf-8", "surrogatepass"))
-    if size > LARGEST_TEXT:
-        diagnostics.stop(NOWHERE, f"too large; at most {LARGEST_TEXT} bytes (1 MiB) are read")
+    if size > MAX_BYTES:
+        diagnostics.stop(NOWHERE, f"too large; at most {MAX_BYTES} bytes (1 MiB) are read")
     text = source if isinstance(source, str) else _from_bytes(source, diagnostics)
     text = text.removeprefix("\ufeff")
-    unfit = _UNFIT.search(text)
-    if unfit is not None:
-        message = f"the character U+{ord(unfit[0]):04X} may not be in it"
-        diagnostics.stop(_place_of(text, unfit.start()), message)
+    forbidden = _FORBIDDEN.search(text)
+    if forbidden is not None:
+        message = f"the character U+{ord(forbidden[0]):04X} may not be in it"
+        diagnostics.stop(_place_of(text, forbidden.start()), message)
     return text
 
 
@@ -367,7 +379,7 @@ def _stop_yaml(error: yaml.YAMLError, diagnostics: Diagnostics) -> None:
 _JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]|[^\s\[\]{},:"]+')
 
 
-def _json_flaw(text: str) -> tuple[Place, str] | None:
+def _json_error(text: str) -> tuple[Place, str] | None:
     """Where and why *text* is not JSON."""
     try:
         json.loads(text, parse_int=str, parse_float=str, parse_constant=_reject_constant)
@@ -376,7 +388,7 @@ def _json_flaw(text: str) -> tuple[Place, str] | None:
         return Place(error.lineno, error.colno), f"not JSON: {message}"
     except ValueError as error:
         return NOWHERE, f"not JSON: {error}"
-    except RecursionError:  # far beyond `DEEPEST`, where the builder stops
+    except RecursionError:  # far beyond `MAX_DEPTH`, where the builder stops
         return None
     return None
 
@@ -406,40 +418,13 @@ def _parse_json(text: str, diagnostics: Diagnostics) -> Node:
     return _rooted(builder.root, diagnostics)
 
 
-def _take(item: object, builder: TreeBuilder, diagnostics: Diagnostics) -> Iterator[object] | None:
-    """Put *item* into *builder*; its contents if it was opened."""
-    if isinstance(item, str):
-        builder.scalar(Scalar(item, is_plain=False, inset=0))
-        return None
-    if isinstance(item, Mapping):
-        builder.begin(Table())
-        return _entries(item, diagnostics)
-    if isinstance(item, list | tuple):
-        builder.begin(Listing())
-        return iter(item)
-    if isinstance(item, Composed):
-        builder.graft(item)
-    else:
-        builder.scalar(_data_scalar(item, diagnostics))
-    return None
-
-
-def _entries(mapping: Mapping[object, object], diagnostics: Diagnostics) -> Iterator[object]:
-    for key, value in mapping.items():
-        if isinstance(key, str):
-            yield key
-            yield value
-        else:
-            diagnostics.error(NOWHERE, f"a key of type {type(key).__name__}; expected text")
-
-
 def _data_scalar(item: object, diagnostics: Diagnostics) -> Scalar:
     match item:
         case None:
             return Scalar("null", is_plain=True)
         case bool():
             return Scalar(str(item).lower(), is_plain=True)
-        case int() if item.bit_length() <= _MOST_BITS:
+        case int() if item.bit_length() <= _MAX_BITS:
             return Scalar(str(item), is_plain=True)
         case float():
             return Scalar(repr(item), is_plain=True)
@@ -449,9 +434,11 @@ def _data_scalar(item: object, diagnostics: Diagnostics) -> Scalar:
     return Scalar("", is_plain=False)
 
 
-Path: TypeAlias = "Sequence[str | int | tuple[str, int]]"
-"""Steps from a node downwards. A pair is an entry of a mapping by its key, which may be a secret:
-messages show its number instead."""
+Step: TypeAlias = str | int | tuple[str, int]
+"""A key or an index. A pair is a key that may be a secret: messages show its number instead."""
+
+Path: TypeAlias = "Sequence[Step]"
+"""Steps from a node downwards."""
 
 
 def locate(root: Node, path: Path) -> tuple[list[Node], list[Scalar | None], list[str | int]]:
@@ -482,25 +469,27 @@ def locate(root: Node, path: Path) -> tuple[list[Node], list[Scalar | None], lis
 def record(
     diagnostics: Diagnostics,
     root: Node,
-    flaw: FieldError,
+    error: FieldError,
     path: Path,
     *,
     rule: str | None = None,
     skip: int = 0,
 ) -> None:
-    """Record *flaw* of the value at *path* below *root*.
+    """Record *error* of the value at *path* below *root*.
 
     The field of the problem leaves out the first *skip* steps if the document has lines.
     """
     nodes, keys, steps = locate(root, path)
     is_missing = len(nodes) <= len(steps)
-    node: Node = nodes[-2] if flaw.at_parent and not is_missing else nodes[-1]
-    if flaw.at_key and keys[-1] is not None and not is_missing:
+    node: Node = nodes[-2] if error.at_parent and not is_missing else nodes[-1]
+    if error.at_key and keys[-1] is not None and not is_missing:
         node = keys[-1]
     place = node.place
     inset = node.inset if isinstance(node, Scalar) else None
-    if flaw.offset is not None and inset is not None and place.column is not None:
-        place = Place(place.line, place.column + inset + flaw.offset)
-    inside = steps[skip:] if place.line is not None else steps
-    field = field_path(inside)
-    diagnostics.record(flaw.severity, place, flaw.message, hint=flaw.hint, rule=rule, field=field)
+    if error.offset is not None and inset is not None and place.column is not None:
+        place = Place(place.line, place.column + inset + error.offset)
+    field = field_path(steps[skip:] if place.line is not None else steps)
+    where, message = diagnostics.where, error.message
+    diagnostics.add(
+        Problem(error.severity, where, message, *place, rule=rule, field=field, hint=error.hint)
+    )

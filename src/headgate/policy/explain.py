@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.decision import OVERRIDE
-from headgate.policy.conditions import METHOD, TIER, Enquiry, conditions_of
+from headgate.policy.conditions import METHOD, TIER, FactReader, conditions_of
 from headgate.policy.identity.parts import claim_of
 from headgate.policy.matcher import compiled, normalised_path, readings
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Member", "Membership", "Reasons"]
 
 
-# Why a rule is not for a request: the first thing that it asks for in vain. No secret is shown.
+# Why a rule does not match a request: the first condition that does not hold. No secret is shown.
 
 
 SECRET: Final = "a secret"  # noqa: S105 - the words, not one
@@ -33,7 +33,7 @@ _LONGEST: Final = 80
 
 
 class Reasons:
-    """What the rules of *policy* miss in *request*, of whose caller this was *found*."""
+    """Why rules of *policy* do not match *request*, whose caller has the identity *found*."""
 
     def __init__(self, policy: Policy, request: Request, found: Found) -> None:
         self._identity = policy.identity
@@ -50,7 +50,7 @@ class Reasons:
         if not self.fits_path(rule):
             path = _shown(normalised_path(self._request.path))
             return f"path is {path}, expected {_any_of(rule.match.endpoints)}"
-        facts = Enquiry([rule.match]).facts(self._request, self._found)
+        facts = FactReader([rule.match]).facts(self._request, self._found)
         for condition in conditions_of(rule.match):
             if not condition.holds(facts):
                 return self._difference(condition, facts.get(condition.subject, ()))
@@ -61,16 +61,16 @@ class Reasons:
         if rule.limits_for(self._found["tier"]):
             return None
         tiers = _any_of([name for name in rule.limits if name is not None])
-        said = "the caller has no tier" if self.tier is None else f"tier is {_shown(self.tier)}"
-        return f"{said}, and there are limits for {tiers} only"
+        tier = "the caller has no tier" if self.tier is None else f"tier is {_shown(self.tier)}"
+        return f"{tier}, and there are limits for {tiers} only"
 
     def fits_path(self, rule: Rule) -> bool:
-        """Whether *rule* is for the path, however it is read."""
+        """True if *rule* is for the path in any reading."""
         patterns = [compiled(endpoint) for endpoint in rule.match.endpoints]
         return not patterns or any(pattern.fits(way) for pattern in patterns for way in self._ways)
 
     def _tier(self, policy: Policy) -> str | None:
-        """What comes from where secrets are is shown only if the policy names it as a tier."""
+        """The tier; from a secret source it is shown only if the policy names it."""
         tier = self._found["tier"]
         is_shown = tier is None or not claim_of(TIER, self._identity).secret
         return tier if is_shown or tier in _tiers(policy) else SECRET
@@ -78,7 +78,7 @@ class Reasons:
     def _difference(self, condition: Condition, has: Iterable[Value]) -> str:
         subject = condition.subject
         values = [value for value in has if value is not None and not value.startswith("*.")]
-        wanted = sorted(value for value in condition.values if value is not None)
+        accepted = sorted(value for value in condition.values if value is not None)
         if subject == TIER:
             values = [] if self.tier is None else [self.tier]
         elif subject == METHOD:
@@ -86,7 +86,7 @@ class Reasons:
         elif self._is_secret(subject):
             return f"{subject} is there, with another value" if values else f"{subject} is missing"
         state = f"is {' and '.join(map(_shown, values))}" if values else "is missing"
-        return f"{subject} {state}" + (f", expected {_any_of(wanted)}" if wanted else "")
+        return f"{subject} {state}" + (f", expected {_any_of(accepted)}" if accepted else "")
 
     def _is_secret(self, subject: str) -> bool:
         kind, _, name = subject.partition(" ")
@@ -115,15 +115,15 @@ def _shown(value: str) -> str:
     return cut if (is_plain and cut) or value == SECRET else ascii(cut)
 
 
-# Every rule of a policy, and what it has to do with a request. No I/O.
+# The effect of every rule of a policy on a request. No I/O.
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A rule of the policy and what it has to do with the request.
+    """A rule of the policy and its effect on the request.
 
-    *reason* says why it does not apply, "" if it does. *account* says whose counter it is, if the
-    rule matches. *said* is what it said, if it applies.
+    *reason* is why it does not apply, "" if it does. *account* names the owner of the counter, if
+    the rule matches. *said* is its verdict, if it applies.
     """
 
     rule: Rule
@@ -132,20 +132,20 @@ class Member:
     account: tuple[str, ...] = ()
     said: RuleVerdict | None = None
     is_near: bool = False
-    """Whether at least the path is one that the rule is for."""
+    """True if at least the path matches."""
     turn: Queueing | None = None
-    """How it takes turns under the rule, if it does."""
+    """The fair queue that the request waits in, if it does."""
 
     @property
     def applies(self) -> bool:
-        """Whether the rule has a say, or gives a turn."""
+        """True if the rule has a verdict or a queue."""
         return self.said is not None or self.turn is not None
 
 
 class Membership:
-    """Which rules of *engine* are for *request*, of which *verdict* came, and why others are not.
+    """The rules of *engine* that apply to *request*, which got *verdict*, and why others do not.
 
-    A policy may have many rules, so what is to be known of one is found out when it is asked for.
+    A policy may have many rules, so each is explained on demand.
     """
 
     def __init__(self, engine: CompiledPolicy, request: Request, verdict: Verdict) -> None:
@@ -155,7 +155,7 @@ class Membership:
         self._verdict = verdict
         self._matching = {rule.id for rule in engine.matching(request)}
         self._said = {one.rule.id: one for one in verdict.rules}
-        plan = verdict.plan or engine.plan(request)
+        plan = verdict.plan
         self._planned = {one.rule.id for one in plan.rules}
         self._turns = {one.rule.id: one for one in plan.queues}
 
@@ -164,14 +164,14 @@ class Membership:
         return tuple(map(self.of, self._engine.policy.rules))
 
     def applied(self) -> list[Member]:
-        """The rules that have a say, or give a turn."""
+        """The rules that have a verdict or a queue."""
         ids = self._said.keys() | self._turns.keys()
         return [self.of(rule) for rule in self._engine.policy.rules if rule.id in ids]
 
     def not_applied(self, most: int) -> tuple[list[Member], int]:
         """The others, *most* at most, and how many there are.
 
-        Of more than that those are told that are nearest: that match, or whose path fits.
+        If there are more, those that match or whose path fits come first.
         """
         ids = self._said.keys() | self._turns.keys()
         others = [rule for rule in self._engine.policy.rules if rule.id not in ids]
@@ -202,14 +202,14 @@ class Membership:
         return 1 if self.reasons.fits_path(rule) else 2
 
     def _why_silent(self, rule: Rule) -> str:
-        """Why *rule*, which matches, has no say and gives no turn; "" if it does."""
+        """Why *rule*, which matches, has no verdict and no queue; "" if it has."""
         if rule.id in self._said or rule.id in self._turns:
             return ""
         if rule.fair is not None:
             is_idle = rule.mode != "enforce"
-            return "in shadow nobody takes turns" if is_idle else "it is not known whose turn it is"
+            return "in shadow no request waits" if is_idle else "the caller has no identity"
         if self._verdict.is_replay and rule.id in self._planned:
             return "it has counted a request with this idempotency key before"
         if self._verdict.source == OVERRIDE:
-            return "it is not asked, as another one is blocked"
-        return self.reasons.no_limit(rule) or "it is not known whose counter it is"
+            return "it is not checked, because an override blocks the caller"
+        return self.reasons.no_limit(rule) or "the caller has no identity"

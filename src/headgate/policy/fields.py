@@ -1,79 +1,90 @@
 """Types of single values: each reads a node, describes itself in JSON Schema and writes back.
 
 A field of a model names its type with `Annotated[int, Whole(1, 32)]`. pydantic calls the type while
-it validates; nothing here imports it. A value that does not fit raises `FieldError`. All types are
-strict: no text stands for a number, and no word for a boolean.
+it validates; nothing here imports it. A value that does not fit raises `InvalidValueError`. All
+types are strict: no text stands for a number, and no word for a boolean.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import LimitError, NotationError
 from headgate.limits import FixedWindow, parse_limit, parse_rate
 from headgate.limits.model import LARGEST_QUOTA
-from headgate.policy.diagnostics import MOST_PROBLEMS, choosing, closest, meaning, shown
 from headgate.policy.document import Listing, Scalar, Table, described
+from headgate.policy.problems import MAX_PROBLEMS, did_you_mean, expected_one_of, nearest, quoted
 from headgate.units import MILLISECOND, SECOND, plain_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from headgate.policy.document import Node, Path
+    from headgate.policy.document import Node, Path, Step
     from headgate.policy.problems import Severity
 
 Schema = dict[str, Any]
 Network = IPv4Network | IPv6Network
 
-LONGEST_WORD: Final = 1_000
+MAX_WORD: Final = 1_000
 """Characters of a text that is compared with parts of requests."""
+
+MAX_KEY: Final = 4_096
+"""Characters of the key of a counter."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 A_NAME: Final = "1 to 100 characters of a-z, A-Z, 0-9, '.', '_' and '-'"
 A_DURATION: Final = "seconds, or a time such as 30s or '1 minute'"
-A_RATE: Final = "a rate such as 10/s or '100 per minute'"
-A_PATTERN: Final = "a path that begins with '/', with * for one segment and ** for any number"
 AN_INSTANT: Final = "a date and time with its offset, such as 2027-01-31T12:00:00Z"
 
-_LONGEST_NUMBER: Final = 100
+_MAX_NUMBER: Final = 100
 _NUMBER: Final = re.compile(
     r"[+-]?(?:0|[1-9][0-9]*(?:_[0-9]+)*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
 )
 _ZEROS: Final = re.compile(r"[+-]?0[0-9_]+")
 _PERCENTAGE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
 _DURATION: Final = re.compile(r"(?:[0-9][0-9_.]* *)?[A-Za-z]+")
-_UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_UNFIT_IN_PROSE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROL_IN_PROSE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"  # noqa: S105 - a token of HTTP
-_IS_TOKEN: Final = re.compile(_TOKEN)
+_A_TOKEN: Final = "letters, digits and -_.!#$%&'*+^`|~, at most 200"  # noqa: S105
 _LABEL: Final = r"[^\W_](?:[\w-]*[^\W_])?|_[\w-]+"
 _HOST: Final = re.compile(
     rf"\*|(?:\*\.)?(?:{_LABEL})(?:\.(?:{_LABEL}))*\.?|\[[0-9a-f:.]+\]|[0-9a-f.]*:[0-9a-f.]*:[0-9a-f:.]*"
 )
-_MOST_SEGMENTS: Final = 64
+_MAX_HOST: Final = 253
+_MAX_SEGMENTS: Final = 64
 _INSTANT: Final = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}"
     r"(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
-_IS_INSTANT: Final = re.compile(_INSTANT)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _A_SECOND: Final = timedelta(seconds=1)
 _LAST: Final = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // _A_SECOND
 
 
-class FieldError(ValueError):
+class InvalidValueError(ValueError):
+    """A value that does not fit its type: one or more *errors*."""
+
+    def __init__(self, errors: Iterable[FieldError]) -> None:
+        super().__init__()
+        self.errors = list(errors)
+
+
+class FieldError(InvalidValueError):
     """One problem with a value: what is wrong, what would be right, and where.
 
     *path* leads from the value to the part that is wrong; with *at_key* its key is, with
     *at_parent* it is missing from its mapping. *offset* is the number of characters into a text.
-    *instead_of* are the fields that it misses: an unknown field that resembles one of them explains
-    it. *is_stray*: a field that must not be there, whatever its value.
+    *instead_of* are the missing fields that a similar unknown field explains. *is_stray*: a field
+    that must not be there, whatever its value.
     """
 
     def __init__(
@@ -89,7 +100,7 @@ class FieldError(ValueError):
         instead_of: Sequence[str] = (),
         is_stray: bool = False,
     ) -> None:
-        super().__init__(message)
+        super().__init__([self])
         self.message = message
         self.hint = hint
         self.path = tuple(path)
@@ -100,35 +111,46 @@ class FieldError(ValueError):
         self.instead_of = frozenset(instead_of)
         self.is_stray = is_stray
 
-    def under(self, *steps: str | int | tuple[str, int]) -> FieldError:
-        """The same flaw, seen from further up."""
+    def __str__(self) -> str:
+        return self.message
+
+    def under(self, *steps: Step) -> FieldError:
+        """The same error with a path from further up."""
         self.path = (*steps, *self.path)
         return self
 
 
-class CompoundFieldError(ValueError):
-    """Several flaws of one value."""
-
-    def __init__(self, flaws: Iterable[FieldError]) -> None:
-        super().__init__()
-        self.flaws = list(flaws)
-
-
 def expected(node: Node, what: str, *, hint: str = "") -> FieldError:
-    """The flaw of a *node* that is not *what* was expected."""
+    """The error of a *node* that is not *what* was expected."""
     return FieldError(f"found {described(node)}, expected {what}", hint=hint)
 
 
 def not_among(word: str, known: Iterable[str], message: str) -> FieldError:
-    """The flaw of a *word* that is none of the *known* ones."""
+    """The error of a *word* that is none of the *known* ones."""
     words = tuple(known)
-    near = closest(word, words)
-    return FieldError(message, hint=choosing(words) if near is None else meaning(near))
+    near = nearest(word, words)
+    return FieldError(message, hint=expected_one_of(words) if near is None else did_you_mean(near))
 
 
 def warning(message: str, *path: str | int, hint: str = "") -> FieldError:
-    """A flaw that does not keep a policy out of force."""
+    """A problem that does not make a policy invalid."""
     return FieldError(message, hint=hint, path=path, severity="warning")
+
+
+def read_each(nodes: Iterable[tuple[Step, Any]], read: Callable[[Any], Any]) -> list[Any]:
+    """The value of each of *nodes*, given with its step. Raises `InvalidValueError` of all."""
+    found: list[Any] = []
+    errors: list[FieldError] = []
+    for step, node in nodes:
+        try:
+            found.append(read(node))
+        except InvalidValueError as error:
+            errors += [each.under(step) for each in error.errors]
+            if len(errors) >= MAX_PROBLEMS:
+                break
+    if errors:
+        raise InvalidValueError(errors)
+    return found
 
 
 class FieldType:
@@ -137,7 +159,7 @@ class FieldType:
     what: str
 
     def read(self, node: Node) -> Any:
-        """The value of *node*. Raises `FieldError` or `CompoundFieldError`."""
+        """The value of *node*. Raises `InvalidValueError`."""
         raise NotImplementedError
 
     def schema(self) -> Schema:
@@ -178,15 +200,15 @@ def read_text(node: Node, what: str = "text") -> str:
     return node.text
 
 
-def read_word(node: Node, what: str = "text") -> str:
+def read_word(node: Node, what: str = "text", longest: int = MAX_WORD) -> str:
     """A text of one line, not empty and not too long."""
     found = read_text(node, what)
     if not found.strip():
         raise FieldError(f"found an empty text, expected {what}")
-    if len(found) > LONGEST_WORD:
-        raise FieldError(f"a text of {len(found)} characters; expected at most {LONGEST_WORD}")
-    if unfit := _UNFIT.search(found):
-        raise FieldError(f"the character U+{ord(unfit[0]):04X} may not be in it")
+    if len(found) > longest:
+        raise FieldError(f"a text of {len(found)} characters; expected at most {longest}")
+    if control := _CONTROL.search(found):
+        raise FieldError(f"the character U+{ord(control[0]):04X} may not be in it")
     return found
 
 
@@ -195,13 +217,13 @@ def read_number(node: Node, what: str = "a number") -> int | float:
     hint = ""
     if isinstance(node, Scalar):
         text = node.text
-        if node.is_plain and len(text) <= _LONGEST_NUMBER:
+        if node.is_plain and len(text) <= _MAX_NUMBER:
             if _NUMBER.fullmatch(text):
                 digits = text.replace("_", "")
                 exact = Fraction(digits)
                 return exact.numerator if exact.denominator == 1 else float(digits)
             if _ZEROS.fullmatch(text):
-                message = f"found {text}, which YAML reads as octal or not"
+                message = f"found {text}, which some YAML parsers read as octal"
                 right = text.lstrip("+-0").replace("_", "") or "0"
                 raise FieldError(message, hint=f"write {right}")
         elif not node.is_plain and _NUMBER.fullmatch(text):
@@ -215,7 +237,7 @@ def read_duration(node: Node) -> int:
         try:
             return parse_limit(f"1/{node.text} fixed_window").period_ns
         except NotationError as error:
-            message = f"{shown(node.text)} is not a time: {error.problem}"
+            message = f"{quoted(node.text)} is not a time: {error.problem}"
             raise FieldError(message, hint=f"expected {' or '.join(error.expected)}") from None
     amount = read_number(node, A_DURATION)
     try:
@@ -225,30 +247,108 @@ def read_duration(node: Node) -> int:
         raise FieldError(message) from None
 
 
-def notation_flaw(kind: str, error: NotationError) -> FieldError:
-    """The flaw of a text that is not *kind* in the notation of limits."""
+def notation_error(kind: str, error: NotationError) -> FieldError:
+    """The error of a text that is not *kind* in the notation of limits."""
     message = f"not {kind}, at character {error.position + 1}: {error.problem}"
-    return FieldError(
-        message, hint=f"expected {' or '.join(error.expected)}", offset=error.position
-    )
+    hint = f"expected {' or '.join(error.expected)}"
+    return FieldError(message, hint=hint, offset=error.position)
 
 
 @dataclass(frozen=True)
 class Word(FieldType):
-    """A text of one line, not empty."""
+    """A text of one line, not empty, that *convert* makes the value of.
+
+    *pattern* must match all of it; *rule* describes the pattern. *prefix* is what the JSON Schema
+    checks where *convert* checks the rest, *may_be_number* if it accepts numbers.
+    """
 
     what: str = "text"
+    pattern: str = ""
+    rule: str = ""
+    convert: Callable[[str], Any] | None = None
+    prefix: str = r"\S"
+    longest: int = MAX_WORD
+    may_be_number: bool = True
+    examples: tuple[str, ...] = ()
 
-    def read(self, node: Node) -> str:
-        return read_word(node, self.what)
+    def read(self, node: Node) -> Any:
+        found = read_word(node, self.what, self.longest)
+        if self.pattern and not re.fullmatch(self.pattern, found):
+            raise FieldError(f"{quoted(found)} is not {self.what}; expected {self.rule}")
+        return found if self.convert is None else self.convert(found)
 
     def schema(self) -> Schema:
-        return {
-            "type": ["string", "number"],
-            "minLength": 1,
-            "maxLength": LONGEST_WORD,
-            "pattern": r"\S",
-        }
+        pattern = f"^{self.pattern}$" if self.pattern else self.prefix
+        more = {"examples": list(self.examples)} if self.examples else {}
+        bounds = {"minLength": 1, "maxLength": self.longest}
+        kind = ["string", "number"] if self.may_be_number else "string"
+        return {"type": kind, **bounds, "pattern": pattern, **more}
+
+    def write(self, value: Any) -> object:
+        return str(value)
+
+
+def checked_pattern(found: str) -> str:
+    """*found* if it is a pattern of paths. Raises `FieldError`."""
+    if not found.startswith("/"):
+        near = f"/{found}" if found[:1] not in "*?#" else f"/{found.lstrip('/')}"
+        raise FieldError(f"{quoted(found)} does not begin with '/'", hint=did_you_mean(near))
+    if any(letter in found for letter in "?# "):
+        hint = "leave out the query, the fragment and all spaces"
+        raise FieldError(f"{quoted(found)} is not the pattern of a path", hint=hint)
+    segments = found.split("/")
+    if len(segments) > _MAX_SEGMENTS:
+        raise FieldError(f"{quoted(found)} has more than {_MAX_SEGMENTS} segments")
+    for segment in segments:
+        if "*" in segment and segment not in ("*", "**"):
+            message = f"{quoted(found)} has a wildcard beside text in {quoted(segment)}"
+            raise FieldError(message, hint="a wildcard is a whole segment: /a/*/b, /a/**")
+    return found
+
+
+def _checked_host(found: str) -> str:
+    host = found.lower()
+    if not _HOST.fullmatch(host) or len(host) > _MAX_HOST:
+        right = "expected a name such as api.example.com or *.example.com, without a port"
+        raise FieldError(f"{quoted(found)} is not a host; {right}")
+    return host
+
+
+def _checked_network(found: str) -> Network:
+    try:
+        return ip_network(found)
+    except ValueError:
+        hint = "expected one such as 10.0.0.0/8 or 2001:db8::1"
+    with suppress(ValueError):
+        hint = did_you_mean(str(ip_network(found, strict=False)))
+    raise FieldError(f"{quoted(found)} is not an address or a network", hint=hint)
+
+
+WORD: Final = Word()
+RULE_ID: Final = Word("an id such as per-client", NAME.pattern, A_NAME)
+HEADER: Final = Word("the name of a header", _TOKEN, _A_TOKEN, str.lower)
+COOKIE: Final = Word("the name of a cookie", _TOKEN, _A_TOKEN)
+METHOD: Final = Word("a method such as POST", _TOKEN, _A_TOKEN, str.upper)
+HOST: Final = Word("a host such as api.example.com or *.example.com", convert=_checked_host)
+NETWORK: Final = Word(
+    "an address or a network such as 10.0.0.0/8",
+    convert=_checked_network,
+    may_be_number=False,
+    examples=("10.0.0.0/8", "2001:db8::1"),
+)
+PATTERN: Final = Word(
+    "a path that begins with '/', with * for one segment and ** for any number",
+    convert=checked_pattern,
+    prefix="^/",
+    may_be_number=False,
+    examples=("/login", "/api/v1/*", "/api/**"),
+)
+COUNTER_KEY: Final = Word(
+    "the key of a counter such as ip=203.0.113.7",
+    rf"[!-~]{{1,{MAX_KEY}}}",
+    f"1 to {MAX_KEY} printable characters of ASCII, as explain shows it",
+    longest=MAX_KEY,
+)
 
 
 class Prose(FieldType):
@@ -258,8 +358,8 @@ class Prose(FieldType):
 
     def read(self, node: Node) -> str:
         found = read_text(node)
-        if unfit := _UNFIT_IN_PROSE.search(found):
-            raise FieldError(f"the character U+{ord(unfit[0]):04X} may not be in it")
+        if control := _CONTROL_IN_PROSE.search(found):
+            raise FieldError(f"the character U+{ord(control[0]):04X} may not be in it")
         return found
 
     def schema(self) -> Schema:
@@ -267,71 +367,25 @@ class Prose(FieldType):
 
 
 @dataclass(frozen=True)
-class Token(FieldType):
-    """A name as HTTP has them: of a header (in lower case), a cookie or a method."""
-
-    what: str
-    is_lower: bool = False
-
-    def read(self, node: Node) -> str:
-        found = read_word(node, self.what)
-        if not _IS_TOKEN.fullmatch(found):
-            rules = "letters, digits and -_.!#$%&'*+^`|~, at most 200"
-            raise FieldError(f"{shown(found)} is not {self.what}: {rules}")
-        return found.lower() if self.is_lower else found
-
-    def schema(self) -> Schema:
-        return {"type": ["string", "number"], "minLength": 1, "pattern": f"^{_TOKEN}$"}
-
-
-HEADER: Final = Token("the name of a header", is_lower=True)
-COOKIE: Final = Token("the name of a cookie")
-
-
-@dataclass(frozen=True)
-class Name(FieldType):
-    """The id of a rule."""
-
-    what: str = A_NAME
-
-    def read(self, node: Node) -> str:
-        found = read_text(node, self.what)
-        if not NAME.fullmatch(found):
-            raise FieldError(f"{shown(found)} is not an id; expected {self.what}")
-        return found
-
-    def schema(self) -> Schema:
-        return {"type": ["string", "number"], "minLength": 1, "pattern": f"^{NAME.pattern}$"}
-
-
 class Boolean(FieldType):
-    """True or false. Other words that YAML 1.1 took for them are errors."""
+    """True or false; with *only_true* no other value has a meaning.
 
+    Other words that YAML 1.1 took for booleans are errors.
+    """
+
+    only_true: bool = False
     what = "true or false"
 
     def read(self, node: Node) -> bool:
         value = node.boolean if isinstance(node, Scalar) else None
         if value is None:
             raise expected(node, self.what)
+        if self.only_true and not value:
+            raise FieldError("found false, expected true", hint="leave it out instead")
         return value
 
     def schema(self) -> Schema:
-        return {"type": "boolean"}
-
-
-@dataclass(frozen=True)
-class OnlyTrue(Boolean):
-    """True, where false would say nothing."""
-
-    hint: str
-
-    def read(self, node: Node) -> bool:
-        if not super().read(node):
-            raise FieldError("found false, expected true", hint=self.hint)
-        return True
-
-    def schema(self) -> Schema:
-        return {"const": True}
+        return {"const": True} if self.only_true else {"type": "boolean"}
 
 
 @dataclass(frozen=True)
@@ -352,7 +406,7 @@ class Choice(FieldType):
         if value is None:
             if node.text in self.words:
                 return node.text
-            raise not_among(node.text, self.words, f"found {shown(node.text)}")
+            raise not_among(node.text, self.words, f"found {quoted(node.text)}")
         if value not in self.switch:
             raise expected(node, self.what)
         return self.switch[value]
@@ -388,12 +442,12 @@ QUOTA: Final = Whole(1, LARGEST_QUOTA)
 class PerSecond(FieldType):
     """Units per second, as a number."""
 
-    what = "a number of units per second"
+    what = "a number of units per second, above 0"
 
     def read(self, node: Node) -> int | float:
         found = read_number(node, self.what)
         if not 0 < found < float("inf"):
-            raise expected(node, f"{self.what}, above 0")
+            raise expected(node, self.what)
         return found
 
     def schema(self) -> Schema:
@@ -403,15 +457,13 @@ class PerSecond(FieldType):
 class Rate(FieldType):
     """Units per second, exactly, from the notation without options."""
 
-    what = A_RATE
+    what = "a rate such as 10/s or '100 per minute'"
 
     def read(self, node: Node) -> Fraction:
-        if not isinstance(node, Scalar) or node.is_null or node.boolean is not None:
-            raise expected(node, self.what)
         try:
-            return parse_rate(node.text)
+            return parse_rate(read_text(node, self.what))
         except NotationError as error:
-            raise notation_flaw("a rate", error) from None
+            raise notation_error("a rate", error) from None
 
     def schema(self) -> Schema:
         pattern = r"^\s*[0-9][0-9_]*\s*(/|[Pp][Ee][Rr])"
@@ -424,9 +476,9 @@ class Rate(FieldType):
 
 @dataclass(frozen=True)
 class Duration(FieldType):
-    """A time, in nanoseconds, within the bounds *least* and *most*.
+    """A time from *least* to *most* in nanoseconds, or, *in_seconds*, in seconds.
 
-    With *zero* 0 is a time too, with *off* that word (or false) stands for it.
+    *bounds* names the two. With *zero* 0 is a time too, with *off* that word (or false) is 0.
     """
 
     least: int = 0
@@ -434,17 +486,18 @@ class Duration(FieldType):
     bounds: str = ""
     zero: bool = False
     off: bool = False
+    in_seconds: bool = False
     what: str = A_DURATION
 
-    def read(self, node: Node) -> int:
-        if self.zero and isinstance(node, Scalar) and node.is_plain and node.text == "0":
-            return 0
-        if self.off and isinstance(node, Scalar) and (node.boolean is False or node.text == "off"):
-            return 0
+    def read(self, node: Node) -> int | float:
+        if isinstance(node, Scalar):
+            is_zero = self.zero and node.is_plain and node.text == "0"
+            if is_zero or (self.off and (node.boolean is False or node.text == "off")):
+                return 0
         found = read_duration(node)
         if found < self.least or (self.most and found > self.most):
-            raise FieldError(self.bounds) if ";" in self.bounds else expected(node, self.bounds)
-        return found
+            raise expected(node, self.bounds)
+        return plain_seconds(found) if self.in_seconds else found
 
     def schema(self) -> Schema:
         number = {"type": "number", "exclusiveMinimum": 0}
@@ -453,37 +506,30 @@ class Duration(FieldType):
         more += [{"enum": ["off", False]}] if self.off else []
         return {"anyOf": [number, text, *more]}
 
-    def write(self, value: int) -> object:
-        return "off" if self.off and not value else plain_seconds(value)
-
-
-@dataclass(frozen=True)
-class Seconds(Duration):
-    """A time in seconds, as limits have it."""
-
-    def read(self, node: Node) -> Any:
-        return plain_seconds(super().read(node))
-
     def write(self, value: Any) -> object:
-        return value
+        if self.off and not value:
+            return "off"
+        return value if self.in_seconds else plain_seconds(value)
+
+
+SYNC: Final = Duration(MILLISECOND, bounds="at least a millisecond, such as 100ms")
 
 
 @dataclass(frozen=True)
 class Share(FieldType):
-    """A percentage as a fraction, more than nothing and at most (or less than) all."""
+    """A percentage as a fraction, above 0 and at most 1, or, if it *is_part*, below 1."""
 
     is_part: bool = False
     what: str = "a percentage such as 1%"
 
     def read(self, node: Node) -> Fraction:
         found = _PERCENTAGE.fullmatch(node.text) if isinstance(node, Scalar) else None
-        if found is None or len(found[0]) > _LONGEST_NUMBER:
+        if found is None or len(found[0]) > _MAX_NUMBER:
             raise expected(node, "a percentage such as 1%")
         share = Fraction(found[1]) / 100
-        if not 0 < share <= 1:
-            raise expected(node, "a percentage above 0% and up to 100%")
-        if self.is_part and share == 1:
-            raise expected(node, "a percentage above 0% and below 100%")
+        if not 0 < share <= 1 or (self.is_part and share == 1):
+            most = "below" if self.is_part else "up to"
+            raise expected(node, f"a percentage above 0% and {most} 100%")
         return share
 
     def schema(self) -> Schema:
@@ -507,11 +553,8 @@ class Instant(FieldType):
         return found
 
     def schema(self) -> Schema:
-        return {
-            "type": "string",
-            "pattern": f"^{_INSTANT}$",
-            "examples": ["2027-01-31T12:00:00Z"],
-        }
+        examples = ["2027-01-31T12:00:00Z"]
+        return {"type": "string", "pattern": f"^{_INSTANT}$", "examples": examples}
 
     def write(self, value: int) -> str:
         return instant_text(value)
@@ -519,7 +562,7 @@ class Instant(FieldType):
 
 def instant_ns(text: str) -> int | None:
     """The moment *text* in nanoseconds since the epoch; None if it is none, or before 1970."""
-    found = _IS_INSTANT.fullmatch(text)
+    found = re.fullmatch(_INSTANT, text)
     if found is None:
         return None
     fraction = found[1] or "."
@@ -541,96 +584,6 @@ def instant_text(since_epoch_ns: int) -> str:
     return f"{whole}{fraction}Z"
 
 
-class Pattern(FieldType):
-    """A pattern of paths: `*` is one segment, `**` any number of them, none included."""
-
-    what = A_PATTERN
-
-    def read(self, node: Node) -> str:
-        return checked_pattern(read_word(node, self.what))
-
-    def schema(self) -> Schema:
-        examples = ["/login", "/api/v1/*", "/api/**"]
-        return {
-            "type": "string",
-            "pattern": "^/",
-            "maxLength": LONGEST_WORD,
-            "examples": examples,
-        }
-
-
-def checked_pattern(found: str) -> str:
-    """*found* if it is a pattern of paths. Raises `FieldError`."""
-    if not found.startswith("/"):
-        near = f"/{found}" if found[:1] not in "*?#" else f"/{found.lstrip('/')}"
-        raise FieldError(f"{shown(found)} does not begin with '/'", hint=meaning(near))
-    if any(letter in found for letter in "?# "):
-        hint = "leave out the query, the fragment and all spaces"
-        raise FieldError(f"{shown(found)} is not the pattern of a path", hint=hint)
-    segments = found.split("/")
-    if len(segments) > _MOST_SEGMENTS:
-        raise FieldError(f"{shown(found)} has more than {_MOST_SEGMENTS} segments")
-    for segment in segments:
-        if "*" in segment and segment not in ("*", "**"):
-            rule = "** stands for whole segments" if "**" in segment else "* stands for a whole one"
-            message = f"{shown(found)} has a wildcard glued to text in {shown(segment)}"
-            raise FieldError(message, hint=f"{rule}: /a/*/b, /a/**")
-    return found
-
-
-@dataclass(frozen=True)
-class Method(Token):
-    """A method, in upper case."""
-
-    what: str = "a method such as POST"
-
-    def read(self, node: Node) -> str:
-        return super().read(node).upper()
-
-
-class Host(FieldType):
-    """A host in lower case; `*.` in front is any subdomain."""
-
-    what = "a host such as api.example.com or *.example.com"
-
-    def read(self, node: Node) -> str:
-        found = read_word(node, self.what)
-        if not _HOST.fullmatch(found.lower()) or len(found) > 253:
-            right = "expected a name such as api.example.com or *.example.com, without a port"
-            raise FieldError(f"{shown(found)} is not a host; {right}")
-        return found.lower()
-
-    def schema(self) -> Schema:
-        return Word().schema()
-
-
-class Networks(FieldType):
-    """An address or a network of addresses."""
-
-    what = "an address or a network such as 10.0.0.0/8"
-
-    def read(self, node: Node) -> Network:
-        found = read_word(node, self.what)
-        try:
-            return ip_network(found)
-        except ValueError:
-            message = f"{shown(found)} is not an address or a network"
-            raise FieldError(message, hint=self._hint(found)) from None
-
-    @staticmethod
-    def _hint(found: str) -> str:
-        try:
-            return meaning(str(ip_network(found, strict=False)))
-        except ValueError:
-            return "expected one such as 10.0.0.0/8 or 2001:db8::1"
-
-    def schema(self) -> Schema:
-        return {"type": "string", "minLength": 1, "examples": ["10.0.0.0/8", "2001:db8::1"]}
-
-    def write(self, value: Network) -> str:
-        return str(value)
-
-
 @dataclass(frozen=True)
 class Several(FieldType):
     """One value of the type *item*, or a list of at least one and at most *most*, none twice."""
@@ -638,31 +591,21 @@ class Several(FieldType):
     item: FieldType
     what: str
     most: int = 0
-    plural: str = "entries"
     is_listed: bool = False
 
-    def read(self, node: Node) -> tuple[Any, ...]:
+    def read(self, node: Node) -> Any:
         if not isinstance(node, Listing):
             return (self.item.read(node),)
         if not node.items:
             raise expected(node, f"{self.what}, or a list of at least one")
-        found: dict[Any, None] = {}
-        flaws: list[FieldError] = []
-        for number, each in enumerate(node.items):
-            try:
-                value = self.item.read(each)
-            except FieldError as flaw:
-                flaws.append(flaw.under(number))
-            else:
-                if value in found:
-                    flaws.append(FieldError("the same is in the list before", path=(number,)))
-                found[value] = None
-            if len(flaws) >= MOST_PROBLEMS:
-                break
-        if flaws:
-            raise CompoundFieldError(flaws)
+        found = read_each(enumerate(node.items), self.item.read)
+        first = {value: n for n, value in reversed([*enumerate(found)])}
+        again = [n for n, value in enumerate(found) if first[value] != n]
+        if again:
+            message = "the same value is in the list before"
+            raise InvalidValueError(FieldError(message, path=(n,)) for n in again[:MAX_PROBLEMS])
         if self.most and len(found) > self.most:
-            raise FieldError(f"{len(found)} {self.plural}; expected at most {self.most}")
+            raise FieldError(f"{len(found)} entries; expected at most {self.most}")
         return tuple(found)
 
     def schema(self) -> Schema:
@@ -672,68 +615,75 @@ class Several(FieldType):
             many["maxItems"] = self.most
         return {"anyOf": [one, many]}
 
-    def write(self, value: Sequence[Any]) -> object:
+    def write(self, value: Any) -> object:
         written = [self.item.write(one) for one in value]
         return written[0] if len(written) == 1 and not self.is_listed else written
 
 
+WORDS: Final = Several(WORD, "a value")
+
+
 @dataclass(frozen=True)
 class Entries(FieldType):
-    """A mapping with keys of its author's choice, at least one: a dict of what `entry` reads."""
+    """A mapping of at least one and at most *most* entries, with keys of its author's choice.
+
+    *make* makes the value of the pairs of keys and values, *pairs* the reverse. Keys that are
+    *secret* are texts of any kind, which messages replace by their number. No two *unique* keys
+    may read as the same.
+    """
 
     what: str
+    key: FieldType
+    value: FieldType
+    make: Callable[[list[tuple[Any, Any]]], Any] = lambda pairs: MappingProxyType(dict(pairs))
+    pairs: Callable[[Any], Iterable[tuple[Any, Any]]] = lambda made: made.items()
+    most: int = 0
+    secret: bool = False
+    unique: bool = False
+    examples: tuple[Schema, ...] = ()
 
     def read(self, node: Node) -> Any:
         if not isinstance(node, Table) or not node.entries:
             raise expected(node, f"{self.what}: a mapping with at least one entry")
-        found: dict[Any, Any] = {}
-        flaws: list[FieldError] = []
-        for number, (name, value) in enumerate(node.entries.items()):
-            try:
-                self.enter(found, node.keys[name], value)
-            except FieldError as flaw:
-                flaws.append(self.placed(flaw, name, number))
-            except CompoundFieldError as several:
-                flaws += [self.placed(flaw, name, number) for flaw in several.flaws]
-            if len(flaws) >= MOST_PROBLEMS:
-                break
-        if flaws:
-            raise CompoundFieldError(flaws)
-        return self.made(found)
+        if self.most and len(node.entries) > self.most:
+            raise FieldError(f"{len(node.entries)} entries; expected at most {self.most}")
+        entries = (
+            ((name, number) if self.secret else name, (node.keys[name], value))
+            for number, (name, value) in enumerate(node.entries.items())
+        )
+        found = read_each(entries, self._read_entry)
+        if self.unique and len(dict(found)) < len(found):
+            seen: set[Any] = set()
+            for name, (key, _) in zip(node.entries, found, strict=True):
+                if key in seen:
+                    message = f"{quoted(key)} is given twice; case does not matter in it"
+                    raise FieldError(message, path=(name,))
+                seen.add(key)
+        return self.make(found)
 
-    def placed(self, flaw: FieldError, name: str, _number: int) -> FieldError:
-        """*flaw* as one of the entry *name*."""
-        return flaw.under(name)
+    def _read_entry(self, entry: tuple[Scalar, Node]) -> tuple[Any, Any]:
+        key, node = entry
+        errors: list[FieldError] = []
+        name: Any = key.text
+        try:
+            name = name if self.secret else self.key.read(key)
+        except InvalidValueError as error:
+            errors = error.errors
+            for each in errors:
+                each.at_key = True
+        try:
+            value = self.value.read(node)
+        except InvalidValueError as error:
+            errors += error.errors
+        if errors:
+            raise InvalidValueError(errors)
+        return name, value
 
-    def enter(self, found: dict[Any, Any], key: Scalar, value: Node) -> None:
-        """Add an entry to *found*. Raises `FieldError`."""
-        raise NotImplementedError
+    def schema(self) -> Schema:
+        found = {"type": "object", "minProperties": 1, "additionalProperties": self.value.schema()}
+        found |= {} if self.secret else {"propertyNames": self.key.schema()}
+        found |= {"maxProperties": self.most} if self.most else {}
+        return found | ({"examples": list(self.examples)} if self.examples else {})
 
-    def made(self, found: dict[Any, Any]) -> Any:
-        """The value that the entries *found* make."""
-        return found
-
-
-def read_key(kind: FieldType, key: Scalar) -> Any:
-    """The key of an entry as a value of *kind*. Raises `FieldError`."""
-    try:
-        return kind.read(key)
-    except FieldError as flaw:
-        flaw.at_key = True
-        raise
-
-
-SYNC: Final = Duration(MILLISECOND, bounds="found less than a millisecond; expected such as 100ms")
-
-
-def entries_schema(values: Schema, **more: object) -> Schema:
-    """The JSON Schema of a mapping from names to *values*."""
-    return {"type": "object", "minProperties": 1, "additionalProperties": values, **more}
-
-
-def all_flaws(error: ValueError) -> Iterator[FieldError]:
-    """The flaws in *error*, a `FieldError` or `CompoundFieldError`."""
-    if isinstance(error, CompoundFieldError):
-        yield from error.flaws
-    elif isinstance(error, FieldError):
-        yield error
+    def write(self, value: Any) -> object:
+        return {self.key.write(name): self.value.write(one) for name, one in self.pairs(value)}

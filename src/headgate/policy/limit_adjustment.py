@@ -1,7 +1,6 @@
-"""The limits of a rule as they are for one request: by its class, its share, and under pressure.
+"""Limits of a rule adjusted to a request: to its class, to the caller's share, and to pressure.
 
-Made once for each combination that comes up, of which there are few: classes, shares and steps of
-pressure are.
+Each combination of the three that occurs is computed once. There are few of them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from headgate.limits.scaling import scaled
 from headgate.policy.model import BY_PRIORITY, ceiling
 
 if TYPE_CHECKING:
-    from headgate.engine.rule import Priority
+    from headgate.engine.plan import Priority
     from headgate.limits import Limit
     from headgate.policy.identity import Found
     from headgate.policy.model import Rule
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 FULL: Final = Fraction(1)
 
-MOST: Final = 4096
-"""Combinations in the cache: overrides make limits too."""
+MAX_COMBINATIONS: Final = 4096
+"""Combinations in the cache: overrides add limits."""
 
 
 class Scale:
@@ -50,8 +49,8 @@ class Scale:
             self.version += 1
 
 
-class Softening:
-    """The dependence of the limits of *rule* on more than the caller's tier."""
+class LimitAdjustment:
+    """The limits of *rule* where they depend on more than the caller's tier."""
 
     __slots__ = ("_known", "_parts", "_rule", "_scale")
 
@@ -69,8 +68,8 @@ class Softening:
         return bool(rule.reserve) or rule.share_by is not None or rule.floor is not None
 
     def limits(self, limits: Limits, found: Found, priority: Priority) -> tuple[Limits, bool]:
-        """The *limits* for the request of *found*; and whether a denial is for want of
-        capacity, not because the caller has had its quota."""
+        """The *limits* for the request of *found*; and true if a denial is for lack of capacity,
+        not because the caller has used its quota."""
         rule = self._rule
         factor = FULL
         if rule.floor is not None and self._scale.factor < FULL:
@@ -81,16 +80,18 @@ class Softening:
             part = part if part in self._parts else None
         if part is None and factor == FULL and not rule.reserve:
             return limits, False
-        asked = id(limits), priority if rule.reserve else "default", part, factor
-        known = self._known.get(asked)
+        combination = id(limits), priority if rule.reserve else "default", part, factor
+        known = self._known.get(combination)
         if known is None:
-            if len(self._known) >= MOST:
+            if len(self._known) >= MAX_COMBINATIONS:
                 self._known.clear()
-            soft = tuple(self._soft(limit, priority, part, factor) for limit in limits)
-            known = self._known[asked] = limits, soft
+            adjusted = tuple(self._adjusted(limit, priority, part, factor) for limit in limits)
+            known = self._known[combination] = limits, adjusted
         return known[1], bool(rule.reserve) or factor < FULL
 
-    def _soft(self, limit: Limit, priority: Priority, part: str | None, factor: Fraction) -> Limit:
+    def _adjusted(
+        self, limit: Limit, priority: Priority, part: str | None, factor: Fraction
+    ) -> Limit:
         limit = scaled(limit, factor)
         if not _has_slots(limit):
             return limit

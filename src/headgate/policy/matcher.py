@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from headgate.policy.conditions import (
     TIER,
-    Enquiry,
+    FactReader,
     conditions_of,
     cookie_of,
     cookies_of,
     cost_after,
+    cost_in_response,
     cost_of,
-    cost_said_after,
     methods_of,
     normalised_host,
 )
@@ -34,8 +34,8 @@ from headgate.policy.path import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from headgate.engine.plan import Priority
     from headgate.engine.request import Request
-    from headgate.engine.rule import Priority
     from headgate.policy.conditions import Condition, Facts, Value
     from headgate.policy.model import Match, PriorityClass
     from headgate.policy.path import Segments
@@ -48,8 +48,8 @@ __all__ = [
     "cookie_of",
     "cookies_of",
     "cost_after",
+    "cost_in_response",
     "cost_of",
-    "cost_said_after",
     "endpoint_of",
     "methods_of",
     "normalised_host",
@@ -274,7 +274,7 @@ class Place(NamedTuple):
 
     rules: tuple[Rule, ...] | None
     few: tuple[tuple[Rule, Tiers, tuple[Condition, ...]], ...] | None
-    enquiry: Enquiry | None
+    enquiry: FactReader | None
     asks_tier: bool = False
     shelves: tuple[Shelf, ...] = ()
 
@@ -291,7 +291,7 @@ class Matcher:
         self._rules = policy.rules
         self._places: dict[str, Place] = {}
         active = [(at, rule) for at, rule in enumerate(policy.rules) if rule.mode != "off"]
-        self._enquiry = Enquiry(rule.match for _, rule in active)
+        self._enquiry = FactReader(rule.match for _, rule in active)
         self._trie: Trie[Shelf] = Trie()
         ending: dict[Node[Shelf], list[Candidate]] = defaultdict(list)
         for position, rule in active:
@@ -355,7 +355,7 @@ class Matcher:
             return Place(tuple([rule for rule, _, _ in few]), few, None)
         asking = [rule.match for rule, _, conditions in few if conditions]
         asks_tier = any(tiers is not None for _, tiers, _ in few)
-        return Place(None, few, Enquiry(asking) if asking else None, asks_tier)
+        return Place(None, few, FactReader(asking) if asking else None, asks_tier)
 
 
 def _tiers_apart(conditions: tuple[Condition, ...]) -> tuple[Tiers, tuple[Condition, ...]]:
@@ -394,7 +394,7 @@ class CallerMatcher:
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = tuple(rule for rule in rules if rule.mode == "enforce")
         matches = [_of_caller(rule.match) for rule in self._rules]
-        self._enquiry = Enquiry(matches)
+        self._enquiry = FactReader(matches)
         self._shelf = Shelf.of([Candidate(n, conditions_of(one)) for n, one in enumerate(matches)])
 
     def matching(self, request: Request, found: Mapping[str, str | None]) -> tuple[Rule, ...]:

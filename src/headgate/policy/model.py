@@ -13,42 +13,43 @@ A declaration has the type, the default and the bounds of a field; its docstring
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from headgate.decision import HeaderMode, OnFailure
-from headgate.engine.rule import CompiledRule, Mode, Priority
+from headgate.engine.plan import CompiledRule, Mode, Priority
 from headgate.limits import EXACT, Accuracy
 from headgate.limits.accuracy import MOST_PARTS
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.limits.queues import LONGEST_QUEUE
-from headgate.policy.diagnostics import shown
 from headgate.policy.document import Scalar, Table
 from headgate.policy.fields import (
     COOKIE,
+    COUNTER_KEY,
     HEADER,
+    HOST,
+    METHOD,
+    NETWORK,
+    PATTERN,
     QUOTA,
+    RULE_ID,
     SYNC,
+    WORD,
+    WORDS,
     Boolean,
     Choice,
-    CompoundFieldError,
     ContextField,
     Duration,
     Entries,
     FieldError,
     FieldType,
-    Host,
     Instant,
-    Method,
-    Name,
+    InvalidValueError,
     Network,
-    Networks,
-    OnlyTrue,
-    Pattern,
     Prose,
     Rate,
     Schema,
@@ -57,13 +58,13 @@ from headgate.policy.fields import (
     Whole,
     Word,
     checked_pattern,
-    entries_schema,
     not_among,
-    read_key,
     read_text,
     read_word,
 )
-from headgate.policy.tables import ModelField, Short, Switch, table, to_data
+from headgate.policy.limit_forms import TIER, Limits, LimitsField
+from headgate.policy.problems import quoted
+from headgate.policy.tables import ModelField, table, to_data
 from headgate.units import DAY, HOUR, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -85,14 +86,11 @@ none: the rule then does not apply."""
 AdaptiveAlgorithm = Literal["gradient", "aimd"]
 
 GLOBAL: Final = "global"
-"""In `key_by`: one counter for everybody."""
+"""In `key_by`: one counter for all callers."""
 
 BUILT_IN_PARTS: Final = ("ip", "endpoint", "method", "host", GLOBAL)
 """Parts of a key besides the names in `identity` and `header:`, `cookie:`, `attribute:` with a
 name."""
-
-OTHERS: Final = "default"
-"""In `limits` and `weights`: callers of all other tiers, and of none."""
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
@@ -102,12 +100,10 @@ BY_PRIORITY: Final = "priority"
 """A value of `share_by`: shares go by the class of a request."""
 
 RESERVABLE: Final = PRIORITIES[:-1]
-"""The classes that slots can be kept for: there are no requests to keep them from for the last."""
+"""The classes that slots can be reserved for: no requests matter less than those of the last."""
 
-KINDS: Final = ("header", "cookie", "attribute", "lookup")
-LONGEST_KEY: Final = 4_096
-MOST_SLOTS: Final = 1_000_000
-LONGEST_LINE: Final = 1_000_000
+MAX_SLOTS: Final = 1_000_000
+MAX_WAITING: Final = 1_000_000
 """Requests that may wait before that counts as pressure, at most."""
 
 Values = tuple[str, ...] | None
@@ -116,48 +112,47 @@ Values = tuple[str, ...] | None
 Conditions = tuple[tuple[str, Values], ...]
 
 _NOTHING: Final = Fraction(0)
-_PARTS: Final = ("header", "cookie", "attribute")
-_WORDS: Final = Several(Word(), "a value")
+_SOURCE_KINDS: Final = ("header", "cookie", "attribute", "lookup")
+_PREFIXES: Final[Mapping[str, FieldType]] = {
+    "header": HEADER,
+    "cookie": COOKIE,
+    "attribute": Word("the name of an attribute"),
+}
 _AMOUNT: Final = Whole(0, LARGEST_QUOTA)
+_OPEN: Final = OnFailure()
+_EMPTY: Final = partial(MappingProxyType[Any, Any], {})
 
 
-def present(node: Table, *names: str) -> list[str]:
-    """The ones of *names* that *node* has."""
-    return [name for name in names if name in node.entries]
-
-
-def one_of(node: Table, *names: str, path: tuple[str, ...] = ()) -> Iterator[FieldError]:
-    """The flaw of a mapping that does not have exactly one of two fields."""
-    found = present(node, *names)
+def exactly_one(node: Table, *names: str, path: tuple[str, ...] = ()) -> Iterator[FieldError]:
+    """The error of a mapping that does not have exactly one of the fields *names*."""
+    found = [name for name in names if name in node.entries]
     if len(found) != 1:
-        what = "found both" if found else "found none"
-        message = f"{what}, expected exactly one of {' and '.join(names)}"
+        what = f"found {' and '.join(found)}" if found else "found none"
+        message = f"{what}, expected exactly one of {', '.join(names)}"
         yield FieldError(message, path=path, at_parent=bool(path), instead_of=names)
 
 
-@dataclass(frozen=True)
-class _Conditions(Entries):
-    """Names of the type *name*, and the values that they must have."""
+class _AnyOrWords(FieldType):
+    """Values of a header, cookie or attribute; true for any."""
 
-    what: str = "names and the values they must have"
-    name: FieldType = HEADER
+    what = "a value"
 
-    def enter(self, found: dict[Any, Any], key: Scalar, value: Node) -> None:
-        name = read_key(self.name, key)
-        if name in found:
-            raise FieldError(f"{shown(name)} is given twice; case does not matter in it")
-        is_any = isinstance(value, Scalar) and value.boolean is True
-        found[name] = None if is_any else _WORDS.read(value)
-
-    def made(self, found: dict[Any, Any]) -> Conditions:
-        return tuple(found.items())
+    def read(self, node: Node) -> Values:
+        is_any = isinstance(node, Scalar) and node.boolean is True
+        found: Values = None if is_any else WORDS.read(node)
+        return found
 
     def schema(self) -> Schema:
-        values = {"anyOf": [{"const": True}, *_WORDS.schema()["anyOf"]]}
-        return entries_schema(values, propertyNames=self.name.schema())
+        return {"anyOf": [{"const": True}, *WORDS.schema()["anyOf"]]}
 
-    def write(self, value: Conditions) -> object:
-        return {name: True if values is None else _WORDS.write(values) for name, values in value}
+    def write(self, value: Values) -> object:
+        return True if value is None else WORDS.write(value)
+
+
+def _conditions(name: FieldType) -> Entries:
+    """Names of the type *name*, and the values that they must have."""
+    what = "names and the values they must have"
+    return Entries(what, name, _AnyOrWords(), tuple, lambda pairs: pairs, unique=True)
 
 
 @table(
@@ -169,19 +164,19 @@ class _Conditions(Entries):
 class Match:
     """The requests that a rule is for: all fields that are given must fit."""
 
-    endpoints: Annotated[tuple[str, ...], Several(Pattern(), Pattern.what)] = ()
+    endpoints: Annotated[tuple[str, ...], Several(PATTERN, PATTERN.what)] = ()
     """Patterns of paths; * is one segment, ** any number of them."""
-    methods: Annotated[tuple[str, ...], Several(Method(), "a method")] = ()
+    methods: Annotated[tuple[str, ...], Several(METHOD, "a method")] = ()
     """Methods, in any case; GET is for HEAD too."""
-    hosts: Annotated[tuple[str, ...], Several(Host(), "a host")] = ()
+    hosts: Annotated[tuple[str, ...], Several(HOST, "a host")] = ()
     """Hosts; *. in front is any subdomain."""
-    tiers: Annotated[tuple[str, ...], Several(Word(), "the name of a tier")] = ()
+    tiers: Annotated[tuple[str, ...], Several(WORD, "the name of a tier")] = ()
     """Tiers of callers."""
-    headers: Annotated[Conditions, _Conditions()] = ()
+    headers: Annotated[Conditions, _conditions(HEADER)] = ()
     """Headers and the values they must have; true for any value."""
-    cookies: Annotated[Conditions, _Conditions(name=COOKIE)] = ()
+    cookies: Annotated[Conditions, _conditions(COOKIE)] = ()
     """Cookies and the values they must have; true for any value."""
-    attributes: Annotated[Conditions, _Conditions(name=Word())] = ()
+    attributes: Annotated[Conditions, _conditions(WORD)] = ()
     """Attributes and the values they must have; true for any value."""
 
 
@@ -193,62 +188,44 @@ class EndpointCost:
     cost: int
     method: str | None = None
 
+    @property
+    def key(self) -> str:
+        """The key of the entry in a file."""
+        return self.endpoint if self.method is None else f"{self.method} {self.endpoint}"
+
     def __str__(self) -> str:
-        return shown(self.endpoint if self.method is None else f"{self.method} {self.endpoint}")
+        return quoted(self.key)
 
 
-@dataclass(frozen=True)
-class _EndpointCosts(Entries):
-    """Costs under keys such as `/x/*` or `POST /x`."""
+class _Endpoint(FieldType):
+    """A pattern of paths, or a method and a pattern."""
 
-    what: str = "costs of endpoints"
+    what = "a path, or a method and a path"
 
-    def enter(self, found: dict[Any, Any], key: Scalar, value: Node) -> None:
-        flaws: list[FieldError] = []
-        try:
-            endpoint, method = self._endpoint(key)
-        except FieldError as flaw:
-            flaw.at_key = True
-            flaws.append(flaw)
-        try:
-            cost = _AMOUNT.read(value)
-        except FieldError as flaw:
-            flaws.append(flaw)
-        if flaws:
-            raise CompoundFieldError(flaws)
-        found[key.text] = EndpointCost(endpoint, cost, method)
-
-    def _endpoint(self, key: Scalar) -> tuple[str, str | None]:
-        written = read_word(key, "a path, or a method and a path")
-        verb, space, path = written.strip().partition(" ")
+    def read(self, node: Node) -> tuple[str, str | None]:
+        verb, space, path = read_word(node, self.what).strip().partition(" ")
         if not space:
             return checked_pattern(verb), None
-        return checked_pattern(path.strip()), Method().read(Scalar(verb, is_plain=False))
-
-    def made(self, found: dict[Any, Any]) -> tuple[EndpointCost, ...]:
-        return tuple(found.values())
-
-    def schema(self) -> Schema:
-        return entries_schema(_AMOUNT.schema(), examples=[{"/x/*": 2}])
-
-    def write(self, value: tuple[EndpointCost, ...]) -> object:
-        return {
-            f"{one.method} {one.endpoint}" if one.method else one.endpoint: one.cost
-            for one in value
-        }
+        return checked_pattern(path.strip()), METHOD.read(Scalar(verb, is_plain=False))
 
 
-def _after_shape(node: Table) -> Iterator[FieldError]:
-    yield from one_of(node, "header", "bytes")
+_ENDPOINT_COSTS: Final = Entries(
+    "costs of endpoints",
+    _Endpoint(),
+    _AMOUNT,
+    lambda pairs: tuple(EndpointCost(path, cost, verb) for (path, verb), cost in pairs),
+    lambda costs: ((one.key, one.cost) for one in costs),
+    examples=({"/x/*": 2},),
+)
 
 
 @table(
-    "what it costs afterwards",
+    "the cost that is charged afterwards",
     names={"most": "max"},
-    also={"bytes": OnlyTrue("leave after out where nothing is charged")},
+    also={"bytes": Boolean(only_true=True)},
     order=("header", "bytes"),
     plain=lambda made, data: data if made.header is not None else {"bytes": True, **data},
-    shape=_after_shape,
+    shape=lambda node: exactly_one(node, "header", "bytes"),
     schema={
         "oneOf": [{"required": ["header"]}, {"required": ["bytes"]}],
         "examples": [{"header": "x-tokens"}, {"bytes": True, "per": 1024, "max": 100_000}],
@@ -256,8 +233,8 @@ def _after_shape(node: Table) -> Iterator[FieldError]:
 )
 @dataclass(frozen=True, slots=True)
 class After:
-    """The cost of a request when it is over: a number in a header of the response, or, without
-    one, the bytes of its body."""
+    """The final cost of a request: a number in a header of the response, or, without one, the bytes
+    of its body."""
 
     header: Annotated[str | None, HEADER] = None
     """The header of the response with the number, a whole one; or bytes: true for the bytes of the
@@ -270,38 +247,43 @@ class After:
 
 def _cost_shape(node: Table) -> Iterator[FieldError]:
     """A header without a bound, a bound without a header, and a header with `after`."""
-    given = present(node, "header", "max")
+    given = [name for name in ("header", "max") if name in node.entries]
     if "after" in node.entries:
         if "header" in given:
-            message = "header and after exclude each other: a caller who says 0 would pay nothing"
-            hint = "say with default or endpoints what it takes to enter"
-            yield FieldError(f"{message} to enter", hint=hint, path=("header",))
+            message = "header and after exclude each other: a request with a cost of 0 in the"
+            hint = "give the cost of being allowed with default or endpoints"
+            yield FieldError(f"{message} header would never be denied", hint=hint, path=("header",))
         elif given:
-            hint = "what is charged afterwards is bounded by max in after"
-            yield FieldError("max is about header, which is not there", hint=hint, path=("max",))
+            hint = "the final cost is bounded by max in after"
+            yield FieldError("max needs header, which is missing", hint=hint, path=("max",))
     elif len(given) == 1:
         other = "max" if given == ["header"] else "header"
-        message = f"missing; {given[0]} needs {other}: what a caller says must be bounded"
+        message = f"missing; {given[0]} needs {other}: a cost that callers choose must be bounded"
         yield FieldError(message, path=(other,))
 
 
 def _finish_cost(cost: Cost, _node: Table, _context: object) -> Cost:
-    flaws = []
+    errors = []
     if cost.most is not None and cost.default > cost.most:
         message = f"the default of {cost.default} is above the max of {cost.most}"
-        flaws.append(FieldError(message, path=("max",)))
+        errors.append(FieldError(message, path=("max",)))
     if cost.after is not None:
-        why = "with after it takes at least 1 to enter: who pays nothing is never denied"
+        why = "with after a request costs at least 1 in advance, or it would never be denied"
         if not cost.default:
-            flaws.append(FieldError(f"found 0; {why}", path=("default",)))
+            errors.append(FieldError(f"found 0; {why}", path=("default",)))
         free = [one for one in cost.endpoints if not one.cost]
-        flaws += [FieldError(f"found 0 for {one}; {why}", path=("endpoints",)) for one in free]
-    if flaws:
-        raise CompoundFieldError(flaws)
+        errors += [FieldError(f"found 0 for {one}; {why}", path=("endpoints",)) for one in free]
+    if errors:
+        raise InvalidValueError(errors)
     return cost
 
 
 _PAID: Final = {"minimum": 1}
+_PAID_IN_ADVANCE: Final = {
+    "default": _PAID,
+    "endpoints": {"additionalProperties": _PAID},
+    "header": False,
+}
 
 
 @table(
@@ -312,15 +294,7 @@ _PAID: Final = {"minimum": 1}
     always=("default",),
     schema={
         "dependentRequired": {"header": ["max"], "max": ["header"]},
-        "dependentSchemas": {
-            "after": {
-                "properties": {
-                    "default": _PAID,
-                    "endpoints": {"additionalProperties": _PAID},
-                    "header": False,
-                }
-            }
-        },
+        "dependentSchemas": {"after": {"properties": _PAID_IN_ADVANCE}},
         "examples": [{"default": 1, "endpoints": {"POST /export/pdf": 10}}],
     },
 )
@@ -329,20 +303,20 @@ class Cost:
     """The cost of a request: by a header of it, else by endpoint (the first that fits), else the
     default.
 
-    A header that is missing or no whole number counts as the default. With *after* that is what it
-    takes to be allowed; what it has cost beyond that is charged when it is over, in full.
+    A header that is missing or no whole number counts as the default. With *after* that is the cost
+    in advance; the rest of the final cost is charged when the response has ended, in full.
     """
 
     default: Annotated[int, _AMOUNT] = 1
     """The cost of a request."""
-    endpoints: Annotated[tuple[EndpointCost, ...], _EndpointCosts()] = ()
+    endpoints: Annotated[tuple[EndpointCost, ...], _ENDPOINT_COSTS] = ()
     """Costs by endpoint, the first that fits; GET is for HEAD too."""
     header: Annotated[str | None, HEADER] = None
     """The header of the request with its cost; needs max."""
     most: Annotated[int | None, QUOTA] = None
-    """The most that the header can say."""
+    """The highest cost that the header can give."""
     after: After | None = None
-    """The cost when it is over, charged beyond what it took to enter."""
+    """The final cost; what is above the cost in advance is charged when the response has ended."""
 
 
 @table(
@@ -362,8 +336,7 @@ class Idempotency:
     retries: Annotated[int, Whole(1, 1_000)] = 10
     """Number of retries that are free within that time."""
     fingerprint: Annotated[
-        tuple[str, ...],
-        Several(HEADER, "names of headers", most=8, plural="headers", is_listed=True),
+        tuple[str, ...], Several(HEADER, "names of headers", most=8, is_listed=True)
     ] = ()
     """Headers that have to be the same, besides caller, method and path."""
 
@@ -374,14 +347,11 @@ def _accuracy_shape(node: Table) -> Iterator[FieldError]:
         yield FieldError(f"found nothing in it, expected one of {names}")
 
 
-def _finish_accuracy(made: AccuracyFields, _node: Table, _context: object) -> Accuracy:
-    return Accuracy(made.max_overshoot, made.batch, made.sync, made.denials, made.split)
-
-
 @table(
     "the accuracy",
+    names={"sync_ns": "sync", "denials_ns": "denials"},
     shape=_accuracy_shape,
-    finish=_finish_accuracy,
+    makes=Accuracy,
     schema={
         "minProperties": 1,
         "examples": [{"max_overshoot": "1%"}, {"sync": "100ms", "max_overshoot": "5%"}],
@@ -395,28 +365,17 @@ class AccuracyFields:
     """The most that a fleet may allow above the limit, as a share of it."""
     batch: Annotated[int | None, QUOTA] = None
     """Units that a node leases from the store at once."""
-    sync: Annotated[int | None, SYNC] = None
+    sync_ns: Annotated[int | None, SYNC] = None
     """Decide in each node, and exchange what was used this often."""
-    denials: Annotated[int | None, Duration(off=True)] = None
+    denials_ns: Annotated[int | None, Duration(off=True)] = None
     """Time for which a denial is remembered; off: not at all."""
     split: Annotated[int, Whole(1, MOST_PARTS)] = 1
     """Sub-counters of each counter, on different shards of a cluster."""
 
-    @classmethod
-    def of(cls, accuracy: Accuracy) -> AccuracyFields:
-        """The fields that say *accuracy*."""
-        return cls(
-            accuracy.max_overshoot,
-            accuracy.batch,
-            accuracy.sync_ns,
-            accuracy.denials_ns,
-            accuracy.split,
-        )
-
 
 def _failure_shape(node: Table) -> Iterator[FieldError]:
-    said = node.entries.get("mode", Scalar("fail_open", is_plain=True))
-    mode = said.text if isinstance(said, Scalar) else ""
+    given = node.entries.get("mode", Scalar("fail_open", is_plain=True))
+    mode = given.text if isinstance(given, Scalar) else ""
     if mode == "fail_closed" and "share" in node.entries:
         message = "a rule that fails closed allows nothing"
         yield FieldError(message, hint="leave share out", path=("share",))
@@ -426,15 +385,13 @@ def _failure_shape(node: Table) -> Iterator[FieldError]:
         yield FieldError("needs max_fail_open: after how long", path=("then",))
 
 
-def _finish_failure(made: FailureFields, _node: Table, _context: object) -> OnFailure:
-    return OnFailure(made.mode, made.share, made.max_fail_open, made.then)
-
-
 @table(
-    "what to do when the store cannot decide",
+    "the failure policy while the store cannot decide",
+    names={"open_ns": "max_fail_open"},
     shape=_failure_shape,
-    finish=_finish_failure,
+    makes=OnFailure,
     always=("mode",),
+    plain=lambda made, data: data if made.open_ns is None else {**data, "then": made.then},
     schema={
         "dependentRequired": {"then": ["max_fail_open"]},
         "dependentSchemas": {
@@ -452,144 +409,125 @@ class FailureFields:
     """Allow, deny, or go on with a share of the limits in each process."""
     share: Annotated[Fraction, Share()] = Fraction(1)
     """The share of the limit that each process still allows."""
-    max_fail_open: Annotated[int | None, Duration()] = None
+    open_ns: Annotated[int | None, Duration()] = None
     """Longest time for which the rule fails open."""
     then: Annotated[AfterFailOpen, Choice(get_args(AfterFailOpen))] = "fail_closed"
     """And what it does after that."""
 
-    @classmethod
-    def of(cls, failing: OnFailure) -> FailureFields:
-        """The fields that say *failing*."""
-        return cls(failing.mode, failing.share, failing.open_ns, failing.then)
+
+def _finish_slots(made: AdaptiveSlots, node: Table, _context: object) -> AdaptiveSlots:
+    if made.least > made.most:
+        message = f"the min of {made.least} is above the max of {made.most}"
+        raise FieldError(message, path=("min",) if "min" in node.entries else ())
+    return made
 
 
-class AccuracyField(ModelField):
-    """An `Accuracy`."""
-
-    def __init__(self) -> None:
-        super().__init__(AccuracyFields)
-
-    def write(self, value: Accuracy) -> object:
-        return to_data(AccuracyFields.of(value))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleOptions:
-    """The fields that a rule has as they stand in a file."""
-
-    cost: Annotated[Cost, Short("default")] = Cost()
-    """The cost of a request; 1 by default."""
-    mode: Annotated[Mode, Choice(get_args(Mode), {False: "off"})] = "enforce"
-    """Decide (enforce), only count (shadow), or neither (off)."""
-    accuracy: Annotated[Accuracy, AccuracyField()] = EXACT
-    """Overshoot of a fleet that is accepted to save round trips; none by default."""
-    headers: Annotated[HeaderMode, Choice(get_args(HeaderMode), {True: "on", False: "off"})] = "on"
-    """The rate limit headers of a response."""
-    idempotency: Annotated[
-        Idempotency | None, Switch("true, false or a mapping with header and ttl")
-    ] = None
-    """Do not charge a retry with the same key again."""
-    description: Annotated[str, Prose()] = ""
-    """A text for people."""
-    decide: Annotated[Decide | None, Choice(get_args(Decide))] = None
-    """The way a gateway decides; that of its own setting by default."""
-    across_regions: Annotated[bool, Boolean()] = False
-    """Count together with regions that have stores of their own."""
-    candidate_of: Annotated[str | None, Name()] = None
-    """The rule that this one, in shadow, is tried beside."""
-
-
+@table(
+    "slots that adapt",
+    names={"algorithm": "adaptive", "least": "min", "most": "max", "target_ns": "target"},
+    finish=_finish_slots,
+    needs=("adaptive",),
+    always=("adaptive", "min", "max"),
+    schema={"examples": [{"adaptive": "gradient", "min": 5, "max": 200}]},
+)
 @dataclass(frozen=True, slots=True)
-class Rule(RuleOptions):
-    """When *match* fits, count by *key_by* against *limits*.
+class AdaptiveSlots:
+    """Slots that adapt between a minimum and a maximum, by the latency and errors of requests."""
 
-    *limits* has those for callers of every tier under None, else under the name of the tier; a
-    tier that is not named, with nothing under None, is not limited. Several limits are stacked.
+    algorithm: Annotated[AdaptiveAlgorithm, Choice(get_args(AdaptiveAlgorithm))] = "gradient"
+    """The algorithm that moves them: gradient goes by how much slower requests are than usual, aimd
+    by errors and by requests that take longer than the target."""
+    least: Annotated[int, Whole(1, MAX_SLOTS)] = 1
+    """The fewest slots."""
+    most: Annotated[int, Whole(1, MAX_SLOTS)] = 1_000
+    """The most slots."""
+    target_ns: Annotated[int | None, Duration()] = None
+    """Longest time that a request may take."""
 
-    While the store is gone each process allows *fallback_share* of the limits, unless the rule
-    fails closed; one that fails open does what *after_fail_open* says after *max_fail_open_ns*.
 
-    A rule with *fair* has no limits: its requests queue in each process. *reserve* keeps a share of
-    the slots of its concurrency limits for requests of a class and more important ones; *share_by*
-    names what a caller's share of them goes by: `priority`, or a name in `identity`. *floor* is the
-    share of its limits that pressure may not lower it below; None: pressure does not apply.
+def _checked_reserve(pairs: list[tuple[Priority, Fraction]]) -> Mapping[Priority, Fraction]:
+    found = dict(pairs)
+    if (total := sum(found.values())) >= 1:
+        message = f"{float(total) * 100:g}% are reserved: nothing is left for other requests"
+        raise FieldError(message, hint="expected less than 100% in all")
+    return MappingProxyType(found)
+
+
+RESERVE: Final = Entries(
+    "the share that is reserved for each class of requests",
+    Choice(RESERVABLE),
+    Share(),
+    _checked_reserve,
+    examples=({"critical": "20%"},),
+)
+_WEIGHTS: Final = Entries(
+    "weights of tiers", TIER, Whole(1, 1_000), examples=({"enterprise": 4, "default": 1},)
+)
+
+
+def _fair_shape(node: Table) -> Iterator[FieldError]:
+    yield from exactly_one(node, "slots", "rate", path=("slots",))
+    if "reserve" in node.entries and "rate" in node.entries and "slots" not in node.entries:
+        message = "needs slots, and requests are started at a rate"
+        hint = "expected slots in place of rate, or no reserve"
+        yield FieldError(message, hint=hint, path=("reserve",))
+
+
+def _finish_fair(made: Fair, _node: Table, _context: object) -> Fair:
+    slots: object = made.slots
+    return replace(made, slots=None, adaptive=slots) if isinstance(slots, AdaptiveSlots) else made
+
+
+@table(
+    "the fair queue of requests",
+    names={"max_wait_ns": "max_wait"},
+    hidden=("adaptive",),
+    shape=_fair_shape,
+    finish=_finish_fair,
+    plain=lambda made, data: (
+        data if made.adaptive is None else {"slots": to_data(made.adaptive), **data}
+    ),
+    always=("queue", "max_wait"),
+    schema={
+        "oneOf": [
+            {"required": ["slots"]},
+            {"required": ["rate"], "properties": {"reserve": False}},
+        ],
+        "examples": [{"slots": 50, "weights": {"enterprise": 4}, "queue": 100, "max_wait": "2s"}],
+    },
+)
+@dataclass(frozen=True, slots=True)
+class Fair:
+    """Requests wait in a weighted fair queue in each process, by caller (`key_by`).
+
+    There are *slots* at a time, which *adaptive* may move, or *rate* a second: one of the two.
     """
 
-    id: str
-    match: Match
-    key_by: tuple[str, ...]
-    limits: Mapping[str | None, tuple[Limit, ...]]
-    on_store_failure: OnStoreFailure = field(default="fail_open", kw_only=True)
-    fallback_share: Fraction = field(default=Fraction(1), kw_only=True)
-    max_fail_open_ns: int | None = field(default=None, kw_only=True)
-    after_fail_open: AfterFailOpen = field(default="fail_closed", kw_only=True)
-    fair: Fair | None = field(default=None, kw_only=True)
-    reserve: Mapping[Priority, Fraction] = field(
-        default_factory=lambda: MappingProxyType({}), kw_only=True
-    )
-    share_by: str | None = field(default=None, kw_only=True)
-    floor: Fraction | None = field(default=None, kw_only=True)
-
-    @property
-    def on_failure(self) -> OnFailure:
-        """The failure policy while the store is gone."""
-        mode, most_ns = self.on_store_failure, self.max_fail_open_ns
-        return OnFailure(mode, self.fallback_share, most_ns, self.after_fail_open)
-
-    @property
-    def all_limits(self) -> list[Limit]:
-        """The limits of every tier."""
-        return [limit for many in self.limits.values() for limit in many]
-
-    def limits_for(self, tier: str | None) -> tuple[Limit, ...]:
-        """The limits for callers of *tier*; none if they are not limited."""
-        found = self.limits.get(tier)
-        return self.limits.get(None, ()) if found is None else found
+    slots: Annotated[int | None, ModelField(AdaptiveSlots, alone=Whole(1, MAX_SLOTS))] = None
+    """Number of requests that are worked on at the same time."""
+    rate: Annotated[Fraction | None, Rate()] = None
+    """Rate at which requests are worked on, in place of slots."""
+    adaptive: AdaptiveSlots | None = None
+    weights: Annotated[Mapping[str | None, int], _WEIGHTS] = field(default_factory=_EMPTY)
+    """Weights by tier; 'default' is for callers of all other tiers, and of none."""
+    queue: Annotated[int, Whole(0, LONGEST_QUEUE)] = 100
+    """Number of requests of one caller that may wait."""
+    max_wait_ns: Annotated[int, Duration(zero=True)] = SECOND
+    """Longest wait; 0 for none."""
+    reserve: Annotated[Mapping[Priority, Fraction], RESERVE] = field(default_factory=_EMPTY)
+    """Slots that are kept for requests of a class, and more important ones."""
 
 
-def compiled_rule(rule: Rule) -> CompiledRule:
-    """*rule* as the engine needs it."""
-    return CompiledRule(
-        rule.id,
-        rule.mode,
-        rule.headers,
-        rule.on_failure,
-        rule.candidate_of,
-        rule.cost.after is not None,
-        rule,
-    )
-
-
-@dataclass(frozen=True)
-class _LookupValues(Entries):
-    """Results by value. The values may be secrets: messages number them instead."""
-
-    what: str = "values"
-
-    def enter(self, found: dict[Any, Any], key: Scalar, value: Node) -> None:
-        found[key.text] = read_word(value)
-
-    def placed(self, flaw: FieldError, name: str, number: int) -> FieldError:
-        return flaw.under((name, number))
-
-    def made(self, found: dict[Any, Any]) -> Mapping[str, str]:
-        return MappingProxyType(found)
-
-    def schema(self) -> Schema:
-        return entries_schema(Word().schema())
-
-    def write(self, value: Mapping[str, str]) -> object:
-        return dict(value)
+_LOOKUP: Final = Entries("values", WORD, WORD, secret=True)
+"""Results by value, which may be a secret."""
 
 
 def _source_shape(node: Table) -> Iterator[FieldError]:
-    kinds = present(node, *KINDS)
-    if len(kinds) != 1:
-        what = f"found {' and '.join(kinds)}" if kinds else "found none of them"
-        yield FieldError(f"{what}, expected exactly one of {', '.join(KINDS)}")
-    if len(present(node, "lookup", "values")) == 1:
-        message = "lookup and values belong together: the source, and what to find for its values"
-        yield FieldError(message)
+    for error in exactly_one(node, *_SOURCE_KINDS):
+        error.instead_of = frozenset()  # a similar unknown field does not tell which one is meant
+        yield error
+    if ("lookup" in node.entries) != ("values" in node.entries):
+        yield FieldError("lookup and values need each other: the source, and results by its value")
 
 
 def _finish_source(made: Source, node: Table, name: object) -> Source:
@@ -598,12 +536,12 @@ def _finish_source(made: Source, node: Table, name: object) -> Source:
 
 
 @table(
-    "where it is found",
+    "the source of a name",
     shape=_source_shape,
     finish=_finish_source,
-    order=(*KINDS, "default", "values"),
+    order=(*_SOURCE_KINDS, "default", "values"),
     schema={
-        "oneOf": [{"required": [kind]} for kind in KINDS],
+        "oneOf": [{"required": [kind]} for kind in _SOURCE_KINDS],
         "dependentRequired": {"lookup": ["values"], "values": ["lookup"]},
         "examples": [
             {"header": "x-api-key"},
@@ -620,22 +558,20 @@ class Source:
     """The name of a header."""
     cookie: Annotated[str | None, COOKIE] = None
     """The name of a cookie."""
-    attribute: Annotated[str | None, Word()] = None
+    attribute: Annotated[str | None, WORD] = None
     """The name of an attribute."""
-    lookup: Annotated[str | None, Word()] = None
+    lookup: Annotated[str | None, WORD] = None
     """The source whose value is looked up in values."""
-    values: Annotated[Mapping[str, str], _LookupValues()] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    values: Annotated[Mapping[str, str], _LOOKUP] = field(default_factory=_EMPTY)
     """Results of the lookup, by value."""
-    default: Annotated[str | None, Word()] = None
+    default: Annotated[str | None, WORD] = None
     """The value of a request that has none."""
     secret: Annotated[bool, Boolean()] = False
     """Hashed before it is used in a key; it is compared in the clear."""
 
 
 @table(
-    "how to find the address",
+    "the source of the address",
     always=("ipv4_prefix", "ipv6_prefix", "header"),
     order=("ipv4_prefix", "ipv6_prefix", "header"),
 )
@@ -645,7 +581,7 @@ class AddressSource:
     caller."""
 
     trusted_proxies: Annotated[
-        tuple[Network, ...], Several(Networks(), "an address or a network", is_listed=True)
+        tuple[Network, ...], Several(NETWORK, "an address or a network", is_listed=True)
     ] = ()
     """Addresses and networks of trusted proxies."""
     ipv4_prefix: Annotated[int, Whole(1, 32)] = 32
@@ -677,51 +613,152 @@ class Identity:
     fallback: Fallback = "ip"
 
 
-class KeyPart(FieldType):
+@dataclass(frozen=True)
+class _KeyPart(FieldType):
     """A part of a key: built in, a name in `identity`, or `header:`, `cookie:`, `attribute:` with
     a name."""
 
-    what = "what to count by, such as ip or api_key"
-
-    def __init__(self, identity: Identity) -> None:
-        self.identity = identity
+    identity: Identity
+    what: str = "what to count by, such as ip or api_key"
 
     def read(self, node: Node) -> str:
         word = read_word(node, self.what)
         prefix, colon, name = word.partition(":")
-        if colon:
-            return self._prefixed(prefix, name)
-        if word in BUILT_IN_PARTS or word in self.identity.sources:
-            return word
-        known = (*self.identity.sources, *BUILT_IN_PARTS, *(f"{one}:NAME" for one in _PARTS))
-        raise not_among(word, known, f"nothing is known as {shown(word)}")
-
-    @staticmethod
-    def _prefixed(prefix: str, name: str) -> str:
-        if prefix not in _PARTS:
-            raise not_among(prefix, _PARTS, f"{shown(prefix)} is nothing that has names")
-        kinds = {"header": HEADER, "cookie": COOKIE, "attribute": Word("the name of an attribute")}
-        return f"{prefix}:{kinds[prefix].read(Scalar(name, is_plain=False))}"
+        if not colon:
+            if word in BUILT_IN_PARTS or word in self.identity.sources:
+                return word
+            named = (f"{one}:NAME" for one in _PREFIXES)
+            known = (*self.identity.sources, *BUILT_IN_PARTS, *named)
+            raise not_among(word, known, f"{quoted(word)} is not a part of a key")
+        if prefix not in _PREFIXES:
+            raise not_among(prefix, _PREFIXES, f"{quoted(prefix)} cannot stand before a name")
+        return f"{prefix}:{_PREFIXES[prefix].read(Scalar(name, is_plain=False))}"
 
 
 class KeyBy(ContextField):
     """The parts of a key; which exist depends on the identity, given as context."""
 
-    what = "whom to count, such as ip or global"
+    what = "what to count by, such as ip or global"
 
     def read_in(self, node: Node, info: Any) -> tuple[str, ...]:
-        found = Several(KeyPart(info.context), "what to count by").read(node)
+        found: tuple[str, ...] = Several(_KeyPart(info.context), "what to count by").read(node)
         if GLOBAL in found and len(found) > 1:
-            message = "global is one counter for everybody; expected it alone, or only the others"
+            message = "global is one counter for all callers; expected it alone, or the others"
             raise FieldError(message)
         return found
 
     def schema(self) -> Schema:
         parts = ["api_key", "tenant", *BUILT_IN_PARTS, "header:x-client", ["tenant", "endpoint"]]
-        return {**_WORDS.schema(), "examples": parts}
+        return {**WORDS.schema(), "examples": parts}
 
     def write(self, value: tuple[str, ...]) -> object:
-        return _WORDS.write(value)
+        return WORDS.write(value)
+
+
+class ShareBy(ContextField):
+    """The basis of a caller's share: the class of a request, or a name in the identity."""
+
+    what = "one of priority and the names in identity"
+
+    def read_in(self, node: Node, info: Any) -> str:
+        identity: Identity = info.context
+        known = (BY_PRIORITY, *identity.sources)
+        found = read_word(node, f"one of {', '.join(known)}")
+        if found not in known:
+            raise not_among(found, known, f"{quoted(found)} is not a name in identity")
+        if found != BY_PRIORITY and identity.sources[found].secret:
+            message = f"{quoted(found)} is a secret, and the store has shares under their names"
+            hint = f"expected a name in identity that looks {quoted(found)} up"
+            raise FieldError(message, hint=hint)
+        return found
+
+    def schema(self) -> Schema:
+        return {**WORD.schema(), "examples": ["tier", "priority"]}
+
+
+@table("the effect of pressure", schema={"examples": [{"floor": "20%"}]})
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """Bound below which pressure does not lower the limits."""
+
+    floor: Annotated[Fraction, Share(what="a share of the limits such as 20%")]
+    """The share of the limits that is never taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When *match* fits, count by *key_by* against *limits*.
+
+    *limits* has those for callers of every tier under None, else under the name of the tier; a
+    tier that is not named, with nothing under None, is not limited. Several limits are stacked. A
+    rule with *fair* has no limits.
+    """
+
+    id: Annotated[str, RULE_ID]
+    """The name of the rule, unique in the policy."""
+    match: Match
+    """The requests that the rule is for; all by default."""
+    key_by: Annotated[tuple[str, ...], KeyBy()]
+    """The parts of the key of a counter."""
+    limits: Annotated[Limits, LimitsField()] = field(default_factory=_EMPTY)
+    """A list of limits, all of which apply, or limits by tier."""
+    _: KW_ONLY
+    fair: Fair | None = None
+    """Requests wait in a weighted fair queue in each process, by caller."""
+    share_by: Annotated[str | None, ShareBy()] = None
+    """The basis of a caller's share: priority, or a name in identity such as tier."""
+    reserve: Annotated[Mapping[Priority, Fraction], RESERVE] = field(default_factory=_EMPTY)
+    """Slots that are kept for requests of a class, and more important ones."""
+    adaptive: Adaptive | None = None
+    """Bound below which pressure does not lower the limits; without it pressure does not apply."""
+    cost: Annotated[Cost, ModelField(Cost, short="default")] = Cost()
+    """The cost of a request; 1 by default."""
+    mode: Annotated[Mode, Choice(get_args(Mode), {False: "off"})] = "enforce"
+    """Decide (enforce), only count (shadow), or neither (off)."""
+    headers: Annotated[HeaderMode, Choice(get_args(HeaderMode), {True: "on", False: "off"})] = "on"
+    """The rate limit headers of a response."""
+    candidate_of: Annotated[str | None, RULE_ID] = None
+    """The rule that this one, in shadow, is compared with."""
+    on_failure: Annotated[OnFailure, ModelField(FailureFields, short="mode")] = _OPEN
+    """The failure policy while the store cannot decide."""
+    accuracy: Annotated[Accuracy, ModelField(AccuracyFields)] = EXACT
+    """Overshoot of a fleet that is accepted to save round trips; none by default."""
+    idempotency: Annotated[Idempotency | None, ModelField(Idempotency, switch=True)] = None
+    """Do not charge a retry with the same key again."""
+    across_regions: Annotated[bool, Boolean()] = False
+    """Count together with regions that have stores of their own."""
+    description: Annotated[str, Prose()] = ""
+    """A text for people."""
+    decide: Annotated[Decide | None, Choice(get_args(Decide))] = None
+    """The way a gateway decides; that of its own setting by default."""
+
+    @property
+    def floor(self) -> Fraction | None:
+        """The share of the limits that pressure leaves; None: pressure does not apply."""
+        return None if self.adaptive is None else self.adaptive.floor
+
+    @property
+    def all_limits(self) -> list[Limit]:
+        """The limits of every tier."""
+        return [limit for many in self.limits.values() for limit in many]
+
+    def limits_for(self, tier: str | None) -> tuple[Limit, ...]:
+        """The limits for callers of *tier*; none if they are not limited."""
+        found = self.limits.get(tier)
+        return self.limits.get(None, ()) if found is None else found
+
+
+def compiled_rule(rule: Rule) -> CompiledRule:
+    """*rule* as the engine needs it."""
+    return CompiledRule(
+        rule.id,
+        rule.mode,
+        rule.headers,
+        rule.on_failure,
+        rule.candidate_of,
+        rule.cost.after is not None,
+        rule,
+    )
 
 
 class RuleId(ContextField):
@@ -732,39 +769,18 @@ class RuleId(ContextField):
     def read_in(self, node: Node, info: Any) -> str:
         found = read_text(node, self.what)
         if found not in info.context:
-            raise not_among(found, info.context, f"there is no rule {shown(found)}")
+            raise not_among(found, info.context, f"there is no rule {quoted(found)}")
         return found
 
     def schema(self) -> Schema:
-        return Name().schema()
-
-
-class CounterKey(FieldType):
-    """The key of a counter as the engine names it."""
-
-    what = "the key of a counter as explain shows it, such as ip=203.0.113.7"
-    pattern = rf"[!-~]{{1,{LONGEST_KEY}}}"
-
-    def read(self, node: Node) -> str:
-        found = read_text(node, self.what)
-        if not re.fullmatch(self.pattern, found):
-            hint = f"expected 1 to {LONGEST_KEY} printable characters of ASCII"
-            raise FieldError(f"{shown(found)} is not the key of a counter", hint=hint)
-        return found
-
-    def schema(self) -> Schema:
-        return {"type": ["string", "number"], "pattern": f"^{self.pattern}$"}
-
-
-def _override_shape(node: Table) -> Iterator[FieldError]:
-    yield from one_of(node, "block", "extra")
+        return RULE_ID.schema()
 
 
 @table(
     "an override",
     names={"until_ns": "until"},
     order=("rule", "key", "block", "extra", "until"),
-    shape=_override_shape,
+    shape=lambda node: exactly_one(node, "block", "extra"),
     schema={
         "oneOf": [{"required": ["block"]}, {"required": ["extra"]}],
         "examples": [
@@ -774,37 +790,19 @@ def _override_shape(node: Table) -> Iterator[FieldError]:
 )
 @dataclass(frozen=True, slots=True)
 class Override:
-    """An exception for one counter of a rule, for a while: either everything is denied, or every
+    """An exception for one counter of a rule, for a while: either all requests are denied, or every
     limit of the rule is larger."""
 
     rule: Annotated[str, RuleId()]
     """The id of the rule."""
-    key: Annotated[str, CounterKey()]
+    key: Annotated[str, COUNTER_KEY]
     """The key of the counter, as `headgate rules explain` shows it."""
     until_ns: Annotated[int, Instant()]
     """When it ends: a date and time with its offset (RFC 3339)."""
     extra: Annotated[int, QUOTA] = 0
     """By how much every limit of the rule is larger."""
-    block: Annotated[bool, OnlyTrue("leave an override out that does nothing")] = False
-    """Everything is denied."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The rules in force together. *revision* is the number of the source, equal on every node; 0
-    if it has none.
-
-    There is at most one of *overrides* for a counter, and its rule is among *rules*.
-    """
-
-    rules: tuple[Rule, ...] = ()
-    identity: Identity = Identity()
-    revision: int = 0
-    overrides: tuple[Override, ...] = ()
-    priorities: tuple[PriorityClass, ...] = ()
-    """Classes of requests by importance: the first that fits counts."""
-    pressure: Pressure | None = None
-    """When limits are lowered automatically, and how."""
+    block: Annotated[bool, Boolean(only_true=True)] = False
+    """All requests are denied."""
 
 
 @table("a class of requests", names={"priority": "class"})
@@ -818,170 +816,8 @@ class PriorityClass:
     """The requests that are of the class; all by default."""
 
 
-def _finish_adaptive(made: AdaptiveSlots, node: Table, _context: object) -> AdaptiveSlots:
-    if made.least > made.most:
-        message = f"the min of {made.least} is above the max of {made.most}"
-        raise FieldError(message, path=("min",) if "min" in node.entries else ())
-    return made
-
-
 @table(
-    "slots that move",
-    names={"algorithm": "adaptive", "least": "min", "most": "max", "target_ns": "target"},
-    finish=_finish_adaptive,
-    needs=("adaptive",),
-    always=("adaptive", "min", "max"),
-    schema={"examples": [{"adaptive": "gradient", "min": 5, "max": 200}]},
-)
-@dataclass(frozen=True, slots=True)
-class AdaptiveSlots:
-    """Slots that move between a minimum and a maximum, by how the requests in them fare."""
-
-    algorithm: Annotated[AdaptiveAlgorithm, Choice(get_args(AdaptiveAlgorithm))] = "gradient"
-    """The algorithm that moves them: gradient goes by how much slower requests are than usual, aimd
-    by errors and by requests that take longer than the target."""
-    least: Annotated[int, Whole(1, MOST_SLOTS)] = 1
-    """The fewest slots."""
-    most: Annotated[int, Whole(1, MOST_SLOTS)] = 1_000
-    """The most slots."""
-    target_ns: Annotated[int | None, Duration()] = None
-    """Longest time that a request may take."""
-
-
-class _FairSlots(ModelField):
-    """A number of slots, or a mapping of slots that move."""
-
-    def __init__(self) -> None:
-        super().__init__(AdaptiveSlots, Whole(1, MOST_SLOTS))
-
-
-@dataclass(frozen=True)
-class _Weights(Entries):
-    """Weights by tier."""
-
-    what: str = "weights of tiers"
-    weight = Whole(1, 1_000)
-
-    def enter(self, found: dict[Any, Any], key: Scalar, value: Node) -> None:
-        name = read_key(Word("the name of a tier"), key)
-        found[None if name == OTHERS else name] = self.weight.read(value)
-
-    def made(self, found: dict[Any, Any]) -> Mapping[str | None, int]:
-        return MappingProxyType(found)
-
-    def schema(self) -> Schema:
-        examples = [{"enterprise": 4, "default": 1}]
-        more = {"propertyNames": Word().schema(), "examples": examples}
-        return entries_schema(self.weight.schema(), **more)
-
-    def write(self, value: Mapping[str | None, int]) -> object:
-        return {OTHERS if tier is None else tier: weight for tier, weight in value.items()}
-
-
-@dataclass(frozen=True)
-class ReserveField(Entries):
-    """Slots that are kept for requests of a class and for more important ones."""
-
-    what: str = "what is reserved for which class of requests"
-
-    def enter(self, found: dict[Any, Any], key: Scalar, value: Node) -> None:
-        name = key.text
-        if name in RESERVABLE:
-            found[name] = Share().read(value)
-            return
-        if name in PRIORITIES:
-            message = f"nothing can be kept for {name} requests: none matter less"
-            flaw = FieldError(message, hint=f"expected {' or '.join(RESERVABLE)}")
-        else:
-            flaw = not_among(name, RESERVABLE, f"there is no class {shown(name)}")
-        flaw.at_key = True
-        raise flaw
-
-    def made(self, found: dict[Any, Any]) -> Mapping[Priority, Fraction]:
-        total = sum(found.values())
-        if total >= 1:
-            message = f"{float(total) * 100:g}% are reserved: nothing is left for other requests"
-            raise FieldError(message, hint="expected less than 100% in all")
-        return MappingProxyType(found)
-
-    def schema(self) -> Schema:
-        shares: Schema = {str(name): Share().schema() for name in RESERVABLE}
-        return {
-            "type": "object",
-            "properties": shares,
-            "additionalProperties": False,
-            "minProperties": 1,
-            "examples": [{"critical": "20%"}],
-        }
-
-    def write(self, value: Mapping[Priority, Fraction]) -> object:
-        return {name: Share().write(share) for name, share in value.items()}
-
-
-def _fair_shape(node: Table) -> Iterator[FieldError]:
-    yield from one_of(node, "slots", "rate", path=("slots",))
-    if "reserve" in node.entries and present(node, "slots", "rate") == ["rate"]:
-        message = "is about slots, and there are none: requests take turns at a rate"
-        hint = "expected slots in place of rate, or no reserve"
-        yield FieldError(message, hint=hint, path=("reserve",))
-
-
-def _finish_fair(made: Fair, _node: Table, _context: object) -> Fair:
-    slots: object = made.slots
-    return replace(made, slots=None, adaptive=slots) if isinstance(slots, AdaptiveSlots) else made
-
-
-def _fair_data(made: Fair, data: dict[str, Any]) -> dict[str, Any]:
-    return data if made.adaptive is None else {"slots": to_data(made.adaptive), **data}
-
-
-@table(
-    "how requests take turns",
-    names={"max_wait_ns": "max_wait"},
-    hidden=("adaptive",),
-    shape=_fair_shape,
-    finish=_finish_fair,
-    plain=_fair_data,
-    always=("queue", "max_wait"),
-    schema={
-        "oneOf": [
-            {"required": ["slots"]},
-            {"required": ["rate"], "properties": {"reserve": False}},
-        ],
-        "examples": [{"slots": 50, "weights": {"enterprise": 4}, "queue": 100, "max_wait": "2s"}],
-    },
-)
-@dataclass(frozen=True, slots=True)
-class Fair:
-    """Requests queue in each process and take turns, by weight of the callers (`key_by`).
-
-    There are *slots* at a time, which *adaptive* may move, or *rate* a second: one of the two.
-    """
-
-    slots: Annotated[int | None, _FairSlots()] = None
-    """Number of requests that are worked on at the same time."""
-    rate: Annotated[Fraction | None, Rate()] = None
-    """Rate at which requests are worked on, in place of slots."""
-    adaptive: AdaptiveSlots | None = None
-    weights: Annotated[Mapping[str | None, int], _Weights()] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    """Weights by tier; 'default' is for callers of all other tiers, and of none."""
-    queue: Annotated[int, Whole(0, LONGEST_QUEUE)] = 100
-    """Number of requests of one caller that may wait."""
-    max_wait_ns: Annotated[int, Duration(zero=True)] = SECOND
-    """Longest wait; 0 for none."""
-    reserve: Annotated[Mapping[Priority, Fraction], ReserveField()] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    """Slots that are kept for requests of a class, and more important ones."""
-
-
-_INTERVAL: Final = Duration(10 * MILLISECOND, HOUR, "a time from 10ms to 1h")
-
-
-@table(
-    "when there is pressure",
+    "the signs of pressure",
     names={"latency_ns": "latency", "interval_ns": "interval"},
     order=("latency", "errors", "queue", "interval"),
     schema={"examples": [{"latency": "500ms", "errors": "5%"}]},
@@ -1002,9 +838,9 @@ class Pressure:
     """Of the requests that ended, the part that must be faster."""
     errors: Annotated[Fraction | None, Share(is_part=True)] = None
     """A larger part of requests that failed is pressure."""
-    queue: Annotated[int | None, Whole(0, LONGEST_LINE)] = None
+    queue: Annotated[int | None, Whole(0, MAX_WAITING)] = None
     """More requests that wait are pressure."""
-    interval_ns: Annotated[int, _INTERVAL] = SECOND
+    interval_ns: Annotated[int, Duration(10 * MILLISECOND, HOUR, "a time from 10ms to 1h")] = SECOND
     """Time between two evaluations."""
     backoff: Annotated[Fraction, Share(is_part=True)] = Fraction(7, 10)
     """Factor for limits under pressure."""
@@ -1012,6 +848,24 @@ class Pressure:
     """Share of the full limit that is regained without pressure."""
     least: Annotated[Fraction, Share()] = Fraction(1, 10)
     """Share of the full limit below which no limit is lowered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules in force together. *revision* is the number of the source, equal on every node; 0
+    if it has none.
+
+    There is at most one of *overrides* for a counter, and its rule is among *rules*.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    identity: Identity = Identity()
+    revision: int = 0
+    overrides: tuple[Override, ...] = ()
+    priorities: tuple[PriorityClass, ...] = ()
+    """Classes of requests by importance: the first that fits counts."""
+    pressure: Pressure | None = None
+    """When limits are lowered automatically, and how."""
 
 
 def ceilings(slots: int, reserve: Mapping[Priority, Fraction]) -> dict[Priority, int]:

@@ -7,7 +7,7 @@ moment: no slots, holds, markers of repeated requests or blocks, and no override
 
 A cache belongs to one compiled policy and to one pressure factor; when either changes, a new cache
 takes its place. It is bounded in bytes. The oldest plan is dropped first: a plan that is still
-needed is then made again.
+needed is then planned again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 32 << 20
 """The bytes that the plans of one policy take at most, as `_plan_bytes` estimates them."""
 
-LARGEST_KEY: Final = 4096
+MAX_KEY_BYTES: Final = 4096
 """The bytes of a key above which its plan is not kept: callers choose paths and headers."""
 
-_PLAN_BYTES: Final = 1100
+_PLAN_BYTES: Final = 800
 """A plan without rules, its place in the cache, and the tuples of its key."""
 
 _RULE_BYTES: Final = 200
-_CHECK_BYTES: Final = 200
+_CHECK_BYTES: Final = 150
 
 
 class PlanCache(BoundedCache["Plan"]):
@@ -46,21 +46,25 @@ class PlanCache(BoundedCache["Plan"]):
     def __init__(self, version: int, max_bytes: int = MAX_BYTES) -> None:
         super().__init__(max_bytes)
         self.version = version
-        """The version of the pressure factor that the plans were made with."""
+        """The version of the pressure factor of the plans."""
 
     def keep(self, key: tuple[Hashable, ...], plan: Plan) -> None:
         """Keep *plan* for requests with *key*, unless the key is long."""
-        key_bytes = _bytes_of(key)
-        if key_bytes <= LARGEST_KEY:
+        key_bytes = _key_bytes(key)
+        if key_bytes <= MAX_KEY_BYTES:
             self.put(key, plan, key_bytes + _plan_bytes(plan))
 
 
-def _bytes_of(part: Hashable) -> int:
-    size = getsizeof(part)
-    if isinstance(part, tuple):
-        for one in part:
-            if one is not None and not isinstance(one, type):
-                size += _bytes_of(one)
+def _key_bytes(key: tuple[Hashable, ...]) -> int:
+    """The bytes of *key* and of all that is in it, classes apart."""
+    size, tuples = getsizeof(key), [key]
+    while tuples:
+        for part in tuples.pop():
+            if isinstance(part, tuple):
+                tuples.append(part)
+            elif part is None or isinstance(part, type):
+                continue
+            size += getsizeof(part)
     return size
 
 
@@ -82,7 +86,7 @@ _ATTRIBUTE: Final = "attribute:"
 
 
 def reads_of(policy: Policy) -> Reads | None:
-    """The parts of requests that the rules of *policy* read; None if that cannot be said."""
+    """The parts of requests that the rules of *policy* read; None if that is not known."""
     headers = headers_of_interest(policy)
     if not all(name.isascii() for name in headers):
         return None  # readers disagree on the lower case of other letters

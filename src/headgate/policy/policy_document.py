@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
-from headgate.policy.document import Node
-from headgate.policy.fields import NAME, Choice, FieldError, FieldType, Schema, Whole
+from headgate.policy.document import Listing, Node, Table
+from headgate.policy.fields import NAME, Choice, FieldError, FieldType, Schema, Whole, expected
+from headgate.policy.limit_forms import LongLimit, Shape
 from headgate.policy.model import (
     BUILT_IN_PARTS,
     DEFAULT_SOURCES,
     AccuracyFields,
+    Adaptive,
     AdaptiveSlots,
     AddressSource,
     After,
@@ -26,21 +27,15 @@ from headgate.policy.model import (
     PriorityClass,
     Source,
 )
-from headgate.policy.rule_document import (
-    AdaptiveFields,
-    ConcurrencyFields,
-    LongLimit,
-    RuleDocument,
-    Shape,
-)
+from headgate.policy.rule_document import ConcurrencyFields, RuleDocument
 from headgate.policy.tables import field_rows, json_schema, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 VERSION: Final = 1
-MOST_OVERRIDES: Final = 10_000
-MOST_CLASSES: Final = 1_000
+MAX_OVERRIDES: Final = 10_000
+MAX_CLASSES: Final = 1_000
 """Entries of `priority` at most."""
 
 RESERVED: Final = tuple(name for name in BUILT_IN_PARTS if name != "ip")
@@ -62,15 +57,23 @@ class _Version(FieldType):
         return {"const": VERSION}
 
 
-class Section(FieldType):
-    """A section of the models *kinds*, which the loader reads by itself: its node is kept.
+class _Section(FieldType):
+    """A section that the loader reads item by item: its node is kept.
 
-    *describe* makes the JSON Schema of the section of those of the models.
+    *kinds* are the models in it, whose JSON Schemas *describe* makes that of the section of.
     """
 
-    def __init__(self, *kinds: type[Any], describe: Callable[..., Schema]) -> None:
+    container: type[Node] = Table
+
+    def __init__(self, what: str, *kinds: type[Any], describe: Callable[..., Schema]) -> None:
+        self.what = what
         self.kinds = kinds
         self.describe = describe
+
+    def read(self, node: Node) -> Node:
+        if not isinstance(node, self.container):
+            raise expected(node, self.what)
+        return node
 
     def __get_pydantic_core_schema__(self, _source: object, handler: Any) -> Any:
         from pydantic_core import core_schema
@@ -82,9 +85,22 @@ class Section(FieldType):
         return self.describe(*(handler(one) for one in core["schema"]["items_schema"]))
 
 
-def _list_of(most: int = 0, **more: Any) -> Callable[[Schema], Schema]:
-    bound = {"maxItems": most} if most else {}
-    return lambda one: {"type": "array", "items": one, **bound, **more}
+class _ListSection(_Section):
+    """A list of the model *kind*, at most *most* of them."""
+
+    container = Listing
+
+    def __init__(self, what: str, kind: type[Any], most: int = 0, **more: Any) -> None:
+        bound = {"maxItems": most} if most else {}
+        schema = {"type": "array", **bound, **more}
+        super().__init__(what, kind, describe=lambda one: {**schema, "items": one})
+        self.most = most
+
+    def read(self, node: Node) -> Node:
+        found = super().read(node)
+        if self.most and isinstance(found, Listing) and len(found.items) > self.most:
+            raise FieldError(f"{len(found.items)} entries; expected at most {self.most}")
+        return found
 
 
 def _identity_schema(source: Schema, address: Schema) -> Schema:
@@ -113,20 +129,37 @@ class PolicyDocument:
 
     version: Annotated[int, _Version()]
     """The version of this format: 1."""
-    identity: Annotated[Node | None, Section(Source, AddressSource, describe=_identity_schema)] = (
+    identity: Annotated[
+        Node | None,
+        _Section(
+            "a mapping from names to where they are found",
+            Source,
+            AddressSource,
+            describe=_identity_schema,
+        ),
+    ] = None
+    """The identification of callers: names, and where they are found."""
+    rules: Annotated[Node | None, _ListSection("a list of rules ([] for none)", RuleDocument)] = (
         None
     )
-    """The identification of callers: names, and where they are found."""
-    rules: Annotated[Node | None, Section(RuleDocument, describe=_list_of())] = None
     """Every rule that matches a request applies, all or nothing."""
-    overrides: Annotated[Node | None, Section(Override, describe=_list_of(MOST_OVERRIDES))] = None
+    overrides: Annotated[
+        Node | None, _ListSection("a list of overrides ([] for none)", Override, MAX_OVERRIDES)
+    ] = None
     """Exceptions for single counters, for a while."""
     priority: Annotated[
         Node | None,
-        Section(PriorityClass, describe=_list_of(MOST_CLASSES, examples=[[_CRITICAL]])),
+        _ListSection(
+            "a list such as [{class: critical, match: {endpoint: /pay/**}}]",
+            PriorityClass,
+            MAX_CLASSES,
+            examples=[[_CRITICAL]],
+        ),
     ] = None
     """Classes of requests by importance: the first that fits counts."""
-    pressure: Annotated[Node | None, Section(Pressure, describe=lambda one: one)] = None
+    pressure: Annotated[
+        Node | None, _Section("the signs of pressure", Pressure, describe=lambda one: one)
+    ] = None
     """When limits of rules with a floor are lowered automatically, and how."""
 
 
@@ -134,19 +167,6 @@ def policy_schema() -> Schema:
     """The JSON Schema of a policy: what it rejects the loader rejects too, not the reverse."""
     dialect = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": dialect, **json_schema(PolicyDocument), "title": "Headgate policy"}
-
-
-def rule_schema() -> Schema:
-    """The JSON Schema of one rule whose id is known otherwise."""
-    schema = deepcopy(policy_schema())
-    definitions = schema["$defs"]
-    definitions["RuleDocument"]["required"].remove("id")
-    return {
-        "$schema": schema["$schema"],
-        "title": "Headgate rule",
-        "$ref": "#/$defs/RuleDocument",
-        "$defs": definitions,
-    }
 
 
 _MODELS: Final = {
@@ -158,7 +178,7 @@ _MODELS: Final = {
     "`concurrency`": ConcurrencyFields,
     "`fair`": Fair,
     "`fair.slots`": AdaptiveSlots,
-    "`adaptive`": AdaptiveFields,
+    "`adaptive`": Adaptive,
     "`cost`": Cost,
     "`cost.after`": After,
     "`on_store_failure`": FailureFields,

@@ -2,8 +2,8 @@
 
 `@table(...)` gives a dataclass its form in a file: the names of its fields, what is required, what
 may stand together. From the one declaration follow reading (`read`), JSON Schema (`json_schema`),
-the reference page (`docs_of`) and plain data (`to_data`). pydantic is imported by the first use, so
-that a program without rules files does not need it.
+the reference page (`field_rows`) and plain data (`to_data`). pydantic is imported by the first use,
+so that a program without rules files does not need it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
 from headgate.errors import not_installed
-from headgate.policy.diagnostics import MOST_PROBLEMS
 from headgate.policy.document import Scalar, Table
 from headgate.policy.fields import (
-    CompoundFieldError,
     FieldError,
     FieldType,
+    InvalidValueError,
     Schema,
     expected,
     not_among,
 )
+from headgate.policy.problems import MAX_PROBLEMS, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,33 +36,42 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def _cached(make: Callable[[Any], T]) -> Callable[[Any], T]:
+    """`functools.cache` for functions of a class, which mypy does not take for hashable."""
+    return cache(make)
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """The form of a dataclass in a file.
 
-    *what* names it in messages. *names* are those of fields that are called otherwise in the file.
-    *also* are fields that are checked and not kept, *hidden* those that a file does not have.
-    *shape* finds flaws in the presence of keys, *finish* makes the final value of one without
-    flaws. *schema* is added to the JSON Schema. *always* are written even if they are the default,
-    *needs* must be given although they have a default; *order* are the names that come first.
-    *plain* completes the plain data of a value. *synonyms* are words that people use for a field.
+    *what* names it in messages. *names* are those of fields that are called otherwise in the file,
+    *synonyms* words that people use for a field. *also* are fields that are checked and not kept,
+    *hidden* those that a file does not have. *shape* checks which keys stand together, *finish*
+    makes the final value; with *makes* that is an instance of another class, whose attributes have
+    the same names. *schema* is added to the JSON Schema. *always* are written even if they are the
+    default, *needs* must be given although they have a default; *order* are the names that come
+    first. *plain* completes the plain data of a value.
     """
 
     what: str
     names: Mapping[str, str] = field(default_factory=dict)
+    synonyms: Mapping[str, str] = field(default_factory=dict)
     also: Mapping[str, FieldType] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()
     shape: Callable[[Table], Iterable[FieldError]] | None = None
     finish: Callable[..., Any] | None = None
+    makes: type[Any] | None = None
     schema: Callable[[], Schema] | Schema = field(default_factory=dict)
     always: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     plain: Callable[[Any, dict[str, Any]], dict[str, Any]] | None = None
-    synonyms: Mapping[str, str] = field(default_factory=dict)
 
 
 _FORMS: Final[dict[type[Any], Form]] = {}
+_MODELS: Final[dict[type[Any], type[Any]]] = {}
+"""The model of each class of values."""
 
 
 def table(what: str, **options: Any) -> Callable[[type[T]], type[T]]:
@@ -70,6 +79,7 @@ def table(what: str, **options: Any) -> Callable[[type[T]], type[T]]:
 
     def declare(kind: type[T]) -> type[T]:
         form = _FORMS[kind] = Form(what, **options)
+        _MODELS[form.makes or kind] = kind
         hooks: Any = kind
         hooks.__pydantic_config__ = {
             "extra": "forbid",
@@ -93,44 +103,34 @@ class Known:
     names: tuple[str, ...]
 
 
-def _make_known_fields(kind: Any) -> Known:
+@_cached
+def known_fields(kind: Any) -> Known:
     """The fields of the model *kind*, a class."""
     form = _FORMS[kind]
     hints = get_type_hints(kind, include_extras=True)
-    found: dict[str, Any] = {}
-    attributes: dict[str, str] = {}
-    required = set(form.needs)
-    for one in fields(kind):
-        if one.name in form.hidden:
-            continue
-        name = form.names.get(one.name, one.name)
-        found[name] = _type_of(hints[one.name])
-        attributes[name] = one.name
-        if one.default is MISSING and one.default_factory is MISSING:
-            required.add(name)
-    names = [*found, *form.also]
-    ordered = (*(name for name in form.order if name in names), *names)
-    return Known(
-        {**found, **form.also}, attributes, frozenset(required), tuple(dict.fromkeys(ordered))
-    )
-
-
-known_fields: Final[Callable[[Any], Known]] = cache(_make_known_fields)
+    declared = [one for one in fields(kind) if one.name not in form.hidden]
+    attributes = {form.names.get(one.name, one.name): one.name for one in declared}
+    required = {
+        name
+        for name, one in zip(attributes, declared, strict=True)
+        if one.default is MISSING and one.default_factory is MISSING
+    }
+    found = {name: _type_of(hints[own]) for name, own in attributes.items()} | dict(form.also)
+    names = dict.fromkeys((*(name for name in form.order if name in found), *found))
+    return Known(found, attributes, frozenset(required | {*form.needs}), tuple(names))
 
 
 def _type_of(hint: Any) -> Any:
     for part in (*getattr(hint, "__metadata__", ()), hint, *get_args(hint)):
-        if isinstance(part, FieldType | Short):
-            return part
-        if isinstance(part, type) and part in _FORMS:
+        if isinstance(part, FieldType) or (isinstance(part, type) and part in _FORMS):
             return part
     return None
 
 
 def read(kind: type[T], node: Node, context: object = None) -> T:
-    """The model *kind* of *node*.
+    """The value that the model *kind* makes of *node*.
 
-    Raises `CompoundFieldError`; `MissingPackageError` without pydantic.
+    Raises `InvalidValueError`; `MissingPackageError` without pydantic.
     """
     adapter, error_type = _adapter(kind)
     try:
@@ -138,12 +138,13 @@ def read(kind: type[T], node: Node, context: object = None) -> T:
     except error_type as error:
         known = known_fields(kind)
         later = known.fields.keys() - known.required
-        flaws = sorted(_flaws_in(error), key=lambda flaw: not later.isdisjoint(flaw.path[:1]))
-        raise CompoundFieldError(flaws) from None
+        errors = sorted(_errors_in(error), key=lambda one: not later.isdisjoint(one.path[:1]))
+        raise InvalidValueError(errors) from None
     return made
 
 
-def _make_adapter(kind: Any) -> tuple[Any, type[ValueError]]:
+@_cached
+def _adapter(kind: Any) -> tuple[Any, type[ValueError]]:
     try:
         from pydantic import TypeAdapter, ValidationError
     except ModuleNotFoundError as error:
@@ -151,17 +152,15 @@ def _make_adapter(kind: Any) -> tuple[Any, type[ValueError]]:
     return TypeAdapter(kind), ValidationError
 
 
-_adapter: Final[Callable[[Any], tuple[Any, type[ValueError]]]] = cache(_make_adapter)
-
-
-def _flaws_in(error: Any) -> Iterator[FieldError]:
+def _errors_in(error: Any) -> Iterator[FieldError]:
     for found in error.errors(include_url=False, include_input=False):
         if found["type"] == "missing":
             continue  # reported with what is expected
         cause = found.get("ctx", {}).get("error")
-        flaws = cause.flaws if isinstance(cause, CompoundFieldError) else [cause]
-        for flaw in flaws:
-            one = flaw if isinstance(flaw, FieldError) else FieldError(found["msg"])
+        errors = (
+            cause.errors if isinstance(cause, InvalidValueError) else [FieldError(found["msg"])]
+        )
+        for one in errors:
             yield one.under(*found["loc"])
 
 
@@ -178,142 +177,115 @@ def _read_table(kind: type[Any], node: Any, handler: Any, info: Any) -> Any:
     if not isinstance(node, Table):
         raise expected(node, f"{form.what}: a mapping with {', '.join(known.names)}")
     entries = node.entries
-    flaws = [*form.shape(node)] if form.shape is not None else []
-    is_simple = not (flaws or form.also) and known.required <= entries.keys()
+    shape = [*form.shape(node)] if form.shape is not None else []
+    is_simple = not (shape or form.also) and known.required <= entries.keys()
     if is_simple and entries.keys() <= known.fields.keys():
         made = handler(entries)
     else:
-        made = _read_flawed(kind, node, handler, flaws)
-    return made if form.finish is None else form.finish(made, node, info.context)
+        made = _read_checked(kind, node, handler, shape)
+    if form.finish is not None:
+        return form.finish(made, node, info.context)
+    return made if form.makes is None else form.makes(**_attributes(made, form.makes))
 
 
-def _read_flawed(kind: type[Any], node: Table, handler: Any, flaws: list[FieldError]) -> Any:
+def _attributes(made: Any, kind: type[Any]) -> dict[str, Any]:
+    return {one.name: getattr(made, one.name) for one in fields(kind) if hasattr(made, one.name)}
+
+
+def _read_checked(kind: type[Any], node: Table, handler: Any, shape: list[FieldError]) -> Any:
     """The same for a mapping that may have other fields, or lack some."""
     from pydantic import ValidationError
 
-    form, known = _FORMS[kind], known_fields(kind)
-    unknown, meant = _unknown(node, form, known)
-    lacking = [name for name in known.names if name in known.required - node.entries.keys() - meant]
-    found = [*unknown, *(_missing(name, known.fields[name]) for name in lacking)]
-    found += [flaw for flaw in flaws if not meant & flaw.instead_of]
-    for name, kind_of in form.also.items():
-        if name in node.entries:
-            try:
-                kind_of.read(node.entries[name])
-            except FieldError as flaw:
-                found.append(flaw.under(name))
-    rest = {name: each for name, each in node.entries.items() if name in known.attributes}
+    form, known, entries = _FORMS[kind], known_fields(kind), node.entries
+    found, meant = _unknown(node, form, known)
+    for name in known.names:
+        if name in known.required and name not in entries and name not in meant:
+            one = known.fields[name]
+            what = _FORMS[one].what if isinstance(one, type) else getattr(one, "what", "a value")
+            found.append(FieldError(f"missing; expected {what}", path=(name,)))
+    found += [error for error in shape if not meant & error.instead_of]
+    for name in form.also.keys() & entries.keys():
+        try:
+            form.also[name].read(entries[name])
+        except InvalidValueError as error:
+            found += [one.under(name) for one in error.errors]
     made = None
     try:
-        made = handler(rest)
+        made = handler({name: each for name, each in entries.items() if name in known.attributes})
     except ValidationError as error:
-        stray = {flaw.path[:1] for flaw in flaws if flaw.is_stray}
-        found += [flaw for flaw in _flaws_in(error) if flaw.path[:1] not in stray]
+        stray = {one.path[:1] for one in shape if one.is_stray}
+        found += [one for one in _errors_in(error) if one.path[:1] not in stray]
     if found:
-        raise CompoundFieldError(found)
+        raise InvalidValueError(found)
     return made
 
 
 def _unknown(node: Table, form: Form, known: Known) -> tuple[list[FieldError], set[str]]:
-    """The flaws of unknown fields, and the names that were probably meant."""
-    flaws: list[FieldError] = []
+    """The errors of unknown fields, and the names that were probably meant."""
+    errors: list[FieldError] = []
     meant: set[str] = set()
-    for name in node.entries:
-        if name in known.fields:
-            continue
-        flaw = not_among(name, known.names, "unknown field")
+    for name in [name for name in node.entries if name not in known.fields][:MAX_PROBLEMS]:
+        error = not_among(name, known.names, "unknown field")
         if name in form.synonyms:
-            flaw.hint = f"did you mean {form.synonyms[name]!r}?"
-        meant.update(each for each in known.names if flaw.hint == f"did you mean {each!r}?")
-        flaw.at_key = True
-        flaws.append(flaw.under(name))
-        if len(flaws) >= MOST_PROBLEMS:
-            break
-    return flaws, meant
-
-
-def _missing(name: str, kind: Any) -> FieldError:
-    what = (
-        _FORMS[kind].what
-        if isinstance(kind, type) and kind in _FORMS
-        else getattr(kind, "what", "a value")
-    )
-    return FieldError(f"missing; expected {what}", path=(name,))
-
-
-@dataclass(frozen=True)
-class Short:
-    """A value alone stands for the field *name* of a model."""
-
-    name: str
-    what: str = ""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_before_validator_function(self._long, handler(source))
-
-    def _long(self, node: Node) -> Table:
-        if isinstance(node, Table):
-            return node
-        key = Scalar(self.name, is_plain=False, place=node.place)
-        return Table(node.place, {self.name: node}, {self.name: key})
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Schema:
-        long = handler(core)
-        short = handler.resolve_ref_schema(long)["properties"][self.name]
-        return {"anyOf": [short, long]}
+            error.hint = did_you_mean(form.synonyms[name])
+        meant.update(each for each in known.names if error.hint == did_you_mean(each))
+        error.at_key = True
+        errors.append(error.under(name))
+    return errors, meant
 
 
 class ModelField(FieldType):
-    """The value that the model *kind* makes, or, of a scalar, the type *alone*."""
+    """The value that the model *kind* makes.
 
-    def __init__(self, kind: type[Any], alone: FieldType | None = None) -> None:
+    A value that is not a mapping may stand for it: for its field *short*; as a value of the type
+    *alone*; or, with *switch*, true for all defaults and false for None.
+    """
+
+    def __init__(
+        self,
+        kind: type[Any],
+        *,
+        short: str = "",
+        alone: FieldType | None = None,
+        switch: bool = False,
+    ) -> None:
         self.kind = kind
+        self.short = short
         self.alone = alone
+        self.switch = switch
         self.what = _FORMS[kind].what
 
     def __get_pydantic_core_schema__(self, _source: object, handler: Any) -> Any:
         from pydantic_core import core_schema
 
         inner = handler.generate_schema(self.kind)
-        if self.alone is None:
-            return inner
         return core_schema.no_info_wrap_validator_function(self._read, inner)
 
     def _read(self, node: Node, handler: Any) -> Any:
-        if self.alone is None or isinstance(node, Table):
+        if isinstance(node, Table):
             return handler(node)
-        return self.alone.read(node)
+        if self.short:
+            key = Scalar(self.short, is_plain=False, place=node.place)
+            return handler(Table(node.place, {self.short: node}, {self.short: key}))
+        if self.switch and isinstance(node, Scalar) and node.boolean is not None:
+            return handler(Table(node.place)) if node.boolean else None
+        if self.switch:
+            raise expected(node, "true, false or a mapping")
+        return handler(node) if self.alone is None else self.alone.read(node)
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Schema:
-        found: Schema = handler(core)
-        return found if self.alone is None else {"anyOf": [self.alone.schema(), found]}
+        long: Schema = handler(core)
+        if self.short:
+            return {"anyOf": [handler.resolve_ref_schema(long)["properties"][self.short], long]}
+        if self.switch:
+            return {"anyOf": [{"type": "boolean"}, long]}
+        return long if self.alone is None else {"anyOf": [self.alone.schema(), long]}
 
     def write(self, value: Any) -> object:
-        return to_data(value) if is_dataclass(value) else value
-
-
-@dataclass(frozen=True)
-class Switch:
-    """True stands for a model with its defaults, false for none."""
-
-    what: str
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_wrap_validator_function(self._read, handler(source))
-
-    def _read(self, node: Node, handler: Any) -> Any:
-        if isinstance(node, Scalar) and node.boolean is not None:
-            return handler(Table(node.place)) if node.boolean else None
-        if not isinstance(node, Table):
-            raise expected(node, self.what)
-        return handler(node)
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Schema:
-        return {"anyOf": [{"type": "boolean"}, _not_null(handler(core))]}
+        if not is_dataclass(value):
+            return value
+        data = to_data(value)
+        return data[self.short] if self.short and set(data) <= {self.short} else data
 
 
 def _source_of(kind: Any) -> str:
@@ -323,27 +295,19 @@ def _source_of(kind: Any) -> str:
         return "class _: ..."
 
 
-def _make_docs_of(kind: Any) -> Mapping[str, str]:
+@_cached
+def docs_of(kind: Any) -> Mapping[str, str]:
     """The docstrings of the fields of *kind*, by their names in a file."""
     found: dict[str, str] = {}
-    form = _FORMS.get(kind)
-    for base in reversed(kind.__mro__):
-        if not is_dataclass(base):
-            continue
+    names = _FORMS[kind].names if kind in _FORMS else {}
+    for base in filter(is_dataclass, reversed(kind.__mro__)):
         (tree,) = ast.parse(textwrap.dedent(_source_of(base))).body
         body = tree.body if isinstance(tree, ast.ClassDef) else []
         for one, after in pairwise(body):
-            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-                name = (
-                    one.target.id if form is None else form.names.get(one.target.id, one.target.id)
-                )
-                text = after.value if isinstance(after, ast.Expr) else None
-                if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                    found[name] = inspect.cleandoc(text.value).replace("\n", " ")
+            if isinstance(one, ast.AnnAssign) and isinstance(after, ast.Expr):
+                name, text = ast.unparse(one.target), ast.literal_eval(after.value)
+                found[names.get(name, name)] = inspect.cleandoc(text).replace("\n", " ")
     return found
-
-
-docs_of: Final[Callable[[Any], Mapping[str, str]]] = cache(_make_docs_of)
 
 
 def _described(kind: Any, schema: Schema) -> Schema:
@@ -397,28 +361,25 @@ def field_rows(kind: type[Any]) -> Iterator[str]:
             default = "required"
         elif name in known.attributes:
             value = declared[known.attributes[name]].default
-            is_shown = value not in (MISSING, None, (), "") and not is_dataclass(value)
-            default = f"`{_shown(known.fields[name], value)}`" if is_shown else ""
+            if value not in (MISSING, None, (), "") and not is_dataclass(value):
+                written = _written(known.fields[name], value)
+                default = f"`{str(written).lower() if isinstance(written, bool) else written}`"
         yield f"| `{name}` | {default} | {docs.get(name, '')} |"
 
 
-def _shown(kind: Any, value: Any) -> str:
-    written = kind.write(value) if isinstance(kind, FieldType) else value
-    return str(written).lower() if isinstance(written, bool) else str(written)
-
-
 def to_data(made: Any) -> dict[str, Any]:
-    """The model *made* as plain data: what a reader of JSON would have made of its file."""
-    form, known = _FORMS[type(made)], known_fields(type(made))
-    declared = {one.name: one for one in fields(made)}
+    """The value *made* as plain data: what a reader of JSON would have made of its file."""
+    kind = _MODELS[type(made)]
+    form, known = _FORMS[kind], known_fields(kind)
+    declared = {one.name: one for one in fields(kind)}
     data: dict[str, Any] = {}
     for name in known.names:
-        if name not in known.attributes:
+        one = declared.get(known.attributes.get(name, ""))
+        value = None if one is None else getattr(made, one.name, None)
+        if one is None or value is None:
             continue
-        one = declared[known.attributes[name]]
-        value = getattr(made, one.name)
         default = one.default_factory() if one.default_factory is not MISSING else one.default
-        if value is not None and (value != default or name in form.always):
+        if value != default or name in form.always:
             data[name] = _written(known.fields[name], value)
     return data if form.plain is None else form.plain(made, data)
 
@@ -426,7 +387,4 @@ def to_data(made: Any) -> dict[str, Any]:
 def _written(kind: Any, value: Any) -> object:
     if isinstance(kind, FieldType):
         return kind.write(value)
-    if is_dataclass(value):
-        data = to_data(value)
-        return data[kind.name] if isinstance(kind, Short) and set(data) <= {kind.name} else data
-    return value
+    return to_data(value) if is_dataclass(value) else value

@@ -4,28 +4,28 @@ Read `headers` first; `answer` is what it encodes. Nothing here reads a clock or
 numbers: both come in as arguments.
 """
 
-from headgate.responses.answer import Answer, ResponseOptions, Told, turned_away
-from headgate.responses.bodies import GrpcStatus, body_for, grpc_status, wants_problem
+from headgate.responses.answer import Answer, ResponseOptions, RuleAnswer, queue_denial
+from headgate.responses.bodies import GrpcStatus, body_for, grpc_status, prefers_problem
 from headgate.responses.headers import (
-    Refusal,
+    DenialResponse,
     allowed_lines,
     encoded_lines,
     expose_headers,
     headers_for,
     limit_template,
     merged,
-    refusal,
+    response_for,
 )
 from headgate.responses.pressure import Load, Throughput, pressure_lines
 
 __all__ = [
     "Answer",
+    "DenialResponse",
     "GrpcStatus",
     "Load",
-    "Refusal",
     "ResponseOptions",
+    "RuleAnswer",
     "Throughput",
-    "Told",
     "allowed_lines",
     "body_for",
     "encoded_lines",
@@ -34,8 +34,8 @@ __all__ = [
     "headers_for",
     "limit_template",
     "merged",
+    "prefers_problem",
     "pressure_lines",
-    "refusal",
-    "turned_away",
-    "wants_problem",
+    "queue_denial",
+    "response_for",
 ]

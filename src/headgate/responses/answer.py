@@ -1,4 +1,4 @@
-"""The outcome of a request, and how much of it the response tells."""
+"""The outcome of a request, and how much of it the response shows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from headgate.decision import OVERRIDE, Decision
+from headgate.decision import OVERRIDE, denial
 from headgate.errors import OptionError, UsageError
 from headgate.limits import Concurrency
 from headgate.units import SECOND, milliseconds_up, seconds_up
 
 if TYPE_CHECKING:
-    from headgate.decision import HeaderMode
+    from headgate.decision import Decision, HeaderMode
     from headgate.responses.pressure import Load
 
 
@@ -31,8 +31,8 @@ _NO_LIMIT: Final = Concurrency(1, 1)
 
 
 @dataclass(slots=True)
-class Told:
-    """The decision of the rule *name*, and how much of it responses tell.
+class RuleAnswer:
+    """The decision of the rule *name*, and how much of it responses show.
 
     *sheds*: a denial means that capacity is short (a reserve, a queue, a lowered limit), not that
     the caller exceeded its quota. Read-only; not frozen, because one is made for every request.
@@ -67,33 +67,25 @@ def named_limits(name: str, decision: Decision) -> list[tuple[str, Decision]]:
     ]
 
 
-def turned_away(name: str, wait_ns: int, *, headers: HeaderMode = "on") -> Told:
+def queue_denial(name: str, wait_ns: int, *, headers: HeaderMode = "on") -> RuleAnswer:
     """Return the denial of a full queue of the rule *name*: retry in *wait_ns*."""
-    decision = Decision(
-        "",
-        _NO_LIMIT,
-        allowed=False,
-        remaining=0,
-        retry_after_ns=wait_ns,
-        reset_after_ns=wait_ns,
-        source=GATE,
-    )
-    return Told(name, decision, headers, sheds=True)
+    decision = denial("", _NO_LIMIT, wait_ns, wait_ns, GATE)
+    return RuleAnswer(name, decision, headers, sheds=True)
 
 
 @dataclass(slots=True)
 class Answer:
     """The outcome of a request, with the enforcing rules that applied to it.
 
-    *told* has no shadow rules. *jitter*, a random number from 0 to 1, spreads waits where the
+    *rules* has no shadow rules. *jitter*, a random number from 0 to 1, spreads waits where the
     options ask for it. *loads* are the queues of this process that the request was in, *delayed_ns*
-    is how long it was in them. (Queues that are limits are found in *told*.)
+    is how long it was in them. (Queues that are limits are found in *rules*.)
     *requests_per_second* is of this process, for load balancers. *is_replay*: it repeats a request
     that was charged before.
     """
 
     allowed: bool
-    told: tuple[Told, ...] = ()
+    rules: tuple[RuleAnswer, ...] = ()
     jitter: float = 0.0
     loads: tuple[Load, ...] = ()
     delayed_ns: int = 0
@@ -162,7 +154,7 @@ DEFAULT: Final = ResponseOptions()
 
 
 _OPENNESS: Final = ("redacted", "off", "brief", "on")
-"""The header modes, from the one that tells least."""
+"""The header modes, from the one that shows least."""
 
 
 # The denial that headers, body and gRPC status are made of.
@@ -185,12 +177,12 @@ class Denial:
     """The reason of a denial, and when to retry.
 
     *speaker*: the rule that the body names; None if it names none. *wait_ns*: the wait, with
-    jitter; None if waiting does not help, or the wait may not be told (*is_silent*).
+    jitter; None if waiting does not help, or the wait may not be sent (*is_silent*).
     """
 
     status: int
     reason: Reason
-    speaker: Told | None = None
+    speaker: RuleAnswer | None = None
     wait_ns: int | None = None
     is_silent: bool = False
 
@@ -215,35 +207,35 @@ def denial_of(answer: Answer, options: ResponseOptions) -> Denial:
 
     The rule with the longest wait speaks. A rule that was exceeded, which is the caller's own
     doing, comes before one that is short of capacity, and that before one that was not checked; of
-    equal waits the one that tells more comes first.
+    equal waits the one that shows more comes first.
     """
     if answer.allowed:
-        raise UsageError("the request was allowed: there is no refusal to word")
-    denying = [told for told in answer.told if not told.decision.allowed]
-    told = max(denying, key=_precedence, default=None)
-    reason = Reason.EXCEEDED if told is None else reason_of(told)
+        raise UsageError("the request was allowed: it has no denial")
+    denying = [rule for rule in answer.rules if not rule.decision.allowed]
+    one = max(denying, key=_precedence, default=None)
+    reason = Reason.EXCEEDED if one is None else reason_of(one)
     statuses = (options.outage_status, options.shed_status, TOO_MANY_REQUESTS)
-    if told is None or told.headers == "redacted":
+    if one is None or one.headers == "redacted":
         return Denial(statuses[reason], reason, is_silent=True)
-    wait = told.decision.retry_after_ns
-    if reason is Reason.SHED and _is_wait_unknown(told.decision):
+    wait = one.decision.retry_after_ns
+    if reason is Reason.SHED and _is_wait_unknown(one.decision):
         wait = SECOND
     if wait is not None:
         wait = max(wait, 1)
         wait += _spread_ns(wait, options, reason, answer.jitter)
-    return Denial(statuses[reason], reason, told if told.is_named else None, wait)
+    return Denial(statuses[reason], reason, one if one.is_named else None, wait)
 
 
-def reason_of(told: Told) -> Reason:
-    """Return why the rule of *told*, which denies, does so."""
-    if told.decision.source == CLOSED:
+def reason_of(one: RuleAnswer) -> Reason:
+    """Return why the rule of *one*, which denies, does so."""
+    if one.decision.source == CLOSED:
         return Reason.OUTAGE
-    return Reason.SHED if told.sheds else Reason.EXCEEDED
+    return Reason.SHED if one.sheds else Reason.EXCEEDED
 
 
-def _precedence(told: Told) -> tuple[Reason, bool, int, int]:
-    wait = told.decision.retry_after_ns
-    return reason_of(told), wait is None, wait or 0, _OPENNESS.index(told.headers)
+def _precedence(one: RuleAnswer) -> tuple[Reason, bool, int, int]:
+    wait = one.decision.retry_after_ns
+    return reason_of(one), wait is None, wait or 0, _OPENNESS.index(one.headers)
 
 
 def _is_wait_unknown(decision: Decision) -> bool:

@@ -146,12 +146,12 @@ def message_for(denial: Denial) -> str:
     title, wait = _wording(denial)[2], denial.retry_after
     if denial.speaker is None:
         return f"{title}. Try again later."
-    tells_numbers = denial.speaker.headers == "on"
+    has_numbers = denial.speaker.headers == "on"
     limit = limit_in_words(denial.speaker.decision.limit)
     if wait is None:
-        of = f" of {limit}" if tells_numbers else ""
+        of = f" of {limit}" if has_numbers else ""
         return f"This request is more than its limit{of} allows. Waiting does not help."
-    if denial.reason is Reason.EXCEEDED and not denial.is_block and tells_numbers:
+    if denial.reason is Reason.EXCEEDED and not denial.is_block and has_numbers:
         title = f"{title}: {limit}"
     return f"{title}. Try again in {wait_in_words(wait)}."
 
@@ -163,11 +163,11 @@ def _wording(denial: Denial) -> tuple[str, str, str]:
 def _violated(answer: Answer, reason: Reason) -> list[str]:
     """Return the policies that denied, by the names they have in `RateLimit-Policy`."""
     found: list[str] = []
-    for told in answer.told:
-        if told.decision.allowed or not told.is_named or reason_of(told) is not reason:
+    for one in answer.rules:
+        if one.decision.allowed or not one.is_named or reason_of(one) is not reason:
             continue
-        denying = [name for name, decision in told.limits if not decision.allowed]
-        found += denying or [told.name]
+        denying = [name for name, decision in one.limits if not decision.allowed]
+        found += denying or [one.name]
     return found
 
 
@@ -220,7 +220,7 @@ _PARAMETER: Final = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*"?)+')
 _WEIGHT: Final = re.compile(r"(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)", re.ASCII)
 
 
-def wants_problem(accept: str | None) -> bool:
+def prefers_problem(accept: str | None) -> bool:
     """True if a client that sent *accept* prefers `application/problem+json`.
 
     It names that type and does not weigh `application/json` higher, or weighs it higher by a

@@ -93,7 +93,7 @@ class Traced:
     remaining: int | None = None
 
     @property
-    def refuses(self) -> bool:
+    def denies(self) -> bool:
         """True if it denied the request."""
         return not self.allowed and self.mode == "enforce"
 
@@ -103,17 +103,17 @@ def decision_lines(traced: Iterable[Traced]) -> list[tuple[str, str]]:
 
     If there is no room for all, denials come first, and `more` has the number of those left out.
     """
-    told = list(traced)
-    items = list(map(_item, told))
+    shown = list(traced)
+    items = list(map(_item, shown))
     if sum(map(len, items)) + 2 * len(items) > LONGEST_LINE:
-        items = _fitting(told, items)
+        items = _fitting(shown, items)
     return [(DECISION, ", ".join(items) or "none"), NO_STORE]
 
 
-def _fitting(told: Sequence[Traced], items: Sequence[str]) -> list[str]:
+def _fitting(shown: Sequence[Traced], items: Sequence[str]) -> list[str]:
     """The *items* that fit, in their order, and the number of the others."""
     room, chosen = _ROOM, set()
-    for place in sorted(range(len(items)), key=lambda place: not told[place].refuses):
+    for place in sorted(range(len(items)), key=lambda place: not shown[place].denies):
         room -= len(items[place]) + 2
         if room < 0:
             break

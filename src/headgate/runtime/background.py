@@ -9,7 +9,7 @@ from inspect import GEN_CREATED, getgeneratorstate
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headgate.runtime.drivers import Background, spawn
-from headgate.runtime.effects import Interrupted, Signal, Wait
+from headgate.runtime.effects import Effect, Interrupted, Signal, Wait
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -38,6 +38,25 @@ class Rounds:
     def is_stalled(self) -> bool:
         """True if the event loop does not run."""
         return self.loop is not None and not self.loop.is_running()
+
+
+class _WaitForEnd(Effect):
+    """Wait until *rounds* have ended, at most *seconds*. A caller that blocks the event loop of the
+    rounds does not wait: they end when the loop goes on."""
+
+    __slots__ = ("rounds", "seconds")
+
+    def __init__(self, rounds: Rounds, seconds: float) -> None:
+        self.rounds = rounds
+        self.seconds = seconds
+
+    def perform(self) -> None:
+        loop = self.rounds.loop
+        if loop is None or loop is not asyncio._get_running_loop():  # noqa: SLF001 (see above)
+            Wait(self.rounds.ended, self.seconds).perform()
+
+    async def aperform(self) -> None:
+        await Wait(self.rounds.ended, self.seconds).aperform()
 
 
 class BackgroundWork(Generic[T]):
@@ -117,14 +136,17 @@ class BackgroundWork(Generic[T]):
                 self._current.bell.set()
 
     def closing(self, seconds: float) -> Effects[None]:
-        """Cut the pause short, and wait up to *seconds* for the rounds that are still due."""
+        """Begin no more work, and wait up to *seconds* for the rounds that are still due."""
         with self._lock:
             self._is_closed = True
-            rounds = self._current
-            if rounds is not None:
-                rounds.bell.set()
-        if rounds is not None:
-            yield Wait(rounds.ended, seconds)
+        yield from self.ending(seconds)
+
+    def ending(self, seconds: float) -> Effects[None]:
+        """Cut the pause short, and wait up to *seconds* for the rounds to end."""
+        self.ring()
+        rounds = self._current
+        if rounds is not None and not rounds.is_stalled:
+            yield _WaitForEnd(rounds, seconds)
 
     def _begin(self, due_ns: int | None) -> Rounds | None:
         with self._lock:

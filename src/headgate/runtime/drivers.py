@@ -215,6 +215,9 @@ def spawn(effects: Effects[None], *, name: str, in_loop: bool) -> None:
         effects.close()
 
     task = asyncio.get_running_loop().create_task(adrive(effects, first), name=name)
+    # An event loop that is closed without cancelling its tasks ends this one too: not worth a
+    # message on stderr, as nothing is lost but work in the background.
+    task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001
     _tasks.add(task)
     task.add_done_callback(end)
 

@@ -210,80 +210,6 @@ class RunAll(StoreEffect):
         return await _results(self, [self.store.submit(one) for one in self.operations])
 
 
-class TakeAll(StoreEffect):
-    """Make several takes of *store* at the same time, each for itself: in a thread by *operation*,
-    in one round trip; in an event loop by *takes*, generators that are prepared.
-
-    The result is a list with the outcomes or the error of each.
-    """
-
-    __slots__ = ("operation", "takes")
-
-    def __init__(
-        self, store: Runs, operation: Callable[[], Any], takes: Sequence[Effects[Any]]
-    ) -> None:
-        self.store = store
-        self.operation = operation
-        self.takes = takes
-
-    def perform(self) -> list[Any]:
-        return list(self.store.run(self.operation()))
-
-    async def aperform(self) -> list[Any]:
-        takes = [_BegunTake(one) for one in self.takes]
-        running = [one.running for one in takes if one.running is not None]
-        try:
-            await _results(self, running)
-        except Interrupted as interrupted:
-            interrupted.reply = [await _end(one) for one in takes]
-            raise
-        return [one.reply if one.is_ended() else await _end(one) for one in takes]
-
-
-class _BegunTake:
-    """A generator of effects that has begun its first one in the running event loop."""
-
-    __slots__ = ("effect", "reply", "running", "take")
-
-    def __init__(self, take: Effects[Any]) -> None:
-        self.take = take
-        self.reply: Any = None
-        """The result of the generator, or the `StoreError` that it raised."""
-        self.effect: Effect | None = None
-        """The effect that it waits for; None if it has ended."""
-        self.running: Pending | None = None
-        """The first effect, if that has to be waited for."""
-        self.step(None)
-        if self.effect is not None:
-            begun = self.effect.begin()
-            self.running = asyncio.ensure_future(self.effect.aperform()) if begun is None else begun
-
-    def step(self, reply: Any) -> None:
-        """Send the result of the last effect."""
-        try:
-            is_error = isinstance(reply, BaseException)
-            self.effect = self.take.throw(reply) if is_error else self.take.send(reply)
-        except StopIteration as end:
-            self.effect, self.reply = None, end.value
-        except StoreError as error:
-            self.effect, self.reply = None, error
-
-    def is_ended(self) -> bool:
-        """Send the result of the first effect, which is done; True if there is no other."""
-        if self.running is not None:
-            running, self.running = self.running, None
-            self.step(_result(running))
-        return self.effect is None
-
-
-async def _end(one: _BegunTake) -> Any:
-    """Perform the effects that are left after the first; return the result of the generator."""
-    one.is_ended()
-    while one.effect is not None:
-        one.step(await one.effect.aperform())
-    return one.reply
-
-
 class Sleep(Effect):
     """Wait for *seconds*, on a *clock* that can sleep, such as a `ManualClock`, by that."""
 
@@ -416,10 +342,17 @@ def _set(future: asyncio.Future[None]) -> None:
 
 async def interruption(effect: Effect, running: Pending) -> Interrupted:
     """Wait for the operation of *effect*, which is in flight; the interruption with its reply."""
+    return await _complete(effect, [running], lambda: _interrupted(running))
+
+
+async def _complete(
+    effect: Effect, running: Sequence[Pending], interrupted_by: Callable[[], Interrupted]
+) -> Interrupted:
+    """Wait for the operations of *effect*, and have `Close` wait for what the caller undoes."""
     end_undoing = begin_undoing(effect)
     try:
-        await _finish([running])
-        interrupted = _interrupted(running)
+        await _finish(running)
+        interrupted = interrupted_by()
     except BaseException:
         end_undoing()
         raise
@@ -430,20 +363,17 @@ async def interruption(effect: Effect, running: Pending) -> Interrupted:
 async def _results(effect: Effect, running: Sequence[Pending]) -> list[Any]:
     """The result or the error of each of *running*, the operations of *effect*; an interrupted
     caller receives them with the interruption."""
+
+    def results() -> list[Any]:
+        return [_result(one) for one in running]
+
     try:
         for one in running:
             await _until_done(one)
     except asyncio.CancelledError as cancelled:
-        end_undoing = begin_undoing(effect)
-        try:
-            await _finish(running)
-            interrupted = Interrupted([_result(one) for one in running], is_known=True)
-        except BaseException:
-            end_undoing()
-            raise
-        interrupted.end_undoing = end_undoing
-        raise interrupted from cancelled
-    return [_result(one) for one in running]
+        known = await _complete(effect, running, lambda: Interrupted(results(), is_known=True))
+        raise known from cancelled
+    return results()
 
 
 async def _finish(running: Sequence[Pending]) -> None:

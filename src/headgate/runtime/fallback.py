@@ -1,6 +1,6 @@
 """Decide in this process while the store is gone, and report the usage afterwards.
 
-While the store is gone, or has usage to be told of, a generator of effects runs in the background
+While the store is gone, or has unreported usage, a generator of effects runs in the background
 (`Fallback.recover`), in the event loop or a thread: it peeks at a store that is gone every one or
 two seconds, so that an outage ends without requests too, and then reports the usage in batches.
 A peek is a call like any other, which the circuit breaker may reject. Pauses differ from process to
@@ -21,6 +21,7 @@ from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.limits import TokenBucket
 from headgate.runtime.background import BackgroundWork
+from headgate.runtime.effects import CLOSE_TIMEOUT
 from headgate.runtime.local_share import (
     ELSEWHERE,
     HERE,
@@ -209,6 +210,8 @@ class Fallback:
 
     def recover(self) -> Effects[None]:
         """One round: peek at a store that is gone, or report a batch to one that is back."""
+        if self._is_closed:
+            return
         if self.is_out:
             if (peek := self.next_peek()) is not None:
                 try:
@@ -216,7 +219,7 @@ class Fallback:
                 except StoreError:
                     return  # as the breaker knows
                 self.succeed()
-        elif self._stage != "peek" and not self._is_closed:  # else the outage has just ended
+        elif self._stage != "peek":  # else the outage has just ended
             is_known = yield from report_batch(self._store, self._unreported, self.local.used_in)
             if not is_known:
                 self._stage = "peek"
@@ -227,10 +230,10 @@ class Fallback:
         calls, self._calls_at_peek = self._calls_at_peek, self._calls
         return Take((self._last_check,), consume=False) if calls == self._calls else None
 
-    def close(self) -> None:
-        """Report nothing more."""
+    def closing(self) -> Effects[None]:
+        """Report nothing more, and wait for the end of the round in flight."""
         self._is_closed = True
-        self._recovery.ring()
+        yield from self._recovery.ending(CLOSE_TIMEOUT)
 
     def after_fork(self) -> None:
         """Begin as a new process: the parent reports its usage itself."""
@@ -257,7 +260,7 @@ class Fallback:
         With *is_reported* the usage is reported to the store later, unless it may know already.
         With `is_counted=False` it is a part of a request, which `count_request` counts.
         """
-        self.raise_if_wanted(rules, error)
+        self.raise_if_required(rules, error)
         self.fail(error)
         if rules:
             self._last_check = rules[0].checks[0]
@@ -281,8 +284,8 @@ class Fallback:
             self._report_later([check for one in open_rules for check in one.checks])
         return decisions
 
-    def raise_if_wanted(self, rules: Iterable[RuleChecks], error: StoreError) -> None:
-        """Raise *error* if one of *rules* wants that in place of a decision."""
+    def raise_if_required(self, rules: Iterable[RuleChecks], error: StoreError) -> None:
+        """Raise *error* if one of *rules* is to raise in place of a decision."""
         if any(one.on_failure.raises for one in rules):
             self.fail(error)
             raise error

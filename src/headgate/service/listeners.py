@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from headgate.errors import OptionError
 from headgate.service.container import (
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headgate.service.container import ServiceContainer
-    from headgate.service.grpc.method import GrpcServer, Kind, Methods, Streams
+    from headgate.service.grpc.health import Health
+    from headgate.service.grpc.method import Methods, Streams
+    from headgate.service.grpc.server import GrpcServer
     from headgate.service.http.replies import App
     from headgate.service.http_server import HttpServer
     from headgate.service.rlqs import LedgerStore, QuotaCalls
@@ -40,6 +42,7 @@ class Listeners:
         self._http: HttpServer | None = None
         self._grpc: list[GrpcServer] = []
         self._quota: QuotaCalls | None = None
+        self._health: Health | None = None
         self._methods: Methods = {}
         self._streams: Streams = {}
         try:
@@ -77,6 +80,8 @@ class Listeners:
         await asyncio.sleep(linger)
         if self._quota is not None:
             await self._quota.aclose()
+        if self._health is not None:
+            self._health.close()
         await asyncio.gather(*(server.drain(grace) for server in self._grpc))
 
     def _make(self) -> None:
@@ -96,12 +101,17 @@ class Listeners:
 
     def _make_grpc(self, calls: RateLimitCalls) -> None:
         from headgate.service import rlqs, rls
+        from headgate.service.grpc.health import CHECK, WATCH, Health
 
+        core = self._container.core
         self._methods[rls.PATH] = calls.should_rate_limit
         if self._has_quotas:
             options = rlqs_options(self._settings)
-            self._quota = rlqs.QuotaCalls(self._container.core, options, ledgers=self._ledgers())
+            self._quota = rlqs.QuotaCalls(core, options, ledgers=self._ledgers())
             self._streams[rlqs.PATH] = self._quota.stream_usage
+        paths = (*self._methods, *self._streams)
+        self._health = Health(paths, is_serving=lambda: not core.not_ready())
+        self._methods[CHECK], self._streams[WATCH] = self._health.check, self._health.watch
         self._new_grpc()  # reports what is missing or wrong before anything listens
 
     @property
@@ -118,24 +128,18 @@ class Listeners:
         return RedisLedgerStore(self._settings.store, namespace=self._settings.namespace)
 
     def _new_grpc(self) -> GrpcServer:
-        from headgate.service.grpc.method import open_server
+        from headgate.service.grpc.server import GrpcServer
 
-        settings = self._settings
-        return open_server(
-            cast("Kind", settings.grpc_transport),
-            self._methods,
-            self._streams,
-            limits=grpc_limits(settings),
-            tls=grpc_tls(settings),
-        )
+        limits, tls = grpc_limits(self._settings), grpc_tls(self._settings)
+        return GrpcServer(self._methods, self._streams, limits=limits, tls=tls)
 
 
 def make_app(container: ServiceContainer, calls: RateLimitCalls) -> App:
     """Make the app with everything that is served over HTTP."""
-    from headgate.service.admin.app import admin_paths
+    from headgate.service.admin.app import admin_paths, make_admin
     from headgate.service.admin.operations import SECURITY_SCHEME, SECURITY_SCHEMES
-    from headgate.service.administration import make_admin
     from headgate.service.http import HttpApp
+    from headgate.service.rls.http_endpoints import ratelimit_apps
 
     others: dict[str, App] = {}
     paths: dict[str, Any] = {}
@@ -145,9 +149,11 @@ def make_app(container: ServiceContainer, calls: RateLimitCalls) -> App:
             container.settings,
             container.source,
             container.watcher,
-            picture=container.live,
+            container.live,
         )
         paths = admin_paths(security=SECURITY_SCHEME)
+    if container.envoy is not None:
+        others |= ratelimit_apps(container.core)
     return HttpApp(
         container.core,
         options=http_options(container.settings),

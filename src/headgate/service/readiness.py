@@ -50,7 +50,7 @@ class Readiness:
         self._probe = Take((Check(group_name(namespace, _PROBE), _PROBE, _LIMIT),), consume=False)
         self._trouble: str | None = NOT_YET
         self._looking = SupervisedTask(
-            self._keep_looking, name="headgate-readiness", pause=every, on_mistake=self._mistaken
+            self._keep_looking, name="headgate-readiness", pause=every, on_mistake=self._failed
         )
         self.is_draining = False
         self._has_answered = False
@@ -100,7 +100,7 @@ class Readiness:
         """Stop probing."""
         await self._looking.aclose()
 
-    def _mistaken(self, error: BaseException) -> None:
+    def _failed(self, error: BaseException) -> None:
         self._trouble = f"the store cannot be asked ({type(error).__name__})"
 
     async def _keep_looking(self) -> None:

@@ -6,9 +6,11 @@ import logging
 import os
 import secrets
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
+from headgate.errors import OptionError
 from headgate.service.logs import configure_logs, log
 from headgate.service.sockets import listen_as
 from headgate.service.sources import check_sources, counted, is_etcd, kept_policy, shown_store
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from headgate.config.service import Settings
     from headgate.policy.problems import Problem
-    from headgate.service.channel import Report
+    from headgate.service.container import Report
     from headgate.service.sockets import BoundSocket, BoundSockets
 
 _SECRET_BYTES: Final = 32
@@ -54,7 +56,7 @@ def run(settings: Settings, warnings: Iterable[Problem] = ()) -> int:
     configure_logs(settings)
     for warning in warnings:
         log(str(warning), level=logging.WARNING)
-    settings = _with_secret(settings)
+    settings = _without_missing_grpc(_with_secret(settings))
     sockets = listen_as(settings)
     try:
         status = _run(settings, sockets)
@@ -70,10 +72,10 @@ def _run(settings: Settings, sockets: BoundSockets) -> int:
         _log_start(settings, sockets, report)
 
     if settings.workers > 1:
-        from headgate.service.supervisor import Supervisor
+        from headgate.service.supervisor import WorkerSupervisor
 
         _check_policy(settings)
-        return Supervisor(settings, sockets, on_ready=on_ready).run()
+        return WorkerSupervisor(settings, sockets, on_ready=on_ready).run()
     from headgate.service.worker import Worker
 
     return Worker(
@@ -109,6 +111,23 @@ def _with_secret(settings: Settings) -> Settings:
     )
     log(message, level=logging.WARNING)
     return replace(settings, secret=secrets.token_bytes(_SECRET_BYTES))
+
+
+def _without_missing_grpc(settings: Settings) -> Settings:
+    """*settings* without gRPC if its package is not installed: HTTP is served all the same.
+
+    Raises `OptionError` if nothing else would be served.
+    """
+    if not settings.grpc or find_spec("zttp") is not None:
+        return settings
+    message = (
+        "gRPC is not available, so neither RLS nor RLQS is served: the package zttp is not"
+        " installed (pip install 'headgate[service]'; some platforms have no wheel of it)"
+    )
+    if not settings.http:
+        raise OptionError(message)
+    log(message, level=logging.WARNING)
+    return replace(settings, grpc=())
 
 
 def _log_start(settings: Settings, sockets: BoundSockets, report: Report) -> None:

@@ -6,6 +6,12 @@ SIGTERM and SIGINT drain, a second one ends the process at once; SIGHUP reads th
 worker of a supervisor leaves SIGINT to it and drains when the supervisor is gone. It ignores a
 second SIGTERM: stopping a group of processes (a cgroup, a session) signals the workers as well as
 the supervisor, which forwards the signal. The supervisor kills workers that must end.
+
+A supervisor passes the settings over a private pair of sockets, because other users can read a
+process's arguments, and its children its environment:
+
+    supervisor -> worker    an `Assignment`, once
+    worker -> supervisor    a `Report` when it serves, or a `Failure` when it cannot
 """
 
 from __future__ import annotations
@@ -19,19 +25,21 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import HeadgateError
 from headgate.observability import METRICS
-from headgate.service.channel import Failure, WorkerEnd
+from headgate.runtime.supervisor import CUT_OFF, DONE
 from headgate.service.logs import LOG, configure_logs, log, log_denials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headgate.config.service import Settings
-    from headgate.service.channel import Assignment, Report
+    from headgate.service.container import Report
     from headgate.service.live import SharedSnapshots
 
 COLLECTED_AFTER: Final = (200_000, 5, 5)
@@ -54,9 +62,26 @@ long after each of its system calls, several times per request.
 _OTHER_FILES: Final = 256
 """Files open besides connections."""
 
-DONE: Final = 0
-CUT_OFF: Final = 1
-"""The exit status if requests had to be cut off."""
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The task of a worker: its *number*, and the file descriptors of its sockets.
+
+    *shared_snapshots* is the descriptor of the memory that workers share, or None.
+    """
+
+    settings: Settings
+    number: int
+    http: tuple[int, ...]
+    grpc: tuple[int, ...]
+    shared_snapshots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The reason why a worker cannot start."""
+
+    reason: str
 
 
 class Worker:
@@ -87,7 +112,7 @@ class Worker:
     def run(self) -> int:
         """Serve; the exit status. Raises `HeadgateError` if it cannot start."""
         _allow_files(2 * self._settings.max_connections + _OTHER_FILES)
-        with asyncio.Runner(loop_factory=loop_factory(self._settings)) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(self.serve())
 
     async def serve(self) -> int:
@@ -151,22 +176,19 @@ def tune_collector() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
 
 
-def loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop if it is installed; not with grpcio's server, whose connections hang there."""
-    is_grpcio = settings.grpc_transport == "grpcio" or (
-        settings.grpc_transport == "auto" and find_spec("zttp") is None
-    )
-    if find_spec("uvloop") is None or (settings.grpc and is_grpcio):
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop if it is installed."""
+    if find_spec("uvloop") is None:
         return None
     import uvloop
 
     return uvloop.new_event_loop
 
 
-def _allow_files(wanted: int) -> None:
+def _allow_files(needed: int) -> None:
     """Raise the limit of open files to what the connections need, as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         with suppress(OSError, ValueError):  # forbidden: keep the limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
@@ -176,9 +198,9 @@ def main(fileno: int) -> int:
     """Run the worker at the other end of the channel *fileno*; the exit status."""
     for one in (signal.SIGINT, signal.SIGHUP):  # until the worker handles them
         signal.signal(one, signal.SIG_IGN)
-    channel = WorkerEnd(fileno)
+    channel = Connection(fileno)
     try:
-        assignment = channel.assignment()
+        assignment: Assignment = channel.recv()
     except EOFError:
         return CUT_OFF
     configure_logs(assignment.settings)
@@ -195,8 +217,13 @@ def main(fileno: int) -> int:
     try:
         return worker.run()
     except HeadgateError as error:
-        channel.send(Failure(str(error)))
+        _send(channel, Failure(str(error)))
         return CUT_OFF
+
+
+def _send(channel: Connection, message: Report | Failure) -> None:
+    with suppress(OSError):  # the supervisor is gone
+        channel.send(message)
 
 
 def _snapshots(assignment: Assignment) -> SharedSnapshots | None:
@@ -207,8 +234,8 @@ def _snapshots(assignment: Assignment) -> SharedSnapshots | None:
     return SharedSnapshots(assignment.shared_snapshots, count=assignment.settings.workers)
 
 
-def _ready(channel: WorkerEnd, worker: Worker, report: Report) -> None:
-    channel.send(report)
+def _ready(channel: Connection, worker: Worker, report: Report) -> None:
+    _send(channel, report)
     # The supervisor sends nothing more: readable means that it is gone.
     loop = asyncio.get_running_loop()
 
@@ -217,7 +244,3 @@ def _ready(channel: WorkerEnd, worker: Worker, report: Report) -> None:
         worker.orphaned()
 
     loop.add_reader(channel.fileno(), ended)
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))

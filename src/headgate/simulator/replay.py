@@ -16,8 +16,7 @@ from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from headgate.engine.prepared import PreparedTakes
-from headgate.engine.use_cases import Engine
+from headgate.engine.use_cases import Engine, PreparedTakes
 from headgate.errors import OptionError
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.identity.parts import claim_of, hasher
@@ -281,7 +280,7 @@ class _Replay:
             tuple([check.cost for check in checks]),
             counted,
             is_deciding,
-            is_deciding and plan.has_turns,
+            is_deciding and plan.has_queue,
         )
 
     def _decide_alone(self, plan: Plan, took_ns: int | None) -> Verdict:

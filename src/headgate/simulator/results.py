@@ -2,7 +2,7 @@
 
 Times are nanoseconds since the epoch, as in the trace. A series has one number per step of
 `step_ns`, from `began_ns` on. Keys are those of counters; secrets in them are hashed unless they
-were wanted in the clear.
+were requested in the clear.
 """
 
 from __future__ import annotations

@@ -1,42 +1,7 @@
-"""Where counters live: the one interface, the operations, and the stores behind it."""
+"""Where counters live. Read `base` first, the port, and `operations`, what a store does."""
 
 from headgate.stores.base import Hit, Store
 from headgate.stores.factory import open_store
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import (
-    CancelQueued,
-    Charge,
-    Check,
-    Hold,
-    Operation,
-    Outcomes,
-    Refund,
-    ReleaseSlot,
-    RenewSlot,
-    Reset,
-    Settle,
-    Take,
-    TakeEach,
-    TakeUpTo,
-)
 
-__all__ = [
-    "CancelQueued",
-    "Charge",
-    "Check",
-    "Hit",
-    "Hold",
-    "MemoryStore",
-    "Operation",
-    "Outcomes",
-    "Refund",
-    "ReleaseSlot",
-    "RenewSlot",
-    "Reset",
-    "Settle",
-    "Store",
-    "Take",
-    "TakeEach",
-    "TakeUpTo",
-    "open_store",
-]
+__all__ = ["Hit", "MemoryStore", "Store", "open_store"]

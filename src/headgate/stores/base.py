@@ -264,7 +264,7 @@ class Hit:
         limit = parse_limit(self.limit) if isinstance(self.limit, str) else self.limit
         if not isinstance(limit, Limit):
             raise UsageError(f"the limit of a Hit is {limit!r}; expected text or a Limit")
-        refuse_concurrency((limit,), "hit_all")
+        reject_concurrency((limit,), "hit_all")
         if self.name is not None and (type(self.name) is not str or not self.name):
             raise UsageError(f"the name of a Hit is {self.name!r}; expected text, or None")
         object.__setattr__(self, "key", checked_key(self.key))
@@ -318,32 +318,32 @@ def checked_cost(cost: int, what: str = "cost") -> int:
         raise CostError(f"{what} is {cost!r}; expected an integer of at least 0")
     if cost < 0:
         shown = cost if cost >= -LARGEST_AMOUNT else "far below 0"
-        raise CostError(f"{what} is {shown}; it must be at least 0 (refund gives quota back)")
+        raise CostError(f"{what} is {shown}; it must be at least 0 (refund returns quota)")
     if cost > LARGEST_AMOUNT:
-        raise CostError(f"{what} is more than {LARGEST_AMOUNT}, more than anything can be")
+        raise CostError(f"{what} is more than {LARGEST_AMOUNT}, the largest amount")
     return cost
 
 
-def refuse_concurrency(limits: Iterable[Limit], verb: str) -> None:
-    """Raise `UsageError` if one of *limits* has slots, which *verb* could never give back."""
+def reject_concurrency(limits: Iterable[Limit], verb: str) -> None:
+    """Raise `UsageError` if one of *limits* has slots, which *verb* could never release."""
     for limit in limits:
         if isinstance(limit, Concurrency):
             raise UsageError(
-                f"{verb} is not for the slots of {limit}, which are given back; use slot(key)"
+                f"{verb} is not for the slots of {limit}, which have to be released; use slot(key)"
             )
 
 
-def refuse_partial(limits: Sequence[Limit], verb: str) -> None:
+def reject_partial(limits: Sequence[Limit], verb: str) -> None:
     """Raise `UsageError` if one of *limits* has slots or places in a queue: *verb* grants a part of
     a cost, and neither can be had in part."""
-    refuse_concurrency(limits, verb)
+    reject_concurrency(limits, verb)
     for limit in limits:
         if isinstance(limit, LeakyQueue):
             raise UsageError(f"{verb} is not for {limit}: a place in a queue is had whole; use hit")
 
 
-def refuse_undivided(limits: Iterable[Limit], verb: str) -> None:
+def reject_undivided(limits: Iterable[Limit], verb: str) -> None:
     """Raise `UsageError` if one of *limits* cannot be counted in parts: *verb* would need that."""
     for limit in limits:
         if not limit.is_divisible:
-            raise UsageError(f"{verb} is not for {limit}: its places or turns come from the store")
+            raise UsageError(f"{verb} is not for {limit}: its slots or places come from the store")

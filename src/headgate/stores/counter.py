@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -15,14 +16,18 @@ from headgate.algorithms.reservations import (
     rebase_holds,
     wait_beside,
 )
-from headgate.stores.base import refuse_concurrency, refuse_partial
+from headgate.limits import FixedWindow
+from headgate.stores.base import reject_concurrency, reject_partial
 from headgate.stores.operations import (
+    MOST_PUBLISHERS,
     CancelQueued,
     Charge,
     Check,
     Hold,
     Operation,
     Outcomes,
+    PublishedValues,
+    PublishValue,
     Refund,
     ReleaseSlot,
     RenewSlot,
@@ -117,12 +122,12 @@ class CounterTransaction(ABC):
         if amount and self._state is not None:
             self._change(self._algorithm.refund(self._state, amount, self._now))
 
-    def vacate(self, turn_ns: int, cost: int) -> bool:
-        """Cancel the place of *cost* at *turn_ns*; return False if there is none to come."""
+    def vacate(self, place_ns: int, cost: int) -> bool:
+        """Cancel the place of *cost* at *place_ns*; return False if there is none to come."""
         algorithm = self._algorithm
         if not isinstance(algorithm, LeakyQueueAlgorithm):
             return False
-        line = algorithm.vacate(self._state, turn_ns, cost, self._now)
+        line = algorithm.vacate(self._state, place_ns, cost, self._now)
         if line is not None:
             self._change(line)
         return line is not None
@@ -168,6 +173,35 @@ class CounterTransaction(ABC):
         """Apply *change*, a method of `slots`, to *what*: a lease or a number of slots."""
         self._change(change(self._state, what, self._now))
 
+    def publish(self, operation: PublishValue) -> PublishedValues:
+        """Publish a value and return those of all origins.
+
+        Values are kept as reservations, named by the value and its origin: those expire. In a
+        counter that keys share, those of other groups and keys are skipped.
+        """
+        subject, origin, now = [operation.group, operation.key], operation.origin, self._now
+        values: dict[str, tuple[str, float, float]] = {}
+        names: dict[str, str] = {}
+        for name, hold in self._holds.items():
+            try:
+                *its_subject, its_origin, value, weight, ttl_ns = json.loads(name)
+            except (TypeError, ValueError):  # it is damaged
+                continue
+            if its_subject == subject:
+                names[its_origin] = name
+                # One that expires later was published before the clock stepped back.
+                if hold.expires_ns <= now + 2 * ttl_ns:
+                    values[its_origin] = its_origin, value, weight
+        if operation.weight > 0 and (origin in values or len(values) < MOST_PUBLISHERS):
+            values[origin] = origin, float(operation.value), float(operation.weight)
+            self._holds = {
+                one: hold for one, hold in self._holds.items() if one != names.get(origin)
+            }
+            name = json.dumps([*subject, *values[origin], operation.ttl_ns])
+            self._holds[name] = reservations.Hold(1, now + operation.ttl_ns)
+            self._is_changed = True
+        return tuple(values.values())
+
     def _change(self, state: Any) -> None:
         self._state = state
         self._is_changed = True
@@ -187,13 +221,16 @@ def execute(operation: Operation[R], open_all: Callable[[tuple[Check, ...]], Ope
     Every check has a counter (`constants.divide`). Checks of one counter share its transaction.
     """
     function = _FUNCTIONS[type(operation)]
+    if isinstance(operation, PublishValue):
+        value = Check(f"values of {operation.group}", operation.key, _VALUES_LIMIT)
+        return cast("R", function(operation, open_all((value,))))
     checks: tuple[Check, ...] = operation.checks  # type: ignore[attr-defined]  # all these have
     limits = [check.limit for check in checks]
     if isinstance(operation, TakeUpTo):
-        refuse_partial(limits, "hit_up_to")
+        reject_partial(limits, "hit_up_to")
     elif isinstance(operation, Hold | Charge | Refund):
         verb = "reserve" if isinstance(operation, Hold) else type(operation).__name__.lower()
-        refuse_concurrency(limits, verb)
+        reject_concurrency(limits, verb)
     return cast("R", function(operation, open_all(checks)))
 
 
@@ -283,11 +320,21 @@ def _release(operation: ReleaseSlot, opened: Opened) -> bool:
 
 def _cancel(operation: CancelQueued, opened: Opened) -> bool:
     had_all = True
-    for (counter, cost), turn_ns in zip(opened, operation.turns_ns, strict=True):
-        had_all &= counter.vacate(turn_ns, cost)
+    for (counter, cost), place_ns in zip(opened, operation.places_ns, strict=True):
+        had_all &= counter.vacate(place_ns, cost)
         counter.close()
     return had_all
 
+
+def _publish(operation: PublishValue, opened: Opened) -> PublishedValues:
+    ((counter, _),) = opened
+    values = counter.publish(operation)
+    counter.close()
+    return values
+
+
+_VALUES_LIMIT: Final = FixedWindow(1, 1)
+"""The limit of counters that have published values; nothing is charged to them."""
 
 _FUNCTIONS: Final[dict[type, Callable[[Any, Opened], Any]]] = {
     Take: _take,
@@ -299,6 +346,7 @@ _FUNCTIONS: Final[dict[type, Callable[[Any, Opened], Any]]] = {
     RenewSlot: _renew,
     ReleaseSlot: _release,
     CancelQueued: _cancel,
+    PublishValue: _publish,
 }
 
 

@@ -12,11 +12,11 @@ import threading
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
-from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from headgate.errors import OptionError, StoreURLError
 from headgate.fork import watch_forks
+from headgate.server_urls import URLReader
 from headgate.stores.base import Layer, Store
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from headgate.stores.base import Accuracies
     from headgate.stores.layers.circuit_breaker.health import StoreHealth
 
-_INTEGER: Final = re.compile("[1-9][0-9]{0,14}")
 _SCHEME: Final = re.compile("([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 _REDIS: Final = tuple(
     f"{server}{topology}"
@@ -145,8 +144,10 @@ def _scheme(url: str) -> str:
         return scheme
     near = get_close_matches(scheme, SCHEMES, n=1)
     hint = f"; did you mean '{near[0]}://'?" if near else "."
+    # Without what may be a password.
+    shown = repr(re.sub("//.*@", "//***@", url, flags=re.DOTALL))
     raise StoreURLError(
-        f"cannot open the store {_shown(url)}{hint} Expected memory://, shm://, redis://, "
+        f"cannot open the store {shown}{hint} Expected memory://, shm://, redis://, "
         "rediss://, unix://, redis+sentinel:// or redis+cluster:// (or valkey in place of redis)"
     )
 
@@ -169,28 +170,14 @@ def _backend(scheme: str) -> Callable[..., Store]:
         raise StoreURLError(needs) from error
 
 
-def _shown(url: str) -> str:
-    """*url* for a message, without what may be a password."""
-    return repr(re.sub("//.*@", "//***@", url, flags=re.DOTALL))
-
-
 def _memory(url: str, clock: Clock | None) -> MemoryStore:
-    shown = _shown(url)
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise StoreURLError(f"cannot read the store URL {shown}: {error}") from error
-    if parts.netloc or parts.path.strip("/") or parts.fragment:
-        raise StoreURLError(f"{shown}: nothing may follow 'memory://' but '?max_keys=N'")
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
-    options = dict(pairs)
-    if len(options) < len(pairs):
-        raise StoreURLError(f"{shown}: an option is given twice")
-    text = options.pop("max_keys", None)
-    if options:
-        raise StoreURLError(f"{shown}: unknown option {min(options)!r}; there is only 'max_keys'")
-    if text is None:
-        return MemoryStore(clock=clock)
-    if not _INTEGER.fullmatch(text):
-        raise StoreURLError(f"{shown}: max_keys is {text!r}; expected an integer from 1 to 10^15")
-    return MemoryStore(clock=clock, max_keys=int(text))
+    reader = URLReader("memory", StoreURLError)
+    authority, path, pairs = reader.split(url.partition(":")[2].removeprefix("//"))
+    if authority or path.strip("/"):
+        raise reader.wrong("nothing may follow but '?max_keys=N'")
+    options = reader.options(pairs, {"max_keys": (_read_count, "an integer from 1 to 10^15")})
+    return MemoryStore(clock=clock, **options)
+
+
+def _read_count(text: str) -> int | None:
+    return int(text) if re.fullmatch("[1-9][0-9]{0,14}", text) else None

@@ -143,7 +143,7 @@ class ReleaseSlot(CheckOperation[bool]):
 class CancelQueued(CheckOperation[bool]):
     """Cancel places in queues that a `Take` reported, before they come.
 
-    The reply is True if all were there. *turns_ns* has the `turn_ns` of each check's outcome. The
+    The reply is True if all were there. *places_ns* has the `place_ns` of each check's outcome. The
     last place makes its queue shorter; one from the middle goes to the next request that fits into
     it: no caller that waits has to wait longer, and requests leave the queue evenly spaced. A place
     that has come is not returned. The checks are those that were taken, or at least have the same
@@ -151,7 +151,7 @@ class CancelQueued(CheckOperation[bool]):
     call another caller may have lost it.
     """
 
-    turns_ns: tuple[int, ...]
+    places_ns: tuple[int, ...]
 
 
 PublishedValues = tuple[tuple[str, float, float], ...]

@@ -1,5 +1,5 @@
-"""For tests of your own: a clock that you move, a loop on virtual time, and the contracts that
-every store and every framework integration must keep."""
+"""Tools for tests: a manual clock, an event loop on virtual time, and the contracts that every
+store and every framework integration must keep."""
 
 from headgate.testing.clock import ManualClock
 from headgate.testing.integration_contract import IntegrationContract

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class ManualClock:
         return self._now_ns / SECOND
 
     def advance(self, seconds: float) -> None:
-        """Move on by *seconds*; back, if they are negative."""
+        """Advance by *seconds*, which may be negative."""
         self.advance_ns(round(seconds * SECOND))
 
     def advance_ns(self, nanoseconds: int) -> None:
-        """Move on by *nanoseconds*."""
+        """Advance by *nanoseconds*, which may be negative."""
         with self._lock:
             self._now_ns += nanoseconds
 
     def set(self, seconds: float) -> None:
-        """Make it *seconds* since the epoch."""
+        """Set the time to *seconds* since the epoch."""
         self._now_ns = round(seconds * SECOND)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep without sleeping: move on by *seconds*."""
+        """Advance by *seconds* instead of sleeping."""
         self.advance(seconds)
 
     async def asleep(self, seconds: float) -> None:
-        """The same for an event loop; others get a turn."""
+        """Advance as `sleep` does, and let other tasks run."""
         self.advance(seconds)
         await asyncio.sleep(0)

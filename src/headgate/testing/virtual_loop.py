@@ -1,4 +1,4 @@
-"""An event loop on virtual time: nobody waits, and the same seed gives the same run."""
+"""An event loop on virtual time: no timer really waits, and every run is the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class _Idle(selectors.SelectSelector):
-    """Instead of waiting it moves the time on."""
+    """A selector that advances the time instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,16 +21,15 @@ class _Idle(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            raise RuntimeError("the simulation waits for something that will never happen")
+            raise RuntimeError("no timer is left: a task waits for a socket, a thread or itself")
         self.now += max(timeout, 0.0)
         return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Its time stands still while anything can be done, and then leaps to what comes next.
+    """An event loop whose time jumps to the next timer as soon as no task can run.
 
-    What is given to a thread, as by `asyncio.to_thread`, is done at once, in this one: a thread
-    knows nothing of such a time.
+    Functions for a thread, as of `asyncio.to_thread`, run at once in the thread of the loop.
     """
 
     def __init__(self) -> None:
@@ -40,23 +39,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._idle.now
 
-    def run_in_executor(  # type: ignore[override] # none of those who wait for it can tell
+    def run_in_executor(  # type: ignore[override] # callers only await the future
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """What *func* says of *args*, whatever the *executor*."""
+        """Call *func* at once, in place of the *executor*."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is for who waits)
+        except Exception as error:  # noqa: BLE001 (the caller gets it)
             future.set_exception(error)
         return future
 
     def time_ns(self) -> int:
-        """The time in nanoseconds, since the loop was made."""
+        """Return the nanoseconds since the loop was created."""
         return round(self._idle.now * 1e9)
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:
-    """What *main* comes to, on a loop of its own."""
+    """Run *main* on a new virtual loop and return its result."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)

@@ -250,8 +250,7 @@ def _policy() -> Policy:
             Match(endpoints=(f"/{mode}",)),
             ("global",),
             {None: (LIMIT,)},
-            on_store_failure=mode,
-            fallback_share=SHARE,
+            on_failure=OnFailure(mode, SHARE),
         )
         for mode in MODES
     ]

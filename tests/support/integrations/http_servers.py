@@ -216,8 +216,21 @@ class UvicornServer(HttpServer):
 
 
 class _Worker(ThreadWorker):  # type: ignore[misc]
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._connections: list[Any] = []
+
     def init_signals(self) -> None:
         """Leave the signals alone: they are for processes."""
+
+    def enqueue_req(self, conn: Any) -> None:
+        self._connections.append(conn)
+        super().enqueue_req(conn)
+
+    def close_connections(self) -> None:
+        """Close what gunicorn left open: its process would have ended."""
+        for connection in self._connections:
+            connection.close()
 
 
 class _Application(BaseApplication):  # type: ignore[misc]
@@ -260,6 +273,7 @@ class GunicornServer(HttpServer):
         wait_until(lambda: bool(self._worker.booted), "gunicorn serves", every=0.005)
         self._worker.handle_exit(None, None)
         self._thread.join()
+        self._worker.close_connections()
         self._worker.tmp.close()
         for end in self._worker.PIPE:
             os.close(end)

@@ -102,6 +102,18 @@ class StarletteContract(IntegrationContract):
         return starlette.exempt(found) if route.is_exempt else found
 
 
+class StarletteAroundContract(StarletteContract):
+    """The middleware around the whole app."""
+
+    answers_errors = True
+
+    def build(self, spec: AppSpec) -> Any:
+        return starlette.RateLimitMiddleware(super().build(spec), **spec.options)
+
+    def middleware(self, spec: AppSpec) -> list[Middleware]:
+        return []
+
+
 class StarletteAloneContract(StarletteContract):
     """`limit` on endpoints of an app without the middleware."""
 

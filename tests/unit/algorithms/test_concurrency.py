@@ -118,3 +118,12 @@ def test_claims_and_kept_slots_of_before_a_step_back_end_as_soon_as_new_ones() -
     moved = gold.rebase(left, 0)
     assert moved.kept_for("gold", KEEP_NS - 1) == 1
     assert moved.kept_for("gold", KEEP_NS + GRAIN_NS) == 0
+
+
+def test_a_lease_that_is_taken_again_uses_up_no_slot_that_is_kept() -> None:
+    gold = ConcurrencyAlgorithm(Concurrency(3, 60, (("gold", 2), ("free", 1)), "gold"))
+    state = gold.enter(gold.enter(None, "a", 0), "b", 0)
+    left = gold.leave(state, "a", 0)
+    again = gold.enter(left, "b", 0)
+    assert again.kept_for("gold", 0) == 1
+    assert gold.enter(again, "c", 0).kept_for("gold", 0) == 0

@@ -8,7 +8,7 @@ import pytest
 
 from headgate import __version__, cli
 from headgate.cli import main
-from headgate.cli.command import Command, ExitStatus, Parser, add_setting, whole_number
+from headgate.cli.command import Command, ExitStatus, Parser, argument, whole_number
 from headgate.errors import StoreError
 
 COMMANDS = [command.name for command in cli._COMMANDS]
@@ -104,17 +104,10 @@ def test_no_message_repeats_a_password(argv: list[str], capsys: pytest.CaptureFi
 class TestSettings:
     @staticmethod
     def read(argv: Sequence[str] = ()) -> object:
-        parser = Parser(Command("test", "", "", ""), prog="test")
-        add_setting(
-            parser,
-            "--size",
-            variable="HEADGATE_SIZE",
-            metavar="N",
-            meaning="how large",
-            type=whole_number,
-            default=1,
+        size = argument(
+            "--size", "N", "how large", variable="HEADGATE_SIZE", type=whole_number, default=1
         )
-        return parser.parse_args(argv).size
+        return Parser(Command("test", "", (size,)), prog="test").parse_args(argv).size
 
     def test_a_flag_goes_over_a_variable_over_the_default(
         self, monkeypatch: pytest.MonkeyPatch
@@ -147,7 +140,7 @@ class TestEnding:
         def run(_: object) -> ExitStatus:
             raise error
 
-        command = Command("fail", "", "", "", lambda _: None, run)
+        command = Command("fail", "", run=run)
         monkeypatch.setattr(cli, "_COMMANDS", (command,))
         return main(["fail"])
 

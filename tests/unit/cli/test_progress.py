@@ -1,13 +1,11 @@
 """Progress is for people at a terminal only."""
 
 import io
-import os
 import sys
 
 import pytest
 
-from headgate.cli.terminal import ProgressBar, StatusLine
-from headgate.testing import ManualClock
+from headgate.terminal import progress
 
 
 class Terminal(io.StringIO):
@@ -15,92 +13,45 @@ class Terminal(io.StringIO):
         return True
 
 
-def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Put a terminal in the place of stderr. (Not a fixture: pytest replaces stderr after it.)"""
+def shown(monkeypatch: pytest.MonkeyPatch, share: float | None, term: str = "xterm") -> str:
+    """The output on stderr for one update. (Not a fixture: pytest replaces stderr after it.)"""
     found = Terminal()
-    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("TERM", term)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "stderr", found)
-    return found
+    with progress("[b]rules.yaml") as update:
+        update(share, "10 requests")
+    return found.getvalue()
 
 
-def progress(terminal: Terminal, count: int, share: float | None) -> str:
-    clock = ManualClock()
-    bar = ProgressBar("rules.yaml", clock=lambda: clock.now)
-    clock.advance(1.0)
-    bar(count, share)
-    return terminal.getvalue()
+def test_the_bar_has_name_share_and_figures_and_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(monkeypatch, 0.25)
+    assert "[b]rules.yaml" in text
+    assert " 25%" in text
+    assert "10 requests" in text
+    assert text.endswith("\x1b[2K")
 
 
-def test_the_bar_shows_share_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    shown = progress(terminal, 250_000, 0.25)
-    assert "rules.yaml" in shown
-    assert " 25%" in shown
-    assert "250,000 requests, 250,000/s, 3s left" in shown
-
-
-def test_without_a_known_end_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    shown = progress(terminal, 10, None)
-    assert "10 requests, 10/s" in shown
-    assert "%" not in shown
-    assert "left" not in shown
-
-
-def test_it_is_drawn_a_few_times_a_second_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    clock = ManualClock()
-    bar = ProgressBar("a", clock=lambda: clock.now)
-    for count in range(100):
-        clock.advance(0.01)
-        bar(count, count / 100)
-    bar.clear()
-    assert 5 <= terminal.getvalue().count("requests") <= 10
-    assert terminal.getvalue().endswith("\x1b[1A\x1b[2K"), "the line is erased"
-
-
-def test_nothing_is_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    line = StatusLine()
-    line.show("a")
-    line.clear()
-    assert (line.is_visible, stream.getvalue()) == (False, "")
+def test_without_a_known_end_there_is_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(monkeypatch, None)
+    assert "10 requests" in text
+    assert "%" not in text
 
 
 def test_nothing_is_shown_on_a_dumb_terminal_or_without_rich(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terminal = open_terminal(monkeypatch)
-    assert StatusLine().is_visible
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "rich.live", None)
-        assert not StatusLine().is_visible
-    monkeypatch.setitem(os.environ, "TERM", "dumb")
-    assert not ProgressBar("a").is_visible
-    assert terminal.getvalue() == ""
+    assert shown(monkeypatch, 0.5, term="dumb") == ""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert shown(monkeypatch, 0.5) == ""
 
 
-def test_a_closed_stderr_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", None)
-    line = StatusLine()
-    line.show("a")
-    line.clear()
-    assert not line.is_visible
-
-
-def test_a_terminal_that_goes_away_is_no_error(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("stream", [io.StringIO(), None], ids=["a file", "closed"])
+def test_nothing_is_shown_without_a_terminal(
+    stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    terminal = open_terminal(monkeypatch)
-
-    def fail(_: str) -> int:
-        raise OSError(5, "input/output error")
-
-    line = StatusLine()
-    monkeypatch.setattr(terminal, "write", fail)
-    line.show("a")
-    assert not line.is_visible
-    line.clear()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress("a") as update:
+        update(0.5, "b")
+    assert stream is None or stream.getvalue() == ""

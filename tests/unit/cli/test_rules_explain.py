@@ -129,7 +129,7 @@ class TestOutcome:
     def test_rules_that_are_not_asked_for_a_block_are_told(self, ask: Any) -> None:
         status, out, _ = ask("/api", "--ip", "198.51.100.9")
         assert status == 1
-        assert "trial (shadow) does not apply: it is not asked, as another one is blocked" in out
+        assert "does not apply: it is not checked, because an override blocks the caller" in out
 
     def test_a_caller_with_more_is_told_the_larger_limit(self, ask: Any) -> None:
         assert "12/m sliding_window_log" in ask("POST /login", "--ip", "198.51.100.8")[1]
@@ -372,4 +372,4 @@ def test_a_policy_with_errors_is_not_explained(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "did you mean 'rules'?" in printed.err
-    assert "nothing to explain" in printed.err
+    assert "is invalid" in printed.err

@@ -132,7 +132,7 @@ def test_turns_in_shadow_are_not_taken(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "rules.yaml"
     path.write_text("version: 1\nrules: [{id: a, key_by: ip, fair: {slots: 1}, mode: shadow}]")
     found = explained(capsys, str(path), "/")
-    assert found["a"][0] == "a (shadow) does not apply: in shadow nobody takes turns"
+    assert found["a"][0] == "a (shadow) does not apply: in shadow no request waits"
 
 
 def test_all_of_it_is_there_as_data(rules: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.rules.explain_text import accuracy_in_words, outage_in_words
+from headgate.cli.rules.explain_output import accuracy_in_words, outage_in_words
 from headgate.policy.loader import read_policy_data
 
 

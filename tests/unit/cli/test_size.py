@@ -1,4 +1,4 @@
-"""`headgate size`: the arithmetic, and what is refused."""
+"""`headgate size`: the arithmetic, and what is rejected."""
 
 from __future__ import annotations
 
@@ -7,35 +7,38 @@ import json
 import pytest
 
 from headgate.cli import main
-from headgate.cli.size import COUNTER_BYTES, STORE_US, WORKER_US, Demand
+from headgate.cli.size import COUNTER_BYTES, STORE_US, WORKER_US, Demand, fleet_for
 from headgate.errors import OptionError
 
 
 def test_the_figures_follow_from_what_is_asked() -> None:
-    demand = Demand(clients=10_000_000, checks=1_000_000, rules=2, way="rls", use=0.5, room=2)
-    assert demand.counters == 20_000_000
-    assert demand.memory_bytes == 20_000_000 * COUNTER_BYTES * 2
-    assert demand.shards == 2 * STORE_US * 2
-    assert demand.workers == WORKER_US["rls"] * 2
-    assert demand.shard_bytes * demand.shards >= demand.memory_bytes
+    fleet = fleet_for(
+        Demand(clients=10_000_000, checks=1_000_000, rules=2, way="rls", use=0.5, room=2)
+    )
+    assert fleet.counters == 20_000_000
+    assert fleet.memory_bytes == 20_000_000 * COUNTER_BYTES * 2
+    assert fleet.shards == 2 * STORE_US * 2
+    assert fleet.workers == WORKER_US["rls"] * 2
+    assert fleet.shard_bytes * fleet.shards >= fleet.memory_bytes
 
 
 def test_there_is_always_one_shard_and_a_machine_to_spare() -> None:
-    demand = Demand(clients=1, checks=1)
-    assert (demand.shards, demand.workers, demand.machines) == (1, 1, 2)
+    fleet = fleet_for(Demand(clients=1, checks=1))
+    assert (fleet.shards, fleet.workers, fleet.machines) == (1, 1, 2)
 
 
 def test_shares_are_exact_so_that_nothing_is_rounded_up_by_accident() -> None:
     demand = Demand(clients=1, checks=300_000, use=0.6, room=1.1, counter_bytes=10)
-    assert demand.shards == 300_000 * STORE_US / 1_000_000 / 0.6
-    assert demand.memory_bytes == 11
+    fleet = fleet_for(demand)
+    assert fleet.shards == 300_000 * STORE_US / 1_000_000 / 0.6
+    assert fleet.memory_bytes == 11
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"use": 0}, {"use": 1.1}, {"room": 0.5}, {"clients": 0}, {"checks": -1}, {"way": "smoke"}],
+    [{"use": 0}, {"use": 1.1}, {"room": 0.5}, {"clients": 0}, {"checks": -1}],
 )
-def test_nonsense_is_refused(wrong: dict[str, object]) -> None:
+def test_impossible_demands_are_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(OptionError):
         Demand(**{"clients": 1, "checks": 1, **wrong})  # type: ignore[arg-type]  # some are wrong
 

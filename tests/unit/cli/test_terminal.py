@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.terminal import bold, duration, printable, table
+from headgate.terminal import bold, duration, printable, table
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.cli import main, up
-from headgate.cli.up_settings import service_config, service_options
+from headgate.cli.up import service_config, service_options
+from headgate.config import Address
 from headgate.config.gateway import SETTINGS as GATEWAY
 from headgate.config.service import SETTINGS as SERVICE
-from headgate.config.service import Address, AdminToken, Settings, gather
-from headgate.config.values import AdminCertificate
+from headgate.config.service import Settings, gather
+from headgate.config.values import AdminCertificate, AdminToken
 from tests.support.logs import restored_logs
 
 if TYPE_CHECKING:

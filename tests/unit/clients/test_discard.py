@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from headgate.clients import RetryPolicy
-from headgate.clients.discard import MAX_BYTES, MAX_SECONDS, DiscardBudget
+from headgate.clients.caller import MAX_BYTES, MAX_SECONDS, DiscardBudget
 from headgate.testing import ManualClock
 from tests.support.httpx_clients import URL, Blocking, Body, Service, kinds, since
 

@@ -46,12 +46,11 @@ def test_an_event_is_one_line_whatever_is_in_it() -> None:
     }
 
 
-@pytest.mark.parametrize("is_synced", [True, False])
-def test_a_file_has_all_events_in_their_order(tmp_path: Path, is_synced: bool) -> None:
+def test_a_file_has_all_events_in_their_order(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
 
     async def main() -> None:
-        audit = AuditFile(file, is_synced=is_synced)
+        audit = AuditFile(file)
         assert await audit.latest(10) == []
         for number in (1, 2, 3):
             await audit.write(event(number))

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.control.editor import EditRequest, PolicyEditor, StaleVersionError
-from headgate.control.edits import UnknownRuleError
+from headgate.control.edits import (
+    UnknownRuleError,
+    adopt_candidate,
+    change_rules,
+    delete_rule,
+    put_candidate,
+    put_override,
+    put_rule,
+    switch_rule,
+)
 from headgate.control.file_source import FileSource
 from headgate.policy.loader import read_policy
 from headgate.policy.problems import PolicyError
@@ -26,13 +35,13 @@ def rules(trial: Trial) -> dict[str, Any]:
 
 def test_a_candidate_is_put_in_shadow_after_its_rule() -> None:
     def body(trial: Trial) -> None:
-        edited = trial.editor.put_candidate("login", TRIED, ADA)
+        edited = trial.editor.apply(put_candidate("login", TRIED), ADA)
         assert trial.ids() == ["login", "login-candidate", "api"]
         assert (rules(trial))["login-candidate"] == CANDIDATE
         assert (rules(trial))["login"] == {"id": "login", **RULE}
         assert edited.revision.number == 3
         assert edited.revision.change.what == "try a candidate of login"
-        again = trial.editor.put_candidate("login", TRIED, ADA)
+        again = trial.editor.apply(put_candidate("login", TRIED), ADA)
         assert not again.is_changed
 
     tried(body)
@@ -40,8 +49,8 @@ def test_a_candidate_is_put_in_shadow_after_its_rule() -> None:
 
 def test_another_candidate_takes_the_place_of_the_first() -> None:
     def body(trial: Trial) -> None:
-        trial.editor.put_candidate("login", TRIED, ADA)
-        trial.editor.put_candidate("login", {**TRIED, "limit": "9/minute"}, ADA)
+        trial.editor.apply(put_candidate("login", TRIED), ADA)
+        trial.editor.apply(put_candidate("login", {**TRIED, "limit": "9/minute"}), ADA)
         assert trial.ids() == ["login", "login-candidate", "api"]
         assert (rules(trial))["login-candidate"]["limit"] == "9/minute"
 
@@ -51,8 +60,8 @@ def test_another_candidate_takes_the_place_of_the_first() -> None:
 def test_a_candidate_of_another_name_is_replaced_too() -> None:
     def body(trial: Trial) -> None:
         own = {**TRIED, "mode": "shadow", "candidate_of": "login"}
-        trial.editor.put_rule("mine", own, ADA)
-        trial.editor.put_candidate("login", {**TRIED, "limit": "9/minute"}, ADA)
+        trial.editor.apply(put_rule("mine", own), ADA)
+        trial.editor.apply(put_candidate("login", {**TRIED, "limit": "9/minute"}), ADA)
         assert trial.ids() == ["login", "login-candidate", "api"]
 
     tried(body)
@@ -63,7 +72,7 @@ def test_a_candidate_of_another_name_is_replaced_too() -> None:
 )
 def test_what_goes_without_saying_may_be_said(field: dict[str, str]) -> None:
     def body(trial: Trial) -> None:
-        trial.editor.put_candidate("login", {**TRIED, **field}, ADA)
+        trial.editor.apply(put_candidate("login", {**TRIED, **field}), ADA)
         assert (rules(trial))["login-candidate"] == CANDIDATE
 
     tried(body)
@@ -73,7 +82,7 @@ def test_what_goes_without_saying_may_be_said(field: dict[str, str]) -> None:
 def test_what_only_the_rule_itself_says_is_refused(field: dict[str, str]) -> None:
     def body(trial: Trial) -> None:
         with pytest.raises(PolicyError) as caught:
-            trial.editor.put_candidate("login", {**TRIED, **field}, ADA)
+            trial.editor.apply(put_candidate("login", {**TRIED, **field}), ADA)
         [problem] = caught.value.problems
         assert (problem.rule, problem.field) == ("login-candidate", next(iter(field)))
         assert problem.hint == "expected none"
@@ -85,10 +94,10 @@ def test_what_only_the_rule_itself_says_is_refused(field: dict[str, str]) -> Non
 def test_a_candidate_needs_its_rule_and_an_id_that_is_free() -> None:
     def body(trial: Trial) -> None:
         with pytest.raises(UnknownRuleError, match="there is no rule 'nobody'"):
-            trial.editor.put_candidate("nobody", TRIED, ADA)
-        trial.editor.put_rule("login-candidate", TRIED, ADA)
+            trial.editor.apply(put_candidate("nobody", TRIED), ADA)
+        trial.editor.apply(put_rule("login-candidate", TRIED), ADA)
         with pytest.raises(PolicyError, match="not a candidate of 'login'"):
-            trial.editor.put_candidate("login", TRIED, ADA)
+            trial.editor.apply(put_candidate("login", TRIED), ADA)
 
     tried(body)
 
@@ -97,7 +106,7 @@ def test_a_candidate_that_is_no_good_changes_nothing() -> None:
     def body(trial: Trial) -> None:
         for wrong in ({}, {**TRIED, "limit": "x"}, {"key_by": "ip", "fair": {"slots": 3}}):
             with pytest.raises(PolicyError):
-                trial.editor.put_candidate("login", wrong, ADA)
+                trial.editor.apply(put_candidate("login", wrong), ADA)
         assert trial.is_unchanged()
 
     tried(body)
@@ -105,23 +114,23 @@ def test_a_candidate_that_is_no_good_changes_nothing() -> None:
 
 def test_a_candidate_has_no_candidate() -> None:
     def body(trial: Trial) -> None:
-        trial.editor.put_candidate("login", TRIED, ADA)
+        trial.editor.apply(put_candidate("login", TRIED), ADA)
         with pytest.raises(PolicyError, match="is a candidate itself, of 'login'"):
-            trial.editor.put_candidate("login-candidate", TRIED, ADA)
+            trial.editor.apply(put_candidate("login-candidate", TRIED), ADA)
         with pytest.raises(UnknownRuleError, match="it is itself the candidate of 'login'"):
-            trial.editor.adopt("login-candidate", ADA)
+            trial.editor.apply(adopt_candidate("login-candidate"), ADA)
 
     tried(body)
 
 
 def test_adopting_puts_the_content_in_the_place_of_the_rule() -> None:
     def body(trial: Trial) -> None:
-        trial.editor.put_candidate("login", {**TRIED, "cost": 2}, ADA)
-        edited = trial.editor.adopt("login", ADA)
+        trial.editor.apply(put_candidate("login", {**TRIED, "cost": 2}), ADA)
+        edited = trial.editor.apply(adopt_candidate("login"), ADA)
         assert trial.ids() == ["login", "api"]
         assert (rules(trial))["login"] == {"id": "login", **TRIED, "cost": 2}
         assert edited.revision.number == 4
-        assert edited.version_of("login") == 4
+        assert edited.revision.version_of("login") == 4
         assert edited.revision.change.what == "adopt the candidate of login"
 
     tried(body)
@@ -130,17 +139,17 @@ def test_adopting_puts_the_content_in_the_place_of_the_rule() -> None:
 def test_the_rule_keeps_its_mode_and_its_description() -> None:
     def body(trial: Trial) -> None:
         own = {**RULE, "mode": "shadow", "description": "for people"}
-        trial.editor.put_rule("api", own, ADA)
-        trial.editor.put_candidate("api", TRIED, ADA)
-        trial.editor.adopt("api", ADA)
+        trial.editor.apply(put_rule("api", own), ADA)
+        trial.editor.apply(put_candidate("api", TRIED), ADA)
+        trial.editor.apply(adopt_candidate("api"), ADA)
         assert (rules(trial))["api"] == {
             "id": "api",
             "description": "for people",
             "mode": "shadow",
             **TRIED,
         }
-        trial.editor.put_candidate("api", {**RULE, "description": "otherwise"}, ADA)
-        trial.editor.adopt("api", ADA)
+        trial.editor.apply(put_candidate("api", {**RULE, "description": "otherwise"}), ADA)
+        trial.editor.apply(adopt_candidate("api"), ADA)
         assert (rules(trial))["api"]["description"] == "otherwise"
 
     tried(body)
@@ -149,9 +158,9 @@ def test_the_rule_keeps_its_mode_and_its_description() -> None:
 def test_nothing_is_adopted_where_nothing_is_tried() -> None:
     def body(trial: Trial) -> None:
         with pytest.raises(UnknownRuleError, match="the rule 'login' has no candidate"):
-            trial.editor.adopt("login", ADA)
+            trial.editor.apply(adopt_candidate("login"), ADA)
         with pytest.raises(UnknownRuleError, match="there is no rule 'nobody'"):
-            trial.editor.adopt("nobody", ADA)
+            trial.editor.apply(adopt_candidate("nobody"), ADA)
 
     tried(body)
 
@@ -159,10 +168,10 @@ def test_nothing_is_adopted_where_nothing_is_tried() -> None:
 def test_overrides_of_the_rule_stay_and_those_of_the_candidate_go() -> None:
     def body(trial: Trial) -> None:
         until_ns = trial.clock() + 10**12
-        trial.editor.put_candidate("login", TRIED, ADA)
+        trial.editor.apply(put_candidate("login", TRIED), ADA)
         for name in ("login", "login-candidate"):
-            trial.editor.override(name, "ip=1", extra=5, until_ns=until_ns, request=ADA)
-        edited = trial.editor.adopt("login", ADA)
+            trial.editor.apply(put_override(name, "ip=1", extra=5, until_ns=until_ns), ADA)
+        edited = trial.editor.apply(adopt_candidate("login"), ADA)
         assert [one["rule"] for one in edited.revision.document["overrides"]] == ["login"]
 
     tried(body)
@@ -172,14 +181,14 @@ def test_versions_are_those_of_both() -> None:
     def body(trial: Trial) -> None:
         editor = trial.editor
         with pytest.raises(StaleVersionError, match="has version 1 now; found 7"):
-            editor.put_candidate("login", TRIED, wish(7))
-        editor.put_candidate("login", TRIED, wish(1))
+            editor.apply(put_candidate("login", TRIED), wish(7))
+        editor.apply(put_candidate("login", TRIED), wish(1))
         with pytest.raises(StaleVersionError, match="has version 3 now; found 1"):
-            editor.adopt("login", wish(1))
-        editor.put_rule("login", {**RULE, "cost": 2}, ADA)  # what was compared is otherwise
+            editor.apply(adopt_candidate("login"), wish(1))
+        editor.apply(put_rule("login", {**RULE, "cost": 2}), ADA)  # what was compared is otherwise
         with pytest.raises(StaleVersionError, match="has version 4 now; found 3"):
-            editor.adopt("login", wish(3))
-        assert (editor.adopt("login", wish(4))).is_changed
+            editor.apply(adopt_candidate("login"), wish(3))
+        assert (editor.apply(adopt_candidate("login"), wish(4))).is_changed
 
     tried(body)
 
@@ -187,20 +196,20 @@ def test_versions_are_those_of_both() -> None:
 def test_who_wants_to_be_the_first_is_told_of_another() -> None:
     def body(trial: Trial) -> None:
         first = EditRequest(author="ada", is_new=True)
-        trial.editor.put_candidate("login", TRIED, first)
+        trial.editor.apply(put_candidate("login", TRIED), first)
         with pytest.raises(StaleVersionError, match="has a candidate already, 'login-candidate'"):
-            trial.editor.put_candidate("login", RULE, first)
+            trial.editor.apply(put_candidate("login", RULE), first)
 
     tried(body)
 
 
 def test_discarding_leaves_the_rule_and_deleting_that_takes_the_candidate_along() -> None:
     def body(trial: Trial) -> None:
-        trial.editor.put_candidate("login", TRIED, ADA)
-        trial.editor.delete_rule("login-candidate", ADA)
+        trial.editor.apply(put_candidate("login", TRIED), ADA)
+        trial.editor.apply(delete_rule("login-candidate"), ADA)
         assert trial.ids() == ["login", "api"]
-        trial.editor.put_candidate("login", TRIED, ADA)
-        edited = trial.editor.delete_rule("login", ADA)
+        trial.editor.apply(put_candidate("login", TRIED), ADA)
+        edited = trial.editor.apply(delete_rule("login"), ADA)
         assert trial.ids() == ["api"]
         assert edited.revision.number == 6
 
@@ -209,37 +218,39 @@ def test_discarding_leaves_the_rule_and_deleting_that_takes_the_candidate_along(
 
 def test_the_switches_of_both_work() -> None:
     def body(trial: Trial) -> None:
-        trial.editor.put_candidate("login", TRIED, ADA)
-        trial.editor.switch_off("login", ADA)
-        trial.editor.switch_off("login-candidate", ADA)
-        trial.editor.switch_on("login-candidate", ADA)
+        trial.editor.apply(put_candidate("login", TRIED), ADA)
+        trial.editor.apply(switch_rule("login", "off"), ADA)
+        trial.editor.apply(switch_rule("login-candidate", "off"), ADA)
+        trial.editor.apply(
+            switch_rule("login-candidate", trial.editor.mode_before("login-candidate")), ADA
+        )
         assert (rules(trial))["login-candidate"]["mode"] == "shadow"
         with pytest.raises(PolicyError, match="a candidate decides nothing"):
-            trial.editor.switch_on("login-candidate", ADA, mode="enforce")
+            trial.editor.apply(switch_rule("login-candidate", "enforce"), ADA)
 
     tried(body)
 
 
 def test_previews_say_what_would_change_and_change_nothing() -> None:
     def body(trial: Trial) -> None:
-        preview = trial.editor.preview_candidate("login", TRIED)
+        preview = trial.editor.preview(put_candidate("login", TRIED))
         assert [(one["rule_id"], one["change"]) for one in preview.differences["rules"]] == [
             ("login-candidate", "added")
         ]
         assert preview.consequences == ()
         assert trial.is_unchanged()
-        trial.editor.put_candidate("login", TRIED, ADA)
-        preview = trial.editor.preview_adoption("login")
+        trial.editor.apply(put_candidate("login", TRIED), ADA)
+        preview = trial.editor.preview(adopt_candidate("login"))
         assert [(one["rule_id"], one["change"]) for one in preview.differences["rules"]] == [
             ("login", "changed"),
             ("login-candidate", "removed"),
         ]
         assert [(one.rule, one.effect) for one in preview.consequences] == [("login", "tighter")]
-        gone = trial.editor.preview_rules({"login": None, "login-candidate": None})
-        assert gone.is_good
+        gone = trial.editor.preview(change_rules({"login": None, "login-candidate": None}))
+        assert gone.policy is not None
         assert [one["rule_id"] for one in gone.differences["rules"]] == ["login", "login-candidate"]
         with pytest.raises(UnknownRuleError):
-            trial.editor.preview_rules({"nobody": None})
+            trial.editor.preview(change_rules({"nobody": None}))
 
     tried(body)
 
@@ -250,12 +261,12 @@ def test_it_is_the_same_in_a_file(tmp_path: Path) -> None:
 
     storage = FileSource(file)
     editor = PolicyEditor(storage)
-    editor.put_candidate("login", TRIED, ADA)
+    editor.apply(put_candidate("login", TRIED), ADA)
     assert [rule.candidate_of for rule in read_policy(file.read_bytes()).rules] == [
         None,
         "login",
     ]
-    editor.adopt("login", ADA)
+    editor.apply(adopt_candidate("login"), ADA)
     storage.close()
     [rule] = read_policy(file.read_bytes()).rules
     assert [str(limit) for limit in rule.limits[None]] == ["3/m"]

@@ -83,7 +83,7 @@ def test_a_document_survives_being_written(word: str, is_yaml: bool) -> None:
 
 def test_yaml_is_written_for_people() -> None:
     assert text_of(document("a"), is_yaml=True).decode() == (
-        "version: 1\nrules:\n- id: a\n  key_by: ip\n  limit: 5/s\n"
+        "version: 1\nrules:\n  - id: a\n    key_by: ip\n    limit: 5/s\n"
     )
 
 

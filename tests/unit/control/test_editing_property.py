@@ -9,6 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.control.editor import EditRequest, PolicyEditor
+from headgate.control.edits import (
+    delete_rule,
+    put_override,
+    put_rule,
+    remove_override,
+    replace_policy,
+    switch_rule,
+)
 from headgate.control.revision import ControlError
 from headgate.control.source import MemorySource
 from headgate.policy.fields import instant_text
@@ -94,20 +102,20 @@ class Model:
 def edit(editor: PolicyEditor, now: int, verb: str, *given: Any) -> None:
     match verb, *given:
         case "put", rule, data:
-            editor.put_rule(rule, data, ADA)
+            editor.apply(put_rule(rule, data), ADA)
         case "delete", rule:
-            editor.delete_rule(rule, ADA)
+            editor.apply(delete_rule(rule), ADA)
         case "replace", rules:
             listed = [{"id": rule, **data} for rule, data in rules.items()]
-            editor.replace({"version": 1, "rules": listed}, ADA)
+            editor.apply(replace_policy({"version": 1, "rules": listed}), ADA)
         case "rollback", number:
-            editor.rollback(number, ADA)
+            editor.apply(editor.rollback(number), ADA)
         case "off", rule:
-            editor.switch_off(rule, ADA)
+            editor.apply(switch_rule(rule, "off"), ADA)
         case "block", rule, key, seconds:
-            editor.override(rule, key, block=True, until_ns=now + seconds * SECOND, request=ADA)
+            editor.apply(put_override(rule, key, block=True, until_ns=now + seconds * SECOND), ADA)
         case "unblock", rule, key:
-            editor.remove_override(rule, key, ADA)
+            editor.apply(remove_override(rule, key), ADA)
 
 
 def check(edits: list[tuple[Any, ...]]) -> None:

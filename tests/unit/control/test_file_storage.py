@@ -21,6 +21,7 @@ from headgate.control.revision import (
     Revision,
     UnknownRevisionError,
 )
+from headgate.control.yaml_text import edited_text
 from tests.support.policy_files import BAD, policy_text, save
 from tests.support.policy_source_contract import SOON, following, in_thread, revision
 
@@ -112,6 +113,38 @@ def test_a_change_keeps_the_permissions_of_the_file(file: Path) -> None:
     file.chmod(0o640)
     storage_of(file).commit(revision(2, "a"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+def test_the_file_can_be_read_while_the_text_of_a_change_is_made(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = head(file)
+    read: list[Revision] = []
+
+    def slow(*given: Any) -> bytes:
+        read.append(head(file))
+        return edited_text(*given)
+
+    monkeypatch.setattr(file_source, "edited_text", slow)
+    storage_of(file).commit(revision(2, "a"))
+    assert read == [before]
+    assert head(file).number == 2
+
+
+def test_an_edit_by_hand_while_the_text_of_a_change_is_made_is_kept(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head(file)
+    by_hand = policy_text("6/minute")
+
+    def slow(*_: Any) -> bytes:
+        edit(file, by_hand)
+        return b"not written"
+
+    monkeypatch.setattr(file_source, "edited_text", slow)
+    with pytest.raises(ConflictError, match="at revision 2"):
+        storage_of(file).commit(revision(2, "a"))
+    assert file.read_text() == by_hand
 
 
 def test_a_change_leaves_the_file_to_its_owner(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,10 +106,11 @@ def check_usable(place: Path, found: Revision) -> None:
 def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
     storage = begun(tmp_path)
     with pytest.MonkeyPatch.context() as patched:
-        Trouble(2).come(patched)
+        patched.setattr(os, "write", Trouble(0).before(os.write))
         error = committed(storage)
     assert isinstance(error, SourceError)
     assert "No space left" in str(error)
+    assert newest(tmp_path) == OLD
 
 
 def test_a_file_that_is_mounted_by_itself_is_told_as_what_cannot_be_changed(

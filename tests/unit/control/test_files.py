@@ -14,7 +14,7 @@ import pytest
 from headgate.control import PolicyFiles
 from headgate.control.files import MOST_FILES
 from headgate.errors import OptionError
-from headgate.policy.document import LARGEST_TEXT
+from headgate.policy.document import MAX_BYTES
 from headgate.policy.problems import PolicyError
 from tests.support.policy_files import BAD, WARNED, policy_text
 
@@ -139,7 +139,7 @@ def test_a_device_or_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_file_is_read_up_to_a_size_and_refused_unread_above(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     text = policy_text()
-    file.write_text(text + "#" * (LARGEST_TEXT - len(text)))
+    file.write_text(text + "#" * (MAX_BYTES - len(text)))
     assert rules_of(file) == ["login"]
     with file.open("a") as more:
         more.write("#")
@@ -154,7 +154,7 @@ def test_a_file_without_a_size_is_not_read_without_end(
     file = tmp_path / "rules.yaml"
     file.touch()
     empty = file.stat()
-    file.write_bytes(b"#" * (LARGEST_TEXT + 10))
+    file.write_bytes(b"#" * (MAX_BYTES + 10))
     monkeypatch.setattr("pathlib.Path.stat", lambda _: empty)
     monkeypatch.setattr("os.fstat", lambda _: empty)
     with pytest.raises(PolicyError, match="too large"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.control.documents import summary_of
-from headgate.control.live_counters import LiveCounter, Look, affected_by, judged
+from headgate.control.live_counters import LiveCounter, Look, affected_by
 from headgate.control.preview import Preview, differences, preview_of
 from headgate.control.revision import Revision
 
@@ -105,7 +105,7 @@ class TestDifferences:
 )
 def test_consequences(before: dict[str, Any], after: dict[str, Any], effects: list[str]) -> None:
     found = previewed(after, before)
-    assert found.is_good, found.problems
+    assert found.policy is not None, found.problems
     assert [one.effect for one in found.consequences] == effects
 
 
@@ -117,7 +117,7 @@ def test_who_is_guaranteed_more_slots_or_fewer_is_told() -> None:
     before, after = {"gold": 4, "free": 2}, {"gold": 6, "new": 1}
     old = Revision(7, slots(before, lends=True))
     found = preview_of(old, slots(after, lends=False))
-    assert found.is_good, found.problems
+    assert found.policy is not None, found.problems
     assert [(one.effect, one.message) for one in found.consequences] == [
         ("looser", "gold was guaranteed 4 slots, now 6"),
         ("tighter", "free was guaranteed 2 slots, now none"),
@@ -139,7 +139,7 @@ def test_what_is_kept_for_whom_and_who_matters_more_is_told() -> None:
         ("algorithm", "requests queue in another way; waiting requests keep waiting"),
         ("looser", "20% of the slots was reserved for critical requests, now 10%"),
         ("tighter", "nothing of the slots was reserved for default requests, now 5%"),
-        ("match", "other requests have priority than before"),
+        ("match", "the priorities of requests change"),
     ]
     assert found.differences["priority"] == [field("priority", None, classes)]
 
@@ -164,7 +164,7 @@ def test_a_consequence_is_told_in_words() -> None:
 
 def test_what_is_no_policy_is_told_with_what_would_change() -> None:
     found = previewed({"limitt": "5/s"})
-    assert not found.is_good
+    assert found.policy is None
     assert found.consequences == ()
     assert [one["field"] for one in found.differences["rules"][0]["fields"]] == ["limitt"]
     assert any("did you mean" in problem.hint for problem in found.problems)
@@ -189,7 +189,8 @@ class Counters:
 
 def judgements(after: dict[str, Any], used: int, place: int = 0) -> tuple[Any, Any]:
     preview = previewed(after)
-    (one,) = judged(Look((LiveCounter("api", "ip=1", place, used),)), preview)
+    counters = Counters(LiveCounter("api", "ip=1", place, used))
+    (one,), _ = asyncio.run(affected_by(preview, counters))
     return one.was_denied, one.would_be_denied
 
 
@@ -213,12 +214,14 @@ class TestLiveCounters:
 
     def test_those_who_would_be_refused_come_first(self) -> None:
         preview = previewed({"limit": "5/s"})
-        look = Look(tuple(LiveCounter("api", f"k{used}", 0, used) for used in (1, 6, 9)))
-        assert [one.counter.used for one in judged(look, preview)] == [9, 6, 1]
+        counters = Counters(*(LiveCounter("api", f"k{used}", 0, used) for used in (1, 6, 9)))
+        found, has_more = asyncio.run(affected_by(preview, counters))
+        assert [one.counter.used for one in found] == [9, 6, 1]
+        assert not has_more
 
     def test_only_rules_that_change_are_looked_for(self) -> None:
         counters = Counters(LiveCounter("api", "k", 0, 1))
-        assert asyncio.run(affected_by(previewed({"limit": "5/s"}), counters)).counters
-        assert asyncio.run(affected_by(previewed({}), counters)) == Look()
-        assert asyncio.run(affected_by(previewed({"limitt": "5/s"}), counters)) == Look()
+        assert asyncio.run(affected_by(previewed({"limit": "5/s"}), counters))[0]
+        assert asyncio.run(affected_by(previewed({}), counters)) == ((), False)
+        assert asyncio.run(affected_by(previewed({"limitt": "5/s"}), counters)) == ((), False)
         assert counters.asked == [("api",)]

@@ -32,7 +32,7 @@ def test_the_newest_revision_is_in_force_when_it_has_started(source: ShakySource
     with watching(source) as watched:
         assert watched.engine.revisions == [1]
         assert (watched.state.revision, watched.state.loaded_at_ns) == (1, 77)
-        assert watched.state.loaded_at == 77e-9
+        assert watched.state.loaded_at_ns == 77
         assert watched.state.is_current
         assert watched.state.not_ready == ()
 

@@ -125,7 +125,7 @@ class TestCheck:
         self, tmp_path: Path
     ) -> None:
         state = App(tmp_path / "rules.yaml").save(BAD)
-        assert (state.revision, state.loaded_at, state.failures) == (None, None, 1)
+        assert (state.revision, state.loaded_at_ns, state.failures) == (None, None, 1)
         assert "limitt" in state.not_ready[0]
 
     def test_a_good_file_after_a_bad_one_is_put_in_force(self, app: App) -> None:
@@ -133,7 +133,7 @@ class TestCheck:
         app.clock.advance(10)
         state = app.save(policy_text(rule="new"))
         assert (state.revision, state.problems, state.failures) == (2, None, 1)
-        assert state.loaded_at == app.clock() / 1e9
+        assert state.loaded_at_ns == app.clock()
         assert app.applied.rules == ["new"]
 
     def test_the_old_file_after_a_bad_one_is_still_in_force(self, app: App) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from headgate import Decision, MemoryStore, RateLimiter, Store, TokenBucket
-from headgate.stores import Operation
+from headgate.stores.operations import Operation
 from headgate.testing import ManualClock
 
 R = TypeVar("R")

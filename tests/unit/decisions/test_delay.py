@@ -18,7 +18,7 @@ def part(delay_ns: int, *, allowed: bool = True, remaining: int = 5) -> Decision
         retry_after_ns=0 if allowed else 7,
         reset_after_ns=9,
         delay_ns=delay_ns,
-        turn_ns=100 + delay_ns if delay_ns else 0,
+        place_ns=100 + delay_ns if delay_ns else 0,
     )
 
 
@@ -31,7 +31,7 @@ def delayed() -> Decision:
 def test_the_delay_is_in_seconds_and_the_turn_on_the_clock() -> None:
     decision = delayed()
     assert (decision.delay, decision.delay_ns) == (0.1, 100_000_000)
-    assert decision.turn_ns == 1_000_100_000_000
+    assert decision.place_ns == 1_000_100_000_000
     assert "delay=0.1" in repr(decision)
     assert "delay" not in repr(part(0))
 
@@ -48,16 +48,18 @@ def test_copies_keep_the_delay() -> None:
     for decision in (delayed(), together):
         for twin in (pickle.loads(pickle.dumps(decision)), copy.deepcopy(decision)):  # noqa: S301
             assert twin == decision
-            assert (twin.delay_ns, twin.turn_ns) == (decision.delay_ns, decision.turn_ns)
-            assert [one.turn_ns for one in twin.limits] == [one.turn_ns for one in decision.limits]
+            assert (twin.delay_ns, twin.place_ns) == (decision.delay_ns, decision.place_ns)
+            assert [one.place_ns for one in twin.limits] == [
+                one.place_ns for one in decision.limits
+            ]
 
 
 def test_of_several_the_latest_turn_counts_and_each_keeps_its_own() -> None:
     decision = combine([part(3, remaining=1), part(8), part(0)])
-    assert (decision.delay_ns, decision.turn_ns, decision.remaining) == (8, 108, 1)
-    assert [one.turn_ns for one in decision.limits] == [103, 108, 0]
+    assert (decision.delay_ns, decision.place_ns, decision.remaining) == (8, 108, 1)
+    assert [one.place_ns for one in decision.limits] == [103, 108, 0]
 
 
 def test_what_is_refused_has_no_turn() -> None:
     decision = combine([part(3), part(0, allowed=False)])
-    assert (decision.allowed, decision.delay_ns, decision.turn_ns) == (False, 0, 0)
+    assert (decision.allowed, decision.delay_ns, decision.place_ns) == (False, 0, 0)

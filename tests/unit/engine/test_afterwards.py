@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.engine.holds import admitting, charge_of, charged_after
+from headgate.decision import OnFailure
+from headgate.engine.holds import allowing, charge_of, charged_after
 from headgate.engine.request import Request
 from headgate.engine.use_cases import Engine
 from headgate.errors import StoreError
@@ -15,7 +16,7 @@ from headgate.limits import Concurrency, FixedWindow
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.model import After, Cost, Idempotency, Match, Override, Policy, Rule
 from headgate.runtime.drivers import adrive, drive
-from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore
@@ -23,6 +24,7 @@ from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
     from headgate.engine.verdict import Verdict
+    from headgate.stores.operations import Operation
 
 TEN = FixedWindow(10, 60)
 AFTER = Cost(2, after=After("x-tokens"))
@@ -144,8 +146,8 @@ def test_while_the_store_is_gone_rules_are_charged_here_and_those_that_are_close
 ) -> None:
     trial = make()
     year = FixedWindow(10, 31_536_000)  # this process goes by the clock on the wall
-    own = engine(rule("here", year, on_store_failure="local"), rule("open", year))
-    closed = engine(rule("there", on_store_failure="fail_closed"))
+    own = engine(rule("here", year, on_failure=OnFailure("local")), rule("open", year))
+    closed = engine(rule("there", on_failure=OnFailure("fail_closed")))
     trial.store.is_gone = True
     plan = own.plan(HERE)
     assert trial.decide(plan).allowed
@@ -162,14 +164,14 @@ def test_rules_that_decide_have_admitted_what_is_allowed_and_shadows_what_they_w
     tight = FixedWindow(3, 60)
     own = engine(rule("live"), rule("trial", tight, mode="shadow"))
     plan = own.plan(HERE)
-    assert ids(admitting(plan.rules, trial.decide(plan))) == ["live", "trial"]
+    assert ids(allowing(plan.rules, trial.decide(plan))) == ["live", "trial"]
     again = own.plan(HERE)
-    assert ids(admitting(again.rules, trial.decide(again))) == ["live"]
+    assert ids(allowing(again.rules, trial.decide(again))) == ["live"]
     for _ in range(3):
         trial.decide(own.plan(HERE))
     refused = trial.decide(own.plan(HERE))
     assert not refused.allowed
-    assert ids(admitting(again.rules, refused)) == []
+    assert ids(allowing(again.rules, refused)) == []
 
 
 @BOTH
@@ -182,11 +184,11 @@ def test_a_repeated_request_has_been_admitted_too(make: Any) -> None:
     verdict = trial.decide(plan)
     assert verdict.is_replay
     assert verdict.rules == ()
-    assert ids(admitting(plan.rules, verdict)) == ["live", "trial"]
+    assert ids(allowing(plan.rules, verdict)) == ["live", "trial"]
 
 
 def test_a_shadow_that_is_blocked_has_not_admitted_anything() -> None:
     block = Override("trial", "ip=1.2.3.4", 2_000 * SECOND, block=True)
     own = engine(rule("live"), rule("trial", mode="shadow"), overrides=(block,))
     plan = own.plan(HERE)
-    assert ids(admitting(plan.rules, Blocking().decide(plan))) == ["live"]
+    assert ids(allowing(plan.rules, Blocking().decide(plan))) == ["live"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.decision import OnFailure
 from headgate.engine.request import Request
 from headgate.engine.verdict import answer_of
 from headgate.errors import CostError, OptionError, StoreError
@@ -23,7 +24,8 @@ from headgate.policy.model import (
     Source,
 )
 from headgate.rule_engine import AsyncRuleEngine, PolicyInForce, RuleEngine
-from headgate.stores import MemoryStore, Operation, Store, TakeEach
+from headgate.stores import MemoryStore, Store
+from headgate.stores.operations import Operation, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore
@@ -118,7 +120,7 @@ def test_a_rule_in_shadow_counts_and_never_refuses() -> None:
     assert all(verdicts)
     assert [bool(verdict.would_deny) for verdict in verdicts] == [False, False, True, True]
     assert [part.rule.id for part in verdicts[-1].enforced] == ["live"]
-    assert [told.name for told in answer_of(verdicts[-1]).told] == ["live"]
+    assert [told.name for told in answer_of(verdicts[-1]).rules] == ["live"]
 
 
 def test_shadows_alone_and_rules_that_are_off() -> None:
@@ -219,8 +221,8 @@ def test_a_retry_is_not_counted_by_a_shadow_that_would_not_charge_it() -> None:
 def test_without_the_store_local_rules_stay_all_or_nothing() -> None:
     store = Counting()
     one = engine(
-        rule("hour", TEN, on_store_failure="local"),
-        rule("minute", TWO, on_store_failure="local"),
+        rule("hour", TEN, on_failure=OnFailure("local")),
+        rule("minute", TWO, on_failure=OnFailure("local")),
         store=store,
         clock=None,
     )
@@ -232,7 +234,7 @@ def test_without_the_store_local_rules_stay_all_or_nothing() -> None:
 
 def test_slots_granted_without_the_store_are_given_back() -> None:
     store = Counting()
-    slots = rule("s", Concurrency(1, 3_600), on_store_failure="local")
+    slots = rule("s", Concurrency(1, 3_600), on_failure=OnFailure("local"))
     one = engine(slots, store=store, clock=None)
     store.is_gone = True
     for _ in range(4):
@@ -283,7 +285,7 @@ def test_without_the_store_each_rule_does_as_it_says(
     policies: tuple[Any, ...], allowed: bool, source: str
 ) -> None:
     store = Counting()
-    rules = [rule(f"r{n}", TWO, on_store_failure=policy) for n, policy in enumerate(policies)]
+    rules = [rule(f"r{n}", TWO, on_failure=OnFailure(policy)) for n, policy in enumerate(policies)]
     one = engine(*rules, store=store, clock=None)
     store.is_gone = True
     verdict = one.check(ask())
@@ -292,7 +294,7 @@ def test_without_the_store_each_rule_does_as_it_says(
 
 def test_a_local_rule_goes_on_limiting_without_the_store() -> None:
     store = Counting()
-    one = engine(rule("r", TWO, on_store_failure="local"), store=unbroken(store), clock=None)
+    one = engine(rule("r", TWO, on_failure=OnFailure("local")), store=unbroken(store), clock=None)
     store.is_gone = True
     assert [one.check(ask()).allowed for _ in range(3)] == [True, True, False]
     store.is_gone = False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.decision import OnFailure
 from headgate.engine.request import Request
 from headgate.errors import StoreError
 from headgate.limits import Accuracy, Concurrency, FixedWindow, Limit, TokenBucket
@@ -25,7 +26,7 @@ from tests.support.unbroken_stores import unbroken, unbroken_async
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.stores import Operation
+    from headgate.stores.operations import Operation
     from headgate.testing import ManualClock
 
 TEN = FixedWindow(10, 3_600)
@@ -105,7 +106,7 @@ def sources(verdict: Any) -> list[str]:
 
 
 def test_a_rule_that_fails_open_is_capped_at_its_share_and_charged_later(make: Any) -> None:
-    desk = make(rule("a", fallback_share=HALF))
+    desk = make(rule("a", on_failure=OnFailure(share=HALF)))
     desk.go()
     verdicts = [desk.check(ask()) for _ in range(7)]
     assert [one.source for one in verdicts] == ["fail_open"] * 5 + ["fallback"] * 2
@@ -118,8 +119,8 @@ def test_a_rule_that_fails_open_is_capped_at_its_share_and_charged_later(make: A
 def test_all_modes_at_once_are_all_or_nothing(make: Any) -> None:
     desk = make(
         rule("open"),
-        rule("local", FixedWindow(3, 3_600), on_store_failure="local"),
-        rule("late", max_fail_open_ns=60 * SECOND, after_fail_open="local"),
+        rule("local", FixedWindow(3, 3_600), on_failure=OnFailure("local")),
+        rule("late", on_failure=OnFailure(open_ns=60 * SECOND, then="local")),
         rule("shadow", FixedWindow(1, 3_600), mode="shadow"),
     )
     desk.go()
@@ -134,7 +135,7 @@ def test_all_modes_at_once_are_all_or_nothing(make: Any) -> None:
 
 
 def test_a_closed_rule_refuses_and_nothing_is_charged_here_or_there(make: Any) -> None:
-    desk = make(rule("open"), rule("closed", on_store_failure="fail_closed"))
+    desk = make(rule("open"), rule("closed", on_failure=OnFailure("fail_closed")))
     desk.go()
     for _ in range(20):
         verdict = desk.check(ask())
@@ -144,7 +145,7 @@ def test_a_closed_rule_refuses_and_nothing_is_charged_here_or_there(make: Any) -
 
 
 def test_a_rule_becomes_closed_after_its_time(make: Any) -> None:
-    desk = make(rule("a", max_fail_open_ns=60 * SECOND))
+    desk = make(rule("a", on_failure=OnFailure(open_ns=60 * SECOND)))
     desk.go()
     assert desk.check(ask()).source == "fail_open"
     desk.store.clock.advance(60)
@@ -152,7 +153,7 @@ def test_a_rule_becomes_closed_after_its_time(make: Any) -> None:
 
 
 def test_stacked_limits_and_costs_are_capped_together(make: Any) -> None:
-    desk = make(rule("a", TEN, TokenBucket(4, 1), fallback_share=HALF))
+    desk = make(rule("a", TEN, TokenBucket(4, 1), on_failure=OnFailure(share=HALF)))
     desk.go()
     assert desk.check(ask(), cost=2).allowed
     refused = desk.check(ask(), cost=2)
@@ -163,7 +164,7 @@ def test_stacked_limits_and_costs_are_capped_together(make: Any) -> None:
 
 
 def test_slots_are_granted_within_the_share_and_given_back(make: Any) -> None:
-    desk = make(rule("a", Concurrency(4, 600), fallback_share=HALF))
+    desk = make(rule("a", Concurrency(4, 600), on_failure=OnFailure(share=HALF)))
     desk.go()
     held = [desk.check(ask()) for _ in range(2)]
     assert all(held)
@@ -253,7 +254,7 @@ def test_the_terms_of_a_policy_are_those_of_rules_that_say_so() -> None:
                 rule("denials", accuracy=Accuracy(denials_ns=SECOND)),
             )
         )
-    ).terms
+    ).accuracies
     assert set(found) == {
         group_name("headgate", name) for name in ("batch", "batch#1", "once", "slots#1", "denials")
     }
@@ -261,7 +262,7 @@ def test_the_terms_of_a_policy_are_those_of_rules_that_say_so() -> None:
 
 def test_a_group_that_has_places_for_some_tiers_is_kept_exactly() -> None:
     tiers: Any = {"free": (TEN,), "paid": (Concurrency(1, 60), TEN)}
-    found = CompiledPolicy(Policy((Rule("a", Match(), ("ip",), tiers, accuracy=BATCH),))).terms
+    found = CompiledPolicy(Policy((Rule("a", Match(), ("ip",), tiers, accuracy=BATCH),))).accuracies
     assert set(found) == {group_name("headgate", "a#1")}
 
 

@@ -27,10 +27,10 @@ from headgate.limits import (
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.model import Idempotency, Match, Override, Policy, Rule
-from headgate.responses import headers_for, refusal
+from headgate.responses import headers_for, response_for
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.runtime.drivers import adrive
-from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore
@@ -38,6 +38,8 @@ from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
+
+    from headgate.stores.operations import Operation
 
 TWO = FixedWindow(2, 600)
 TEN = FixedWindow(10, 600)
@@ -334,7 +336,7 @@ def test_an_extra_that_makes_a_limit_too_large_cannot_be_put_in_force() -> None:
 def test_a_blocked_caller_is_told_so() -> None:
     engine = RuleEngine(Policy((rule("a"),), overrides=(block(),)), clock=ManualClock(START))
     answer = answer_of(engine.check(ASK))
-    told = refusal(answer, now_ns=START * SECOND)
+    told = response_for(answer, now_ns=START * SECOND)
     assert told.status == 429
     assert json.loads(told.body) == {
         "error": "blocked",
@@ -351,7 +353,7 @@ def test_a_blocked_caller_is_told_so() -> None:
         ("RateLimit", '"a";r=0;t=60'),
         ("Retry-After", "60"),
     ]
-    problem = json.loads(refusal(answer, now_ns=0, accept="application/problem+json").body)
+    problem = json.loads(response_for(answer, now_ns=0, accept="application/problem+json").body)
     assert problem["type"].endswith("#abnormal-usage-detected")
     assert problem["violated-policies"] == ["a"]
 
@@ -359,7 +361,7 @@ def test_a_blocked_caller_is_told_so() -> None:
 def test_a_blocked_caller_under_a_rule_that_is_not_told_hears_nothing_of_it() -> None:
     hidden = Policy((rule("a", headers="redacted"),), overrides=(block(),))
     answer = answer_of(RuleEngine(hidden, clock=ManualClock(START)).check(ASK))
-    assert json.loads(refusal(answer, now_ns=0).body) == {
+    assert json.loads(response_for(answer, now_ns=0).body) == {
         "error": "rate_limit_exceeded",
         "message": "Too many requests. Try again later.",
     }

@@ -98,7 +98,7 @@ def test_a_rule_that_does_not_apply_to_the_caller_is_nothing_to_ask() -> None:
 def test_overrides_and_retries_are_as_ever() -> None:
     until_ns = 2_000 * SECOND
     blocked = engine(LOGIN, overrides=(Override("login", "ip=1.2.3.4", until_ns, block=True),))
-    assert blocked.plan_of("login", HERE).is_refused
+    assert blocked.plan_of("login", HERE).is_denied
     more = engine(LOGIN, overrides=(Override("login", "ip=1.2.3.4", until_ns, extra=5),))
     assert only(more, "login", HERE).limits == (FixedWindow(15, 60),)
     retry = replace(HERE, headers=(("idempotency-key", "a"),))

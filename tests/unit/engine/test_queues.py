@@ -11,8 +11,8 @@ from headgate.engine.request import Request
 from headgate.limits import Concurrency, LeakyQueue, Limit, TokenBucket
 from headgate.policy.model import Idempotency, Match, Policy, Rule
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
-from headgate.stores import MemoryStore, Operation
-from headgate.stores.operations import Take, TakeEach
+from headgate.stores import MemoryStore
+from headgate.stores.operations import Operation, Take, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from headgate.decision import OnFailure
 from headgate.engine.request import Request
 from headgate.errors import CostError, SettledError, StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.policy.model import Cost, Idempotency, Match, Policy, Rule
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
-from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore
@@ -21,6 +22,8 @@ from tests.support.unbroken_stores import unbroken, unbroken_async
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
+
+    from headgate.stores.operations import Operation
 
 HUNDRED, TEN, ONE_SLOT = FixedWindow(100, 3_600), FixedWindow(10, 3_600), Concurrency(1, 600)
 
@@ -341,7 +344,7 @@ def test_amounts_that_are_none_are_refused_before_anything_is_asked(
 def test_without_the_store_each_rule_does_as_it_says(
     make: Desks, policies: tuple[Any, ...], allowed: bool, source: str
 ) -> None:
-    desk = make(*(rule(f"r{n}", on_store_failure=told) for n, told in enumerate(policies)))
+    desk = make(*(rule(f"r{n}", on_failure=OnFailure(told)) for n, told in enumerate(policies)))
     desk.ledger.is_gone = True
     verdict = desk.reserve(ask(), cost=60)
     assert (verdict.allowed, verdict.source) == (allowed, source)

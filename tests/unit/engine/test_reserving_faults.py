@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.decision import OnFailure
 from headgate.engine.request import Request
 from headgate.errors import CostError, SettledError, StoreError
 from headgate.limits import Concurrency, FixedWindow, TokenBucket
 from headgate.policy.model import Idempotency, Match, Policy, Rule
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
-from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Store
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore
+
+if TYPE_CHECKING:
+    from headgate.stores.operations import Operation
 
 HUNDRED = FixedWindow(100, 3_600)
 
@@ -49,7 +53,7 @@ def left(engine: RuleEngine) -> dict[str, int]:
 
 def test_a_failing_shadow_never_decides() -> None:
     engine = RuleEngine(
-        Policy((rule("live", on_store_failure="fail_closed"), rule("trial", mode="shadow"))),
+        Policy((rule("live", on_failure=OnFailure("fail_closed")), rule("trial", mode="shadow"))),
         store=Ledger(2),  # Hold of live is granted, Hold of trial fails
     )
     assert engine.reserve(ask(), cost=10).allowed
@@ -66,7 +70,9 @@ def test_a_slot_granted_before_the_store_failed_is_given_back() -> None:
 
 def test_a_refused_reservation_holds_nothing_though_the_store_failed_once() -> None:
     engine = RuleEngine(
-        Policy((rule("a", on_store_failure="fail_closed"), rule("slots", Concurrency(1, 600)))),
+        Policy(
+            (rule("a", on_failure=OnFailure("fail_closed")), rule("slots", Concurrency(1, 600)))
+        ),
         store=Ledger(2),  # Hold is granted, Take of the slot fails
     )
     assert not engine.reserve(ask(), cost=10)
@@ -111,7 +117,7 @@ def test_a_refund_gives_back_what_was_settled() -> None:
 
 def test_a_refund_gives_back_what_a_local_rule_charged_for_a_reservation() -> None:
     store = Ledger()
-    engine = RuleEngine(Policy((rule("a", on_store_failure="local"),)), store=store)
+    engine = RuleEngine(Policy((rule("a", on_failure=OnFailure("local")),)), store=store)
     store.is_gone = True
     engine.refund(engine.reserve(ask(), cost=10))
     assert left(engine) == {"a": 100}
@@ -119,7 +125,7 @@ def test_a_refund_gives_back_what_a_local_rule_charged_for_a_reservation() -> No
 
 def test_a_local_reservation_is_settled_locally() -> None:
     store = Ledger()
-    engine = RuleEngine(Policy((rule("a", on_store_failure="local"),)), store=store)
+    engine = RuleEngine(Policy((rule("a", on_failure=OnFailure("local")),)), store=store)
     store.is_gone = True
     engine.settle(engine.reserve(ask(), cost=10), 3)
     assert left(engine) == {"a": 97}

@@ -6,11 +6,12 @@ import asyncio
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from headgate.engine.holds import vacating
+from headgate.engine.holds import cancellation_of
 from headgate.engine.request import Request
 from headgate.engine.verdict import answer_of
 from headgate.limits import Concurrency, LeakyQueue, Limit, TokenBucket
 from headgate.policy.model import (
+    Adaptive,
     Fair,
     Match,
     Policy,
@@ -24,7 +25,7 @@ from headgate.testing import ManualClock
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from headgate.engine.rule import Priority
+    from headgate.engine.plan import Priority
 
 CLASSES = (
     PriorityClass("critical", Match(endpoints=("/pay/**",))),
@@ -69,7 +70,7 @@ def test_the_last_slots_are_for_those_they_are_reserved_for() -> None:
     verdicts = [made.check(one) for one in asked]
     assert [one.allowed for one in verdicts] == [True, True, False, True, False, True, False]
     refused = answer_of(verdicts[2])
-    assert refused.told[0].sheds
+    assert refused.rules[0].sheds
     made.release(verdicts[0])
     assert not made.check(FREE)
     assert made.check(PAY)
@@ -87,8 +88,8 @@ def test_a_share_goes_by_the_class_of_a_request_or_by_who_asks() -> None:
 
 def test_pressure_lowers_rules_with_a_floor_to_that_floor_and_no_others() -> None:
     made = engine(
-        rule("low", TokenBucket(100, 10), floor=Fraction(1, 10)),
-        rule("high", TokenBucket(100, 10), floor=Fraction(3, 4)),
+        rule("low", TokenBucket(100, 10), adaptive=Adaptive(Fraction(1, 10))),
+        rule("high", TokenBucket(100, 10), adaptive=Adaptive(Fraction(3, 4))),
         rule("firm", TokenBucket(100, 10)),
     )
     made.in_force.scale.factor = Fraction(1, 2)
@@ -102,7 +103,7 @@ def test_pressure_lowers_rules_with_a_floor_to_that_floor_and_no_others() -> Non
 
 
 def test_what_was_used_stays_used_when_pressure_comes_and_goes() -> None:
-    made = engine(rule("one", TokenBucket(100, 10), floor=Fraction(1, 10)))
+    made = engine(rule("one", TokenBucket(100, 10), adaptive=Adaptive(Fraction(1, 10))))
     for _ in range(40):
         assert made.check(OTHER)
     made.in_force.scale.factor = Fraction(1, 2)
@@ -112,9 +113,9 @@ def test_what_was_used_stays_used_when_pressure_comes_and_goes() -> None:
 
 
 def test_a_policy_that_is_replaced_stays_under_the_same_pressure() -> None:
-    made = engine(rule("one", TokenBucket(100, 10), floor=Fraction(1, 10)))
+    made = engine(rule("one", TokenBucket(100, 10), adaptive=Adaptive(Fraction(1, 10))))
     made.in_force.scale.factor = Fraction(1, 2)
-    made.replace(Policy((rule("one", TokenBucket(10, 10), floor=Fraction(1, 10)),)))
+    made.replace(Policy((rule("one", TokenBucket(10, 10), adaptive=Adaptive(Fraction(1, 10))),)))
     assert made.in_force.compiled.plan(OTHER).rules[0].limits[0].quota == 5
 
 
@@ -136,9 +137,9 @@ def test_a_request_in_a_queue_is_told_its_delay_and_may_give_its_turn_up() -> No
     made.refund(third)
     assert made.check(OTHER).delay == 2.0
     made.refund(second)
-    step = vacating(second)
+    step = cancellation_of(second)
     assert step is not None
-    assert step.turns_ns == (1_001 * SECOND,)
+    assert step.places_ns == (1_001 * SECOND,)
     assert made.check(OTHER).delay == 1.0  # the turn that was given up
     assert made.check(OTHER).delay == 3.0
 
@@ -156,7 +157,7 @@ def test_an_async_engine_gives_turns_up_too() -> None:
 
 
 def test_a_caller_is_shown_its_limits_as_they_are_under_pressure() -> None:
-    made = engine(rule("one", TokenBucket(100, 10), floor=Fraction(1, 10)))
+    made = engine(rule("one", TokenBucket(100, 10), adaptive=Adaptive(Fraction(1, 10))))
     made.in_force.scale.factor = Fraction(1, 2)
     (shown,) = made.in_force.compiled.concerning(OTHER)
     assert shown.limits == (TokenBucket(50, 5),)
@@ -165,7 +166,7 @@ def test_a_caller_is_shown_its_limits_as_they_are_under_pressure() -> None:
 
 
 def test_a_floor_above_the_whole_is_the_whole() -> None:
-    made = engine(rule("one", TokenBucket(100, 10), floor=Fraction(3)))
+    made = engine(rule("one", TokenBucket(100, 10), adaptive=Adaptive(Fraction(3))))
     made.in_force.scale.factor = Fraction(1, 2)
     (planned,) = made.in_force.compiled.plan(OTHER).rules
     assert planned.limits[0].quota == 100

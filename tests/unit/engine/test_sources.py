@@ -13,12 +13,12 @@ from headgate.policy.model import Match, Policy, Rule
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.stores.layers.leases import LeasedStore
 from headgate.testing import ManualClock
-from headgate.testing.lease_store import LeaseGrantingStore
 from tests.support.async_stores import LoopStore
+from tests.support.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     from headgate.engine.verdict import Verdict
-    from headgate.stores import Operation
+    from headgate.stores.operations import Operation
 
 LIMIT = TokenBucket(1_000, 1)
 BATCH = Accuracy(batch=10)

@@ -6,8 +6,19 @@ import pytest
 
 from headgate import Concurrency, FixedWindow, RateLimiter, Store, TokenBucket
 from headgate.algorithms import Outcome
-from headgate.stores import Check, Operation, Reset, Take, TakeEach
-from headgate.stores.operations import Charge, Hold, Refund, ReleaseSlot, RenewSlot, Settle
+from headgate.stores.operations import (
+    Charge,
+    Check,
+    Hold,
+    Operation,
+    Refund,
+    ReleaseSlot,
+    RenewSlot,
+    Reset,
+    Settle,
+    Take,
+    TakeEach,
+)
 
 R = TypeVar("R")
 

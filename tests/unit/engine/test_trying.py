@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from headgate import rule_engine
 from headgate.engine import recorder
 from headgate.engine.request import Request
-from headgate.observability.candidates import Candidates, merged_candidates
-from headgate.observability.shadow_stats import FIGURES
+from headgate.observability.candidates import FIGURES, Candidates, merged_candidates
 from headgate.policy.loader import read_policy_data
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.runtime.drivers import drive
 from headgate.testing import ManualClock
 from tests.examples import example_count
 
-Told = Callable[..., dict[str, int]]
+RuleAnswer = Callable[..., dict[str, int]]
 
 LIVE: dict[str, Any] = {"id": "live", "key_by": "user_id", "limit": "5/m"}
 TRIAL = {**LIVE, "id": "trial", "limit": "3/m", "mode": "shadow", "candidate_of": "live"}
@@ -36,7 +35,7 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> Candidates:
 
 
 @pytest.fixture
-def told(candidates: Candidates) -> Told:
+def told(candidates: Candidates) -> RuleAnswer:
     """The figures of a rule that are not 0."""
 
     def figures(name: str = "trial") -> dict[str, int]:
@@ -65,7 +64,7 @@ def ask(asked: RuleEngine, times: int, user: str = "u", path: str = "/", **heade
         asked.check(request(user, path, **headers))
 
 
-def test_what_the_candidate_would_refuse_is_compared_with_its_rule(told: Told) -> None:
+def test_what_the_candidate_would_refuse_is_compared_with_its_rule(told: RuleAnswer) -> None:
     asked = engine(LIVE, TRIAL)
     for user in "abcd":
         ask(asked, 7, user)
@@ -79,7 +78,7 @@ def test_what_the_candidate_would_refuse_is_compared_with_its_rule(told: Told) -
     }
 
 
-def test_what_a_larger_candidate_would_admit_is_counted(told: Told) -> None:
+def test_what_a_larger_candidate_would_admit_is_counted(told: RuleAnswer) -> None:
     asked = engine(LIVE, {**TRIAL, "limit": "6/m"})
     ask(asked, 9)
     assert told() == {
@@ -92,7 +91,7 @@ def test_what_a_larger_candidate_would_admit_is_counted(told: Told) -> None:
     }
 
 
-def test_requests_that_one_of_both_is_not_for_are_told_apart(told: Told) -> None:
+def test_requests_that_one_of_both_is_not_for_are_told_apart(told: RuleAnswer) -> None:
     asked = engine({**LIVE, "match": {"endpoint": "/a/**"}}, {**TRIAL, "match": {"method": "GET"}})
     ask(asked, 2, path="/b")
     assert told() == {"requests": 2, "live_not_asked": 2}
@@ -101,7 +100,7 @@ def test_requests_that_one_of_both_is_not_for_are_told_apart(told: Told) -> None
     assert told() == {"newly_allowed": 3}
 
 
-def test_a_rule_in_shadow_that_is_no_candidate_is_counted_too(told: Told) -> None:
+def test_a_rule_in_shadow_that_is_no_candidate_is_counted_too(told: RuleAnswer) -> None:
     plain = {name: value for name, value in TRIAL.items() if name != "candidate_of"}
     asked = engine(plain)
     ask(asked, 5)
@@ -113,13 +112,13 @@ def test_rules_that_decide_alone_are_not_counted(candidates: Candidates) -> None
     assert candidates.snapshot()["rules"] == []
 
 
-def test_looking_counts_nothing(told: Told) -> None:
+def test_looking_counts_nothing(told: RuleAnswer) -> None:
     asked = engine(LIVE, TRIAL)
     asked.peek(request())
     assert told() == {}
 
 
-def test_a_caller_who_is_blocked_tells_nothing_of_either(told: Told) -> None:
+def test_a_caller_who_is_blocked_tells_nothing_of_either(told: RuleAnswer) -> None:
     block = {"rule": "live", "key": "user_id=u", "block": True, "until": "2999-01-01T00:00:00Z"}
     asked = engine(LIVE, TRIAL, overrides=[block])
     ask(asked, 3)
@@ -131,13 +130,13 @@ def test_a_caller_who_is_blocked_tells_nothing_of_either(told: Told) -> None:
     assert told() == {}
 
 
-def test_a_repeated_request_that_the_live_rule_lets_pass_counts_as_passed(told: Told) -> None:
+def test_a_repeated_request_that_the_live_rule_lets_pass_counts_as_passed(told: RuleAnswer) -> None:
     asked = engine({**LIVE, "idempotency": True}, {**TRIAL, "limit": "1/m"})
     ask(asked, 3, idempotency_key="same")
     assert told() == {"requests": 3, "would_deny": 2, "newly_denied": 2, "keys": 1}
 
 
-def test_slots_are_tried_and_given_back(told: Told) -> None:
+def test_slots_are_tried_and_given_back(told: RuleAnswer) -> None:
     slots = {"limits": [{"algorithm": "concurrency", "limit": 2, "ttl": 60}]}
     trial = {name: value for name, value in TRIAL.items() if name != "limit"} | slots
     asked = engine(LIVE, trial)
@@ -149,7 +148,7 @@ def test_slots_are_tried_and_given_back(told: Told) -> None:
     assert told() == {"requests": 4, "would_deny": 1, "newly_denied": 1, "keys": 1}
 
 
-def test_a_queue_in_shadow_delays_nobody(told: Told) -> None:
+def test_a_queue_in_shadow_delays_nobody(told: RuleAnswer) -> None:
     trial = {name: value for name, value in TRIAL.items() if name != "limit"}
     asked = engine(LIVE, {**trial, "shape": {"rate": "1/s", "queue": 2}})
     verdicts = [asked.check(request()) for _ in range(5)]
@@ -157,7 +156,7 @@ def test_a_queue_in_shadow_delays_nobody(told: Told) -> None:
     assert told()["newly_denied"] == 2
 
 
-def test_the_async_shell_counts_the_same(told: Told) -> None:
+def test_the_async_shell_counts_the_same(told: RuleAnswer) -> None:
     async def main() -> None:
         asked = AsyncRuleEngine(policy(LIVE, TRIAL), clock=ManualClock())
         for _ in range(4):
@@ -169,7 +168,7 @@ def test_the_async_shell_counts_the_same(told: Told) -> None:
     assert told() == {"requests": 5, "would_deny": 2, "newly_denied": 2, "keys": 1}
 
 
-def test_a_policy_that_changes_another_rule_goes_on_counting(told: Told) -> None:
+def test_a_policy_that_changes_another_rule_goes_on_counting(told: RuleAnswer) -> None:
     asked = engine(LIVE, TRIAL)
     ask(asked, 4)
     other = {**LIVE, "id": "other", "limit": "9/m"}
@@ -191,7 +190,7 @@ def test_a_policy_that_changes_another_rule_goes_on_counting(told: Told) -> None
     ],
 )
 def test_a_candidate_begins_anew_when_it_or_its_rule_changes(
-    told: Told, live: dict[str, Any], trial: dict[str, Any]
+    told: RuleAnswer, live: dict[str, Any], trial: dict[str, Any]
 ) -> None:
     asked = engine(LIVE, TRIAL)
     ask(asked, 4)
@@ -199,7 +198,7 @@ def test_a_candidate_begins_anew_when_it_or_its_rule_changes(
     assert told() == {}
 
 
-def test_requests_that_began_under_the_old_rule_do_not_count_for_the_new(told: Told) -> None:
+def test_requests_that_began_under_the_old_rule_do_not_count_for_the_new(told: RuleAnswer) -> None:
     asked = engine(LIVE, TRIAL)
     plan = asked.in_force.compiled.plan(request())
     asked.replace(policy(LIVE, TRIAL | {"limit": "1/m"}))

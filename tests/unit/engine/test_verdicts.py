@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.engine.request import Request
-from headgate.engine.verdict import told_of
+from headgate.engine.verdict import rule_answers
 from headgate.observability import RECORDER
 from headgate.policy.loader import read_policy_data
 from headgate.rule_engine import RuleEngine
@@ -50,8 +50,8 @@ def test_only_denials_are_for_lack_of_capacity() -> None:
         assert verdict.plan is not None
         shedding = tuple([replace(one, sheds=True) for one in verdict.plan.rules])
         verdict.plan = replace(verdict.plan, rules=shedding)
-    assert [one.sheds for one in told_of(allowed)] == [False]
-    assert [one.sheds for one in told_of(denied)] == [True]
+    assert [one.sheds for one in rule_answers(allowed)] == [False]
+    assert [one.sheds for one in rule_answers(denied)] == [True]
 
 
 def test_a_denial_is_counted_as_one() -> None:

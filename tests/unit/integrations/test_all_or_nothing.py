@@ -11,6 +11,7 @@ import pytest
 
 from headgate.engine.request import Request
 from headgate.integrations import CompletedResponse, RequestContext, RequestLimiter, RouteLimit
+from headgate.integrations.route_limit import named_limits
 from headgate.limits import Concurrency, LeakyQueue, SlidingWindowLog, TokenBucket
 from headgate.policy.loader import read_policy_data
 from headgate.runtime.drivers import adrive, drive
@@ -87,7 +88,7 @@ class Stack:
         return Request(self.random.choice(("GET", "POST")), "/", headers=lines, peer="192.0.2.1")
 
     def asking(self, request: Request) -> list[Any]:
-        stages = [[(one, one.own_names) for one in part] for part in self.parts]
+        stages = [named_limits(tuple(part), "", "") for part in self.parts]
         behind = [self.limiter.plan_route(stage, request, request) for stage in stages]
         return [self.limiter.plan(request), *behind]
 

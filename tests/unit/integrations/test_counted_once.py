@@ -92,13 +92,13 @@ def test_both_ways_through_the_middleware(counted: Counted, options: dict[str, A
 
 
 def test_what_was_told_never_becomes_less() -> None:
-    journal = DecisionRecorder()
-    journal.requests[True][0] += 5
-    assert journal.admitted_requests() == 5
-    journal.asked_again[0] += 1  # the last of them was asked about again, and refused
-    assert journal.admitted_requests() == 5
-    journal.requests[True][0] += 2
-    assert journal.admitted_requests() == 6
+    recorder = DecisionRecorder()
+    recorder.requests[True][0] += 5
+    assert recorder.allowed_requests() == 5
+    recorder.repeated[0] += 1  # the last of them was asked about again, and refused
+    assert recorder.allowed_requests() == 5
+    recorder.requests[True][0] += 2
+    assert recorder.allowed_requests() == 6
 
 
 @pytest.fixture

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import StoreError
-from headgate.integrations.request_limiter import AppStore, RequestLimiter
+from headgate.integrations.request_limiter import RequestLimiter
 from headgate.limits import Accuracy, FixedWindow
 from headgate.policy.model import Match, Policy, Rule
 from headgate.stores.base import Accuracies, group_name
-from headgate.stores.factory import unwrapped
 from tests.support.async_stores import LoopStore
 
 if TYPE_CHECKING:
-    from headgate.stores import Operation
+    from headgate.stores.operations import Operation
 
 BATCH = Accuracy(batch=5)
 
@@ -36,23 +34,6 @@ class Far(LoopStore):
 
 def rule(name: str, **fields: Any) -> Rule:
     return Rule(name, Match(), ("ip",), {None: (FixedWindow(10, 3_600),)}, **fields)
-
-
-def test_both_kinds_of_code_count_together_without_the_store() -> None:
-    counting = AppStore("redis://127.0.0.1:1/0", None)
-    assert counting.engine.fallback.local is counting.engine.fallback.local
-    asyncio.run(counting.aclose())
-
-
-def test_a_runner_that_is_opened_later_knows_the_terms() -> None:
-    store = Far()
-    counting = AppStore(store, None)
-    counting.adopt({"g": BATCH})
-    assert store.accuracies == {}
-    assert unwrapped(counting.engine.store) is store
-    assert store.accuracies == {"g": BATCH}
-    counting.adopt({"h": BATCH})
-    assert store.accuracies == {"h": BATCH}
 
 
 def test_the_policy_of_an_app_has_its_counters_kept_as_it_says() -> None:

@@ -33,7 +33,7 @@ from tests.unit.integrations.django import conftest  # noqa: F401 (it configures
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headgate.stores import Operation
+    from headgate.stores.operations import Operation
 
 PREFLIGHT = {"origin": "https://shop.test", "access_control_request_method": "POST"}
 

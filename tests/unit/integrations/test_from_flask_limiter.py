@@ -23,7 +23,7 @@ from tests.support.flask_apps import ask, codes, left, made
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.stores import Operation
+    from headgate.stores.operations import Operation
 
 ORIGIN = {"Origin": "https://shop.test"}
 PREFLIGHT = {**ORIGIN, "Access-Control-Request-Method": "GET"}
@@ -371,7 +371,7 @@ def test_a_view_can_see_what_is_left() -> None:
     @app.get("/")
     @limits.limit("5/minute", name="searches")
     def view() -> dict[str, int]:
-        told = flask.request.environ["headgate"].told
+        told = flask.request.environ["headgate"].rule_answers
         return {one.name: one.decision.remaining for one in told}
 
     assert ask(app).json == {"default": 8, "searches": 4}

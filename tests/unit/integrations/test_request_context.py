@@ -13,6 +13,7 @@ import pytest
 from headgate.engine.request import Request
 from headgate.errors import CostError
 from headgate.integrations import CompletedResponse, RequestContext, RequestLimiter, RouteLimit
+from headgate.integrations.route_limit import named_limits
 from headgate.limits import Concurrency
 from headgate.runtime.drivers import adrive, drive
 from headgate.testing import ManualClock
@@ -31,9 +32,7 @@ class Way:
         self.context = RequestContext(limiter, REQUEST)
 
     def enter(self, *limits: RouteLimit[Any]) -> bool:
-        planning = self.limiter.plan_route(
-            [(one, one.own_names) for one in limits], REQUEST, REQUEST
-        )
+        planning = self.limiter.plan_route(named_limits(limits, "", ""), REQUEST, REQUEST)
         found: bool = self._run(self.context.begin(self.limiter, planning))
         return found
 
@@ -48,7 +47,7 @@ class Way:
         look = Way(self.limiter, is_async=self.is_async)
         free: RouteLimit[Any] = RouteLimit(limits=allowance.limits, name=allowance.name, cost=0)
         assert look.enter(free)
-        return look.context.told[0].decision.remaining
+        return look.context.rule_answers[0].decision.remaining
 
 
 def way(is_async: bool, limiter: RequestLimiter | None = None) -> Way:
@@ -73,7 +72,7 @@ def test_a_refusal_gives_back_all_that_was_granted_before(is_async: bool) -> Non
     assert second.enter(PLACE)
     assert second.enter(HELD)
     assert not second.enter(ONE)
-    assert [told.name for told in second.context.answer().told] == ["one"]
+    assert [shown.name for shown in second.context.answer().rules] == ["one"]
     assert second.left(FIVE) == 5
     assert second.left(HELD) == 5
     assert way(is_async, first.limiter).enter(PLACE)
@@ -85,9 +84,9 @@ def test_a_refusal_ends_the_beat_of_what_was_granted_before(
     heart, one = listened(monkeypatch), way(is_async=False)
     assert way(is_async=False, limiter=one.limiter).enter(ONE)
     assert one.enter(PLACE)
-    assert heart.are_wanted == [True]
+    assert heart.are_beating == [True]
     assert not one.enter(ONE)
-    assert heart.are_wanted == [False]
+    assert heart.are_beating == [False]
 
 
 @KINDS
@@ -181,7 +180,7 @@ def test_a_shadow_refuses_nobody_and_is_not_told(is_async: bool) -> None:
     one = way(is_async)
 
     assert [one.enter(shadow) for _ in range(3)] == [True] * 3
-    assert one.context.told == ()
+    assert one.context.rule_answers == ()
 
 
 def test_wrong_reports_are_clear_errors() -> None:
@@ -195,4 +194,4 @@ def test_wrong_reports_are_clear_errors() -> None:
 def test_unnamed_allowances_of_a_request_are_numbered() -> None:
     context = RequestContext(RequestLimiter(), REQUEST)
 
-    assert [context.next_unnamed() for _ in range(3)] == [0, 1, 2]
+    assert [context.count_unnamed("view") for _ in range(3)] == [0, 1, 2]

@@ -9,21 +9,21 @@ import pytest
 from headgate.engine.request import Request
 from headgate.errors import CostError, HeadgateError, LimitError, OptionError, UsageError
 from headgate.integrations import RequestLimiter, RouteLimit
-from headgate.integrations.route_limit import Names
+from headgate.integrations.route_limit import Names, named_limits
 from headgate.limits import FixedWindow
 from headgate.runtime.drivers import drive
 
 if TYPE_CHECKING:
     from headgate.engine.plan import RulePlan
 
-NAMES = Names("view", "/GET /view#0")
-
 
 def asked(allowance: RouteLimit[str], native: str = "request", **options: Any) -> RulePlan | None:
     """What a limiter asks for *allowance* about *native*, the request of some framework."""
     limiter = RequestLimiter(**options)
     request = Request(peer="1.2.3.4")
-    entry = drive(limiter.plan_route([(allowance, NAMES)], native, request))
+    entry = drive(
+        limiter.plan_route(named_limits((allowance,), "view", "/GET /view"), native, request)
+    )
     return None if entry is None else entry.plan.rules[0]
 
 
@@ -89,12 +89,12 @@ def test_nobody_is_counted_by_address() -> None:
 def test_two_limits_of_one_name_in_one_check_are_a_clear_error() -> None:
     """They would have one counter, and only one of them would be kept."""
     limiter = RequestLimiter()
-    pairs: list[Any] = [
-        (RouteLimit(limits=limits, name="login"), NAMES) for limits in ("5/hour", "1/s")
-    ]
+    both: tuple[RouteLimit[Any], ...] = tuple(
+        RouteLimit(limits=limits, name="login") for limits in ("5/hour", "1/s")
+    )
 
     with pytest.raises(UsageError, match="two limits of one request are called 'login'"):
-        drive(limiter.plan_route(pairs, "request", Request()))
+        drive(limiter.plan_route(named_limits(both, "", ""), "request", Request()))
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from headgate.errors import NotationError, OptionError
 from headgate.limits import Concurrency, LeakyQueue, TokenBucket, parse_limits
-from headgate.loadtest.options import Aim
-from headgate.loadtest.rule_source import aim_in_words, aim_of, policy_in
+from headgate.loadtest.aim import Aim, aim_in_words, aim_of
 from headgate.policy.loader import read_policy
 from headgate.units import SECOND
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 POLICY = read_policy("""\
 version: 1
@@ -104,14 +98,3 @@ def test_a_rule_that_cannot_be_tested_is_rejected_with_what_would_do(
 ) -> None:
     with pytest.raises(OptionError, match=said):
         aim_of(POLICY, rule_id, tier=tier)
-
-
-def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "rules.yaml"
-    path.write_text("version: 1\nrules:\n  - {id: a, key_by: ip, limit: 1/s}\n", encoding="utf-8")
-    assert aim_of(policy_in(str(path)), "a").text == "1/s"
-    path.write_text("version: 1\nrules:\n  - {id: a, kee_by: ip, limit: 1/s}\n", encoding="utf-8")
-    with pytest.raises(OptionError, match="kee_by"):
-        policy_in(str(path))
-    with pytest.raises(OptionError, match="cannot be read"):
-        policy_in(str(tmp_path / "none.yaml"))

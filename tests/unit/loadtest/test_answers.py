@@ -9,10 +9,10 @@ import pytest
 
 from headgate import RateLimiter
 from headgate.limits import parse_limits
+from headgate.loadtest.aim import Aim
 from headgate.loadtest.answers import AnswerReader, Reply, retry_after_fault, traced_in
-from headgate.loadtest.options import Aim
 from headgate.loadtest.record import Fate
-from headgate.responses import Answer, Told, refusal
+from headgate.responses import Answer, RuleAnswer, response_for
 from headgate.responses.debug import Traced, decision_lines
 from headgate.testing import ManualClock
 
@@ -26,8 +26,8 @@ def denied_by(name: str, limit: str, *, accept: str | None = None, sheds: bool =
     limits = parse_limits(limit)
     limiter = RateLimiter(limits, clock=ManualClock())
     limiter.hit("caller", min(one.quota for one in limits))
-    told = Told(name, limiter.hit("caller"), sheds=sheds)
-    sent = refusal(Answer(allowed=False, told=(told,)), now_ns=0, accept=accept)
+    told = RuleAnswer(name, limiter.hit("caller"), sheds=sheds)
+    sent = response_for(Answer(allowed=False, rules=(told,)), now_ns=0, accept=accept)
     return Reply(sent.status, dict(sent.headers), sent.body)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from headgate import RateLimiter
 from headgate.limits import parse_limits
+from headgate.loadtest.aim import Aim
 from headgate.loadtest.judgement import Clocks, judge
-from headgate.loadtest.options import Aim
 from headgate.loadtest.record import Fate, Record
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND, SECOND

@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 from headgate.errors import OptionError
-from headgate.loadtest.options import Load, Target, addresses_of, are_of_this_machine, load_for
+from headgate.loadtest.aim import aim_in_words
 from headgate.loadtest.report import Latency, latency_of
-from headgate.loadtest.rule_source import aim_in_words
+from headgate.loadtest.target import Load, Target, addresses_of, are_of_this_machine, load_for
 from headgate.units import MINUTE, SECOND
 
 AIM = aim_in_words("100/s")

@@ -1,4 +1,4 @@
-"""The journal: what was decided, by rule, outcome and source."""
+"""The recorder: what was decided, by rule, outcome and source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLICY = """
 version: 1
 rules:
   - {id: journal-live, key_by: ip, limit: 2/minute}
-  - {id: journal-shadow, key_by: ip, limit: 1/minute, mode: shadow}
+  - {id: recorder-shadow, key_by: ip, limit: 1/minute, mode: shadow}
 """
 
 
@@ -43,8 +43,8 @@ def test_each_rule_counts_what_it_said(engine: RuleEngine) -> None:
         engine.check(Request(peer="203.0.113.7"))
     assert count("journal-live", "allowed") == 2
     assert count("journal-live", "denied") == 1
-    assert count("journal-shadow", "shadow_allowed") == 1
-    assert count("journal-shadow", "shadow_denied") == 2
+    assert count("recorder-shadow", "shadow_allowed") == 1
+    assert count("recorder-shadow", "shadow_denied") == 2
     assert [cell[0] for cell in RECORDER.requests] == [before[0] + 1, before[1] + 2]
     told = METRICS.text()
     assert 'headgate_decisions_total{outcome="denied",rule="journal-live",source="store"} 1' in told
@@ -68,17 +68,17 @@ def test_a_listener_hears_of_each_request_until_it_ends(engine: RuleEngine) -> N
     assert [one.allowed for one in heard] == [True, True, False]
     assert [(said.rule, said.outcome) for said in heard[-1].rules] == [
         ("journal-live", "denied"),
-        ("journal-shadow", "shadow_denied"),
+        ("recorder-shadow", "shadow_denied"),
     ]
     assert heard[-1].rules[0].retry_after_ns == 30 * SECOND
 
 
 def test_times_are_a_cumulative_histogram() -> None:
-    journal = DecisionRecorder()
+    recorder = DecisionRecorder()
     for took_ns in (1, MICROSECOND, MICROSECOND + 1, 5 * SECOND):
-        journal.time(took_ns)
+        recorder.time(took_ns)
     samples = {
-        dict(labels).get("le", end): value for end, labels, value in journal.latency_samples()
+        dict(labels).get("le", end): value for end, labels, value in recorder.latency_samples()
     }
     assert samples["1e-06"] == 2
     assert samples["2e-06"] == 3
@@ -88,50 +88,50 @@ def test_times_are_a_cumulative_histogram() -> None:
 
 
 def test_labels_are_bounded() -> None:
-    journal = DecisionRecorder()
+    recorder = DecisionRecorder()
     for number in range(MOST_CELLS + 100):
-        journal.record(f"rule-{number}", "allowed", "store", "key")
-    assert len(journal.cells) <= MOST_CELLS + 2
-    assert journal.cells[OTHER, "allowed", "store"][0] == MOST_CELLS // 2 + 100
+        recorder.record(f"rule-{number}", "allowed", "store", "key")
+    assert len(recorder.cells) <= MOST_CELLS + 2
+    assert recorder.cells[OTHER, "allowed", "store"][0] == MOST_CELLS // 2 + 100
 
 
 def test_the_busiest_and_the_refused_are_known() -> None:
-    journal = DecisionRecorder()
+    recorder = DecisionRecorder()
     for number in range(4000):
-        journal.record("r", "allowed", "store", "often" if number % 4 else f"seldom-{number}")
-    journal.record("r", "denied", "store", "refused")
-    assert [one.key for one in journal.refused.top(5, 0)] == ["refused"]
-    assert journal.busiest.top(1, 0)[0].key == "often"
+        recorder.record("r", "allowed", "store", "often" if number % 4 else f"seldom-{number}")
+    recorder.record("r", "denied", "store", "refused")
+    assert [one.key for one in recorder.most_denied.top(5, 0)] == ["refused"]
+    assert recorder.busiest.top(1, 0)[0].key == "often"
 
 
 def test_of_rules_that_all_apply_each_has_its_turn_among_the_busiest() -> None:
-    journal = DecisionRecorder()
+    recorder = DecisionRecorder()
     for _ in range(2_000):
         for rule in ("a", "b"):
-            journal.record(rule, "allowed", "store", "key")
-    assert {one.group for one in journal.busiest.top(5, 0)} == {"a", "b"}
+            recorder.record(rule, "allowed", "store", "key")
+    assert {one.group for one in recorder.busiest.top(5, 0)} == {"a", "b"}
 
 
 def test_threads_lose_no_count() -> None:
-    journal = DecisionRecorder()
+    recorder = DecisionRecorder()
 
     def work() -> None:
         for _ in range(20_000):
-            journal.record("r", "allowed", "store", "key")
+            recorder.record("r", "allowed", "store", "key")
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert journal.cells["r", "allowed", "store"][0] == 80_000
+    assert recorder.cells["r", "allowed", "store"][0] == 80_000
 
 
 def test_what_a_rule_has_not_said_yet_is_told_as_none() -> None:
-    journal = DecisionRecorder()
-    journal.record("r", "allowed", "store", "key")
-    journal.record("s", "shadow_denied", "lease", "key")
-    assert dict(journal.counts()) == {
+    recorder = DecisionRecorder()
+    recorder.record("r", "allowed", "store", "key")
+    recorder.record("s", "shadow_denied", "lease", "key")
+    assert dict(recorder.counts()) == {
         ("r", "allowed", "store"): 1,
         ("r", "denied", "store"): 0,
         ("s", "shadow_denied", "lease"): 1,

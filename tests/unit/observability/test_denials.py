@@ -146,9 +146,9 @@ def test_apps_switch_it_on_and_off(caplog: pytest.LogCaptureFixture) -> None:
     (record,) = caplog.records
     assert record.rule == "in-the-log"  # type: ignore[attr-defined]
     assert not [one for one in RECORDER.denial_listeners if isinstance(one, Denials)]
-    journal = DecisionRecorder()
-    log_denials(journal=journal)
-    assert len(journal.denial_listeners) == 1
+    recorder = DecisionRecorder()
+    log_denials(recorder=recorder)
+    assert len(recorder.denial_listeners) == 1
 
 
 def test_none_a_second_is_not_a_number_of_lines() -> None:

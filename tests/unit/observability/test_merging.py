@@ -6,8 +6,12 @@ import itertools
 import json
 from typing import Any
 
-from headgate.observability.candidates import Candidates, ShadowRule, merged_candidates
-from headgate.observability.shadow_stats import folded_candidates
+from headgate.observability.candidates import (
+    Candidates,
+    ShadowRule,
+    folded_candidates,
+    merged_candidates,
+)
 from headgate.units import SECOND
 
 HOUR = 3600
@@ -21,7 +25,7 @@ def snapshot(
     at: float | None = None,
     version: str = "1",
     ahead: float = 0,
-    is_anew: bool = False,
+    is_restart: bool = False,
 ) -> dict[str, Any]:
     """What a worker says that refused something to each of *keys* when it began, by a wall clock
     that was *ahead*."""
@@ -29,7 +33,7 @@ def snapshot(
     candidates = Candidates(
         lambda: int((now[0] + ahead) * SECOND), monotonic=lambda: int(now[0] * SECOND)
     )
-    if is_anew:
+    if is_restart:
         candidates.put_in_force([ShadowRule("trial", "live", "another")])
     candidates.put_in_force([ShadowRule("trial", "live", version)])
     for key in keys:
@@ -37,7 +41,7 @@ def snapshot(
             ("live", f"user={key}", False, True, "store"),
             ("trial", f"user={key}", True, False, "store"),
         ]
-        candidates.record(said, admitted=True)
+        candidates.record(said, is_allowed=True)
     now[0] = began if at is None else at
     return candidates.snapshot()
 
@@ -100,7 +104,7 @@ def test_the_last_day_of_a_worker_that_is_gone_ends_as_time_goes_by() -> None:
     for hour in range(20):
         now[0] = START + hour * HOUR
         said = [("trial", f"user={hour}", True, False, "store")]
-        candidates.record(said, admitted=True)
+        candidates.record(said, is_allowed=True)
     left, later = candidates.snapshot(), now[0] + 10 * HOUR
     [one] = merged_candidates([left, snapshot(range(0), began=later)], later)
     assert (one["would_deny"], one["keys"]) == (20, 20)
@@ -122,8 +126,8 @@ def test_a_wall_clock_that_is_put_back_hides_nothing() -> None:
 
 def test_a_rule_that_is_back_as_it_was_before_begins_anew() -> None:
     left = snapshot(range(9))
-    again = snapshot(range(2), began=START + 600, is_anew=True)
-    other = snapshot(range(4), began=START + 601, is_anew=True)
+    again = snapshot(range(2), began=START + 600, is_restart=True)
+    other = snapshot(range(4), began=START + 601, is_restart=True)
     for order in itertools.permutations([left, again, other]):
         [one] = merged_candidates(order, START + 601)
         assert (one["requests"], one["since"]) == (6, START + 600)

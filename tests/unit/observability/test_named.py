@@ -10,7 +10,7 @@ import pytest
 from headgate import AsyncRateLimiter, Concurrency, Hit, RateLimitedError, RateLimiter
 from headgate.errors import KeyInvalidError, OptionError
 from headgate.observability import RECORDER, DecisionRecord
-from headgate.observability.named import SPREAD
+from headgate.observability.decision_recorder import SPREAD
 from headgate.runtime.waiting_lines import Place
 from headgate.testing import ManualClock
 from tests.support.failing_fallback import FailingStore
@@ -115,7 +115,7 @@ def test_each_hit_is_counted_and_one_of_some_is_timed_for_all() -> None:
             limiter.hit("")
     assert counted("sampled") == (100, 900)
     assert 1_000 - SPREAD < timed() - before <= 1_000
-    for sketch in (RECORDER.busiest, RECORDER.refused):
+    for sketch in (RECORDER.busiest, RECORDER.most_denied):
         found = [one.key for one in sketch.top(1_000, 0) if one.group == "sampled"]
         assert found == ["often"]
 
@@ -166,7 +166,7 @@ def test_slots_and_decorated_functions_are_counted() -> None:
     with slots.slot("k"), slots.slot("k") as second:
         assert not second
     assert counted("sync-slots") == (1, 1)
-    limiter = RateLimiter("1/day", name="decorated")
+    limiter = RateLimiter("1/day", name="counted-function")
 
     @limiter.limit("k")
     def work() -> None: ...
@@ -174,7 +174,7 @@ def test_slots_and_decorated_functions_are_counted() -> None:
     work()
     with pytest.raises(RateLimitedError):
         work()
-    assert counted("decorated") == (1, 1)
+    assert counted("counted-function") == (1, 1)
 
     async def main() -> None:
         held = AsyncRateLimiter(Concurrency(1, ttl=60), name="async-slots")

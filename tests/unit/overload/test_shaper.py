@@ -247,7 +247,7 @@ def test_a_crowd_of_threads_has_exact_places_and_all_get_through() -> None:
         thread.join(20)
     assert len(decisions) == 40
     assert all(decisions)
-    places = sorted(one.turn_ns for one in decisions if one.delay_ns)
+    places = sorted(one.place_ns for one in decisions if one.delay_ns)
     assert all(after - before >= 200_000 for before, after in pairwise(places))
 
 

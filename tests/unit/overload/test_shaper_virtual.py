@@ -277,8 +277,8 @@ def test_without_the_store_a_share_of_the_rate_goes_on_being_shaped() -> None:
 
 def test_what_becomes_of_requests_is_counted() -> None:
     def counted() -> list[float]:
-        by = [METRICS.value("shaped", outcome=one) for one in ("at_once", "delayed", "refused")]
-        return [*by, METRICS.value("shaped_given_up")]
+        by = [METRICS.value("shaped", outcome=one) for one in ("at_once", "delayed", "denied")]
+        return [*by, METRICS.value("shaped_cancelled")]
 
     async def story() -> None:
         before = counted()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engine.rule import Priority
+from headgate.engine.plan import Priority
 from headgate.errors import OptionError
 from headgate.observability.metrics import METRICS
 from headgate.overload import LoadShedder

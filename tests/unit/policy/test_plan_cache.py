@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ from headgate.limits import TokenBucket
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.limit_adjustment import Scale
 from headgate.policy.loader import read_policy
-from headgate.policy.model import Match, Policy, Rule
+from headgate.policy.model import Adaptive, Match, Policy, Rule
 from headgate.policy.plan_cache import PlanCache, headers_of_interest
 
 if TYPE_CHECKING:
@@ -136,3 +137,20 @@ def test_only_a_changed_factor_is_a_new_version() -> None:
     scale.factor /= 2
     scale.factor *= 2
     assert scale.version == 2
+
+
+def test_a_cached_plan_is_not_used_under_another_factor() -> None:
+    scale = Scale()
+    rule = Rule(
+        "a",
+        Match(),
+        ("global",),
+        {None: (TokenBucket(100, 10),)},
+        adaptive=Adaptive(Fraction(1, 10)),
+    )
+    compiled = CompiledPolicy(Policy((rule,)), scale=scale)
+    request = _request("x")
+    full = compiled.plan(request)
+    assert compiled.plan(request) is full
+    scale.factor /= 2
+    assert compiled.plan(request).rules[0].limits[0].quota == 50

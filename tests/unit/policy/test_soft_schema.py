@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.policy.limit_forms import Shape
 from headgate.policy.loader import examine_policy_data, policy_to_data, read_policy_data
-from headgate.policy.model import AdaptiveSlots, Fair, Pressure, PriorityClass
+from headgate.policy.model import Adaptive, AdaptiveSlots, Fair, Pressure, PriorityClass
 from headgate.policy.policy_document import policy_schema
-from headgate.policy.rule_document import AdaptiveFields, ConcurrencyFields, Shape
+from headgate.policy.rule_document import ConcurrencyFields
 from headgate.policy.tables import known_fields
 from tests.examples import example_count
 from tests.unit.policy.test_schema import ANYTHING, agree, each, limited, rule, validator
@@ -158,7 +159,7 @@ def test_it_names_exactly_the_fields_that_the_reader_knows() -> None:
         ConcurrencyFields,
         Fair,
         AdaptiveSlots,
-        AdaptiveFields,
+        Adaptive,
         PriorityClass,
         Pressure,
     ):

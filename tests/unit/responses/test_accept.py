@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.responses import wants_problem
+from headgate.responses import prefers_problem
 
 ASKING = [
     "application/problem+json",
@@ -44,9 +44,9 @@ NOT_ASKING = [
 
 @pytest.mark.parametrize("accept", ASKING)
 def test_who_names_it_and_likes_nothing_better_gets_it(accept: str) -> None:
-    assert wants_problem(accept)
+    assert prefers_problem(accept)
 
 
 @pytest.mark.parametrize("accept", NOT_ASKING)
 def test_all_others_get_plain_json(accept: str | None) -> None:
-    assert not wants_problem(accept)
+    assert not prefers_problem(accept)

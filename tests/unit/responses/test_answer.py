@@ -13,10 +13,10 @@ from headgate.responses import Answer, ResponseOptions, body_for, headers_for
 from tests.support.decisions import NOW, answer, decided, outage, refused, told
 
 if TYPE_CHECKING:
-    from headgate.responses import Told
+    from headgate.responses import RuleAnswer
 
 
-def shown(rule: Told) -> dict[str, str]:
+def shown(rule: RuleAnswer) -> dict[str, str]:
     return dict(headers_for(answer(rule), now_ns=NOW, options=ResponseOptions(bucket=True)))
 
 

@@ -12,7 +12,7 @@ from headgate.decision import HeaderMode
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from headgate.policy.loader import read_policy
-from headgate.responses import GrpcStatus, body_for, grpc_status, refusal, turned_away
+from headgate.responses import GrpcStatus, body_for, grpc_status, queue_denial, response_for
 from headgate.testing import ManualClock
 from tests.support.asgi_connection import Answering, drive_all, http
 from tests.support.decisions import MS, NOW, answer, decided, outage, refused, told
@@ -22,7 +22,7 @@ from tests.support.rls_client import NOON, OVER, Asker, desc, headers_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.responses import Told
+    from headgate.responses import RuleAnswer
 
 MODES: tuple[HeaderMode, ...] = get_args(HeaderMode)
 NEUTRAL = {"error": "rate_limit_exceeded", "message": "Too many requests. Try again later."}
@@ -158,14 +158,14 @@ def test_problem_details_name_the_rule_where_the_mode_does(mode: HeaderMode) -> 
     ("denied", "error", "title"),
     [
         (told(outage()), "temporarily_unavailable", "Temporarily unavailable"),
-        (turned_away("turns", 2_500 * MS), "temporarily_overloaded", "The service is busy"),
+        (queue_denial("turns", 2_500 * MS), "temporarily_overloaded", "The service is busy"),
         (told(refused(source="override")), "rate_limit_exceeded", "Too many requests"),
     ],
 )
 def test_a_hidden_rule_tells_the_kind_of_denial_alone(
-    mode: HeaderMode, waits: list[str], denied: Told, error: str, title: str
+    mode: HeaderMode, waits: list[str], denied: RuleAnswer, error: str, title: str
 ) -> None:
-    made = refusal(answer(replace(denied, headers=mode)), now_ns=NOW)
+    made = response_for(answer(replace(denied, headers=mode)), now_ns=NOW)
     assert [name for name, _ in made.headers] == [*waits, "Content-Type", "Cache-Control"]
     assert json.loads(made.body) == {"error": error, "message": f"{title}. Try again later."}
 

@@ -14,8 +14,8 @@ from headgate.responses import (
     GrpcStatus,
     ResponseOptions,
     grpc_status,
-    refusal,
-    turned_away,
+    queue_denial,
+    response_for,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SHED = told(refused(retry_ms=500), name="lowered", sheds=True)
 
 
 def test_it_is_503_and_says_that_the_service_is_busy() -> None:
-    made = refusal(answer(SHED), now_ns=NOW)
+    made = response_for(answer(SHED), now_ns=NOW)
     assert made.status == 503
     assert dict(made.headers)["Retry-After"] == "1"
     assert json.loads(made.body) == {
@@ -42,7 +42,7 @@ def test_it_is_503_and_says_that_the_service_is_busy() -> None:
 
 def test_as_a_problem_it_is_a_reduced_capacity_and_names_what_is_short() -> None:
     other = told(decided(), refused(retry_ms=300), name="stack", sheds=True)
-    made = refusal(answer(SHED, other), now_ns=NOW, accept="application/problem+json")
+    made = response_for(answer(SHED, other), now_ns=NOW, accept="application/problem+json")
     assert json.loads(made.body) == {
         "type": REDUCED_CAPACITY,
         "title": "The service is busy",
@@ -56,10 +56,10 @@ def test_as_a_problem_it_is_a_reduced_capacity_and_names_what_is_short() -> None
 
 
 def test_those_who_were_shed_do_not_come_back_at_once() -> None:
-    made = [refusal(answer(SHED, jitter=jitter), now_ns=NOW) for jitter in (0.0, 0.5, 1.0)]
+    made = [response_for(answer(SHED, jitter=jitter), now_ns=NOW) for jitter in (0.0, 0.5, 1.0)]
     assert [dict(one.headers)["Retry-After"] for one in made] == ["1", "3", "5"]
     options = ResponseOptions(outage_spread=60.0, shed_status=529)
-    other = refusal(answer(SHED, jitter=1.0), now_ns=NOW, options=options)
+    other = response_for(answer(SHED, jitter=1.0), now_ns=NOW, options=options)
     assert (other.status, dict(other.headers)["Retry-After"]) == (529, "61")
 
 
@@ -71,41 +71,41 @@ def test_over_grpc_it_is_unavailable_and_pushes_back() -> None:
 def test_a_caller_that_has_had_its_quota_hears_that_even_while_the_service_is_busy() -> None:
     exceeded = told(refused(retry_ms=10), name="mine")
     it = answer(SHED, exceeded, told(outage(), name="closed"))
-    made = refusal(it, now_ns=NOW, accept="application/problem+json")
+    made = response_for(it, now_ns=NOW, accept="application/problem+json")
     assert made.status == 429
     assert json.loads(made.body)["violated-policies"] == ["mine"]
     assert grpc_status(it).code == 8
 
 
 def test_want_of_capacity_is_told_before_an_outage() -> None:
-    made = refusal(answer(told(outage(), name="closed"), SHED), now_ns=NOW)
+    made = response_for(answer(told(outage(), name="closed"), SHED), now_ns=NOW)
     assert json.loads(made.body)["limit"] == "lowered"
 
 
 def test_an_outage_of_a_rule_that_sheds_is_an_outage() -> None:
-    made = refusal(answer(told(outage(), sheds=True)), now_ns=NOW)
+    made = response_for(answer(told(outage(), sheds=True)), now_ns=NOW)
     assert json.loads(made.body)["error"] == "temporarily_unavailable"
 
 
 def test_what_never_fits_under_a_lowered_limit_may_fit_later() -> None:
-    made = refusal(answer(told(refused(retry_ms=None), sheds=True)), now_ns=NOW)
+    made = response_for(answer(told(refused(retry_ms=None), sheds=True)), now_ns=NOW)
     assert dict(made.headers)["Retry-After"] == "1"
     assert json.loads(made.body)["message"] == "The service is busy. Try again in 1 second."
 
 
 def test_for_a_slot_nobody_waits_until_a_lease_runs_out() -> None:
     slots = refused(Concurrency(20, 60), retry_ms=58_000)
-    made = refusal(answer(told(slots, sheds=True)), now_ns=NOW)
+    made = response_for(answer(told(slots, sheds=True)), now_ns=NOW)
     assert dict(made.headers)["Retry-After"] == "1"
     assert json.loads(made.body)["retry_after_ms"] == 1_000
 
 
 def gate(retry_ms: int, headers: HeaderMode = "on") -> Answer:
-    return answer(turned_away("turns", retry_ms * MS, headers=headers))
+    return answer(queue_denial("turns", retry_ms * MS, headers=headers))
 
 
 def test_a_gate_tells_its_own_wait_and_no_figures() -> None:
-    made = refusal(gate(2_500), now_ns=NOW, accept="application/problem+json")
+    made = response_for(gate(2_500), now_ns=NOW, accept="application/problem+json")
     assert made.status == 503
     assert [name for name, _ in made.headers] == ["Retry-After", "Content-Type", "Cache-Control"]
     found = json.loads(made.body)

@@ -13,8 +13,7 @@ from headgate.errors import StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.observability import METRICS
 from headgate.runtime.fallback import Fallback, RuleChecks, fallback_of
-from headgate.stores import Check, Take
-from headgate.stores.operations import ReleaseSlot, RenewSlot
+from headgate.stores.operations import Check, ReleaseSlot, RenewSlot, Take
 from headgate.units import SECOND
 from tests.support.failing_fallback import FailingStore, reconcile
 

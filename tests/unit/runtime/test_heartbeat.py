@@ -13,7 +13,7 @@ import pytest
 
 from headgate.errors import OptionError, StoreError
 from headgate.runtime import heartbeat
-from headgate.runtime.heartbeat import ASYNC_HEART, HEART, AsyncBeat, Beat, Heart, Pulse, Schedule
+from headgate.runtime.heartbeat import HEART, AsyncBeat, Beat, Heart, Pulse, Schedule
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import run_virtually
 from headgate.units import MILLISECOND, SECOND
@@ -303,7 +303,7 @@ class TestLoop:
     def test_a_lease_is_renewed_while_it_is_held(self) -> None:
         async def main() -> None:
             store = Store(True)
-            beat = ASYNC_HEART.beat(store.arenew, SECOND)
+            beat = AsyncBeat(store.arenew, SECOND)
             await asyncio.sleep(10.5)
             assert store.asked == 10
             assert not beat.is_lost
@@ -317,7 +317,7 @@ class TestLoop:
     def test_failures_are_tried_again_and_a_refusal_is_not(self) -> None:
         async def main() -> None:
             store = Store(GONE, GONE, True, False)
-            beat = ASYNC_HEART.beat(store.arenew, 4 * SECOND)
+            beat = AsyncBeat(store.arenew, 4 * SECOND)
             await asyncio.sleep(9)
             assert (store.asked, beat.is_lost) == (3, False)
             await asyncio.sleep(100)
@@ -327,7 +327,7 @@ class TestLoop:
 
     def test_it_is_lost_when_nobody_could_be_asked_for_as_long_as_it_lasts(self) -> None:
         async def main() -> None:
-            beat = ASYNC_HEART.beat(Store(GONE).arenew, SECOND)
+            beat = AsyncBeat(Store(GONE).arenew, SECOND)
             await asyncio.sleep(2.9)
             assert not beat.is_lost
             await asyncio.sleep(0.2)
@@ -337,7 +337,7 @@ class TestLoop:
 
     def test_a_renewal_that_hangs_is_given_up_when_the_slot_is_released(self) -> None:
         async def main() -> None:
-            beat = ASYNC_HEART.beat(asyncio.Event().wait, SECOND)
+            beat = AsyncBeat(asyncio.Event().wait, SECOND)
             await asyncio.sleep(2)
             assert len(asyncio.all_tasks()) == 2
             beat.stop()
@@ -349,7 +349,7 @@ class TestLoop:
     def test_it_ends_when_nobody_is_left_who_could_give_the_lease_back(self) -> None:
         async def main() -> None:
             store, owner = Store(True), Owner()
-            ASYNC_HEART.beat(store.arenew, SECOND, owner)
+            AsyncBeat(store.arenew, SECOND, owner)
             await asyncio.sleep(2.5)
             del owner
             gc.collect()
@@ -361,7 +361,7 @@ class TestLoop:
 
     def test_it_is_lost_when_a_renewal_hangs_for_as_long_as_it_lasts(self) -> None:
         async def main() -> None:
-            beat = ASYNC_HEART.beat(asyncio.Event().wait, SECOND)
+            beat = AsyncBeat(asyncio.Event().wait, SECOND)
             await asyncio.sleep(2.9)
             assert not beat.is_lost
             await asyncio.sleep(0.2)
@@ -381,10 +381,10 @@ class TestLoop:
                 finally:
                     given_up.set()
 
-            beat = ASYNC_HEART.beat(renew, MILLISECOND)
+            beat = AsyncBeat(renew, MILLISECOND)
             await asyncio.wait_for(begun.wait(), SOON)
             await asyncio.to_thread(beat.stop)
             await asyncio.wait_for(given_up.wait(), SOON)
-            return ASYNC_HEART.beat(Store(True).arenew, SECOND)
+            return AsyncBeat(Store(True).arenew, SECOND)
 
         asyncio.run(main()).stop()

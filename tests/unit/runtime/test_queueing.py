@@ -6,7 +6,7 @@ from headgate.decision import OnFailure
 from headgate.errors import StoreError
 from headgate.limits import LeakyQueue, TokenBucket
 from headgate.runtime.fallback import Fallback, RuleChecks
-from headgate.stores import CancelQueued, Check, Take
+from headgate.stores.operations import CancelQueued, Check, Take
 from tests.support.failing_fallback import FailingStore, reconcile
 
 QUEUE = LeakyQueue(rate=10, queue=20)
@@ -31,9 +31,9 @@ def test_a_process_goes_on_at_its_share_of_the_rate() -> None:
 def test_a_turn_that_was_given_here_is_given_up_here() -> None:
     store = FailingStore()
     fallback = Fallback(store, store.clock)
-    turn = [fallback.decide([asked()], GONE)[0] for _ in range(2)][1].turn_ns
+    turn = [fallback.decide([asked()], GONE)[0] for _ in range(2)][1].place_ns
     assert fallback.local.run(CancelQueued(asked().shared, (turn,)))
-    assert fallback.decide([asked()], GONE)[0].turn_ns == turn
+    assert fallback.decide([asked()], GONE)[0].place_ns == turn
 
 
 def test_a_store_that_is_back_hears_of_the_turns_that_are_still_to_come() -> None:

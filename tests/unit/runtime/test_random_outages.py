@@ -17,8 +17,9 @@ from headgate.decision import OnFailure
 from headgate.errors import StoreError, StoreFault
 from headgate.limits import FixedWindow, Limit, TokenBucket
 from headgate.runtime.fallback import scaled
-from headgate.stores import MemoryStore, Operation, Store, Take, TakeEach
+from headgate.stores import MemoryStore, Store
 from headgate.stores.base import group_name
+from headgate.stores.operations import Operation, Take, TakeEach
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.failing_fallback import reconcile

@@ -10,7 +10,8 @@ from headgate.errors import StoreError
 from headgate.limits import FixedWindow
 from headgate.runtime.drivers import drive
 from headgate.runtime.reconciliation import BATCH, UnreportedUsage, report_batch
-from headgate.stores import Check, MemoryStore, Store, Take, TakeEach
+from headgate.stores import MemoryStore, Store
+from headgate.stores.operations import Check, Take, TakeEach
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:

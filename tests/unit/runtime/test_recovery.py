@@ -13,11 +13,13 @@ import pytest
 from headgate.decision import OnFailure
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow
+from headgate.runtime import drivers
 from headgate.runtime import fallback as module
 from headgate.runtime.background import BackgroundWork
+from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.fallback import Fallback, RuleChecks
-from headgate.stores import Check, Operation, Take
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
+from headgate.stores.operations import Check, Operation, Take
 from headgate.units import SECOND
 from tests.support.async_stores import LoopStore
 from tests.support.failing_fallback import FailingStore, reconcile
@@ -168,14 +170,14 @@ def test_a_store_that_was_closed_is_not_called() -> None:
     assert not fallback.needs_recovery
     other, _ = failing()
     fail(other)
-    other.close()
+    drive(other.closing())
     assert not other.needs_recovery
 
 
 def test_a_late_failure_does_not_open_a_closed_store_again_but_a_success_does() -> None:
     fallback, _ = failing()
     fail(fallback)
-    fallback.close()
+    drive(fallback.closing())
     fail(fallback)
     assert not fallback.needs_recovery
     fallback.succeed()
@@ -262,9 +264,48 @@ def test_close_ends_the_recovery(in_background: pytest.MonkeyPatch) -> None:
     store.clock.advance(2)
     fallback.succeed()
     assert not ended(fallback)
-    fallback.close()
+    drive(fallback.closing())
     wait_until(lambda: ended(fallback), "the recovery has ended")
     assert used(store) == 0
+
+
+def test_closing_in_an_event_loop_waits_for_the_recovery(
+    in_background: pytest.MonkeyPatch,
+) -> None:
+    in_background.setattr(module, "PEEK_PAUSE", NEVER)
+
+    async def run() -> set[str]:
+        store = FailingAsyncStore()
+        fallback = Fallback(store, store.clock)
+        fail(fallback)
+        await asyncio.sleep(0)
+        assert not ended(fallback)
+        await adrive(fallback.closing())
+        assert ended(fallback)
+        await asyncio.sleep(0)
+        return {task.get_name() for task in asyncio.all_tasks()}
+
+    assert "headgate-recovery" not in asyncio.run(run())
+
+
+def test_a_loop_that_is_closed_ends_the_recovery_quietly(
+    in_background: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_background.setattr(module, "PEEK_PAUSE", NEVER)
+    store = FailingAsyncStore()
+    fallback = Fallback(store, store.clock)
+
+    async def run() -> None:
+        fail(fallback)
+        await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(run())
+    loop.close()
+    drivers._tasks.clear()
+    gc.collect()
+    assert ended(fallback)
+    assert [one.message for one in caplog.records if one.name == "asyncio"] == []
 
 
 @pytest.mark.parametrize("is_back", [True, False])
@@ -333,5 +374,5 @@ def test_the_recovery_begins_again_after_a_store_raised_an_unknown_error() -> No
     store.clock.advance(2)
     fallback.fail(GONE)
     assert not ended(fallback)
-    fallback.close()
+    drive(fallback.closing())
     wait_until(lambda: ended(fallback), "the recovery has ended")

@@ -2,7 +2,7 @@
 
 from headgate.limits import Concurrency, FixedWindow, Limit
 from headgate.runtime.reconciliation import UnreportedUsage
-from headgate.stores import Check
+from headgate.stores.operations import Check
 
 TEN = FixedWindow(10, 60)
 

@@ -60,7 +60,7 @@ def test_what_is_new_is_applied_and_the_last_valid_one_is_kept(tmp_path: Path) -
                 assert container.core.envoy is not None
                 failed = METRICS.value("policy_load_errors", what="envoy_config") - errors
                 seen.append(
-                    (set(container.core.envoy.domains), container.measures.refused(), failed)
+                    (set(container.core.envoy.domains), container.measures.rejected(), failed)
                 )
         finally:
             await container.aclose()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.config.service import Address
+from headgate.config import Address
 from headgate.service.http_server import Bounds, HttpServer
 from headgate.service.sockets import listen
 from tests.support.http_server import GENEROUS, GET, House, tried, until
@@ -247,6 +247,22 @@ class TestDraining:
             assert await draining
             with pytest.raises(ConnectionRefusedError):
                 await house.line()
+
+        tried(trial)
+
+    def test_connections_that_the_kernel_has_queued_are_served(self) -> None:
+        async def trial(house: House) -> None:
+            # The event loop does not run meanwhile, so none of them is accepted.
+            queued = [socket.create_connection(house.address) for _ in range(5)]
+            for one in queued:
+                one.settimeout(30)
+                one.sendall(GET)
+            draining = asyncio.create_task(house.server.drain(linger=0.0, grace=30.0))
+            for one in queued:
+                with one:
+                    reply = await asyncio.to_thread(one.recv, 1_000)
+                assert reply.startswith(b"HTTP/1.1 200 ")
+            assert await draining
 
         tried(trial)
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.config.service import Address, Settings
+from headgate.config import Address
+from headgate.config.service import Settings
 from headgate.service.sockets import ListenError, listen, listen_as
 
 if TYPE_CHECKING:

@@ -16,15 +16,16 @@ import pytest
 
 from headgate.config.service import Settings
 from headgate.config.values import Address
-from headgate.service import supervisor as module
+from headgate.runtime import supervisor as module
+from headgate.runtime.supervisor import Backoff, StartError
 from headgate.service.sockets import listen_as
-from headgate.service.supervisor import StartError, Supervisor
+from headgate.service.supervisor import WorkerProgram, WorkerSupervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from headgate.service.channel import Report
+    from headgate.service.container import Report
 
 SCRIPT = """\
 #!{python}
@@ -36,9 +37,10 @@ if (directory / "deaf").exists():
     time.sleep(60)
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 signal.signal(signal.SIGHUP, lambda *_: (directory / f"heard-{{os.getpid()}}").touch())
-from headgate.service.channel import Report, WorkerEnd
-end = WorkerEnd(int(sys.argv[-1]))
-end.assignment()
+from multiprocessing.connection import Connection
+from headgate.service.container import Report
+end = Connection(int(sys.argv[-1]))
+end.recv()
 end.send(Report(1, 1, 0))
 if (directory / "lingers").exists():
     os.close(end.fileno())
@@ -63,7 +65,7 @@ class Trial:
         )
         self.reports: list[Report] = []
         self.listeners = listen_as(settings)
-        self.supervisor = Supervisor(settings, self.listeners, on_ready=self.reports.append)
+        self.supervisor = WorkerSupervisor(settings, self.listeners, on_ready=self.reports.append)
 
     def run(self, body: Callable[[], Any]) -> int:
         """Serve while *body* runs, then stop; the status."""
@@ -82,7 +84,7 @@ class Trial:
 
     @property
     def pids(self) -> list[int]:
-        return [worker.process.pid for worker in self.supervisor._workers.values()]
+        return [one.pid for one in self.supervisor.children if one.pid is not None]
 
     async def served(self) -> None:
         await until(lambda: bool(self.reports))
@@ -131,19 +133,19 @@ def test_a_process_that_cannot_be_had_is_tried_again(
             super().__init__(*arguments, **options)
 
     monkeypatch.setattr(subprocess, "Popen", Scarce)
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(Backoff, "after", lambda *_: 0.001)
 
     async def body() -> None:
         await trial.served()
         before = trial.pids
         os.kill(before[0], signal.SIGKILL)
-        await until(lambda: "serves again" in caplog.text)
+        await until(lambda: "is ready again" in caplog.text)
         assert len(trial.pids) == 2
         assert before[0] not in trial.pids
 
     caplog.set_level("INFO", "headgate.service")
     assert trial.run(body) == 0
-    assert caplog.text.count("no process for it: Resource temporarily unavailable") == 2
+    assert caplog.text.count("worker 0 cannot start: Resource temporarily unavailable") == 2
 
 
 def test_no_process_at_all_is_an_error_and_no_loop(
@@ -153,7 +155,7 @@ def test_no_process_at_all_is_an_error_and_no_loop(
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", none)
-    with pytest.raises(StartError, match="worker 0 cannot start: no process for it"):
+    with pytest.raises(StartError, match="worker 0 cannot start: Resource"):
         asyncio.run(trial.supervisor.serve())
 
 
@@ -172,13 +174,14 @@ def test_sighup_is_for_those_who_serve(trial: Trial) -> None:
 def test_who_does_not_end_after_its_last_word_is_killed_and_nobody_waits_for_it(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_MORE", 0.01)
+    monkeypatch.setattr(WorkerProgram, "hang_timeout", 0.01)
+    monkeypatch.setattr(module, "_HEALTH_INTERVAL_S", 0.01)
 
     async def body() -> None:
         await trial.served()
         (trial.directory / "lingers").touch()
         os.kill(trial.pids[0], signal.SIGKILL)
-        await until(lambda: caplog.text.count("killed by SIGKILL") > 1)
+        await until(lambda: "did not respond" in caplog.text)
         (trial.directory / "lingers").unlink()
 
     caplog.set_level("INFO", "headgate.service")

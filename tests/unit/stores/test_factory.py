@@ -16,7 +16,7 @@ from headgate.limits import Accuracy, TokenBucket
 from headgate.policy.model import Match, Policy, Rule
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.runtime.drivers import adrive
-from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Store
 from headgate.stores.factory import (
     health_of,
     open_store,
@@ -26,10 +26,11 @@ from headgate.stores.factory import (
 )
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
-from headgate.testing.lease_store import LeaseGrantingStore
+from tests.support.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     from headgate.stores.base import Accuracies
+    from headgate.stores.operations import Operation
 
 
 class Far(Store):

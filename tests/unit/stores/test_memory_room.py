@@ -272,3 +272,80 @@ def test_no_call_examines_more_than_a_few_counters(
         limiter.hit(f"new {n}")
         clock.advance(1)
         assert len(examined) <= 50
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_key_that_was_reset_does_not_take_over_what_others_used(
+    limits: str, clock: ManualClock
+) -> None:
+    store = MemoryStore(clock=clock, max_keys=100)
+    limiter = RateLimiter(limits, store=store)
+    early = [f"old {n}" for n in range(20)]
+    fill(limiter, 100)
+    fill(limiter, 3_000, "sharing")
+    for key in early:
+        limiter.reset(key)
+    for n in range(3_000):
+        limiter.hit(f"new {n}")
+    assert all(limiter.hit(key, 10).allowed for key in early)
+    assert not any(limiter.hit(key).allowed for key in early)
+
+
+def test_the_room_of_a_key_that_was_reset_is_free_after_a_period_of_its_limit(
+    clock: ManualClock,
+) -> None:
+    store = MemoryStore(clock=clock, max_keys=10)
+    limiter = RateLimiter("10/m", store=store)
+    fill(limiter, 10)
+    for n in range(10):
+        limiter.reset(f"old {n}")
+    clock.advance(60)
+    for _ in range(100):
+        clock.advance(6)
+        limiter.hit("other")
+    assert len(store) == 1
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_new_key_is_counted_after_all_counters_of_its_limit_vanished(
+    limits: str, clock: ManualClock
+) -> None:
+    store = MemoryStore(clock=clock)
+    limiter, other = (
+        RateLimiter(limits, store=store),
+        RateLimiter("10/m", store=store, name="other"),
+    )
+    fill(limiter, 300)
+    clock.advance(600)
+    for _ in range(300):
+        other.hit("key")
+        clock.advance(10)
+    assert len(store) < 10
+    assert [limiter.hit("new").allowed for _ in range(11)] == [True] * 10 + [False]
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_new_keys_take_all_room_that_there_is(limits: str, clock: ManualClock) -> None:
+    store = MemoryStore(clock=clock, max_keys=101)
+    limiter = RateLimiter(limits, store=store)
+    fill(limiter, 1_000)
+    assert not limiter.hit("too much", 1_000)
+    for n in range(1_000):
+        limiter.reset(f"old {n}")
+    clock.advance(600)
+    fill(limiter, 50, "new")
+    assert all(limiter.hit(f"new {n}", 9).allowed for n in range(50))
+    assert not any(limiter.hit(f"new {n}").allowed for n in range(50))
+
+
+def test_idle_counters_vanish_after_the_clock_was_set_back(clock: ManualClock) -> None:
+    store = MemoryStore(clock=clock)
+    limiter = RateLimiter("10/m", store=store)
+    fill(limiter, 300)
+    clock.advance(600)
+    limiter.hit("key")
+    clock.advance_ns(-3_600 * 10**9)
+    for n in range(300):
+        limiter.hit(f"new {n}")
+        clock.advance(6)
+    assert len(store) < 400, "the new ones"

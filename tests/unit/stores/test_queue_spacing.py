@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from headgate import LeakyQueue, MemoryStore
-from headgate.stores import CancelQueued, Check, Hold, Refund, Settle, Take
+from headgate.stores.operations import CancelQueued, Check, Hold, Refund, Settle, Take
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND, SECOND
 
@@ -36,7 +36,7 @@ class Promise:
     begins: int
     ends: Fraction
     check: Check
-    turn_ns: int
+    place_ns: int
 
 
 @dataclass
@@ -65,10 +65,10 @@ class Life:
             self.store.run(Refund((self.check(),)))
         elif verb != "vacate":
             self.ask(verb)
-        elif waiting := [one for one in self.kept if one.turn_ns]:
+        elif waiting := [one for one in self.kept if one.place_ns]:
             one = self.random.choice(waiting)
-            if self.store.run(CancelQueued((one.check,), (one.turn_ns,))):
-                assert one.turn_ns > self.clock()
+            if self.store.run(CancelQueued((one.check,), (one.place_ns,))):
+                assert one.place_ns > self.clock()
                 self.kept.remove(one)
 
     def ask(self, verb: str) -> None:
@@ -86,7 +86,7 @@ class Life:
         ends = begins + check.cost * SECOND / self.rate
         for one in self.kept:  # which are rounded up to nanoseconds
             assert begins + 2 >= one.ends or one.begins + 2 >= ends, (one, begins)
-        self.kept.append(Promise(begins, ends, check, outcome.turn_ns))
+        self.kept.append(Promise(begins, ends, check, outcome.place_ns))
 
     def check(self) -> Check:
         limit = LeakyQueue(self.rate, self.queue, self.random.choice((None, None, 0.35, 0)))

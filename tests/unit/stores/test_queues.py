@@ -8,22 +8,22 @@ import pytest
 
 from headgate.errors import UsageError
 from headgate.limits import Accuracy, Concurrency, LeakyQueue, TokenBucket
-from headgate.stores import CancelQueued, Check, Take, TakeEach
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.memory import MemoryStore
-from headgate.stores.operations import GrantLease, MergeUsage
+from headgate.stores.operations import CancelQueued, Check, GrantLease, MergeUsage, Take, TakeEach
 from headgate.testing import ManualClock
-from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import HOUR, MILLISECOND, SECOND
+from tests.support.lease_store import LeaseGrantingStore
 from tests.support.region_fakes import Peer
 from tests.support.store_calls import DRIVERS, Calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.stores import Operation, Store
+    from headgate.stores import Store
+    from headgate.stores.operations import Operation
 
 QUEUE = LeakyQueue(rate=10, queue=5)
 BATCHES = Accuracy(batch=5)
@@ -69,8 +69,8 @@ def test_places_in_queues_pass_through_layers(layer: str, driver: str) -> None:
     assert [one.delay_ns // MILLISECOND for one in both] == [0, 300]
     each = calls.run(store, TakeEach((Take((CHECK,)), Take((BUCKET,)))))
     assert [one[0].delay_ns // MILLISECOND for one in each if isinstance(one, tuple)] == [400, 0]
-    assert calls.run(store, CancelQueued((CHECK,), (both[1].turn_ns,)))
-    assert calls.run(store, Take((CHECK,)))[0].turn_ns == both[1].turn_ns
+    assert calls.run(store, CancelQueued((CHECK,), (both[1].place_ns,)))
+    assert calls.run(store, Take((CHECK,)))[0].place_ns == both[1].place_ns
     calls.close(store)
     calls.end()
 
@@ -85,10 +85,10 @@ def test_no_places_are_leased() -> None:
 
 def test_a_denial_of_a_queue_is_not_remembered_as_a_caller_may_give_up() -> None:
     store = leased(Listening())
-    turns = [store.run(Take((CHECK,)))[0].turn_ns for _ in range(7)]
+    turns = [store.run(Take((CHECK,)))[0].place_ns for _ in range(7)]
     assert turns[6] == 0
     assert store.run(CancelQueued((CHECK,), (turns[5],)))
-    assert store.run(Take((CHECK,)))[0].turn_ns == turns[5]
+    assert store.run(Take((CHECK,)))[0].place_ns == turns[5]
 
 
 def test_places_in_queues_are_not_reported_to_other_regions() -> None:
@@ -110,7 +110,7 @@ def test_what_cannot_be_divided_is_not_leased_nor_merged(
         MergeUsage((check,), "eu", 1, SECOND),
     )
     for operation in operations:
-        with pytest.raises(UsageError, match="its places or turns come from the store"):
+        with pytest.raises(UsageError, match="its slots or places come from the store"):
             LeaseGrantingStore().run(operation)
 
 

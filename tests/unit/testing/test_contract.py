@@ -8,20 +8,19 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from headgate.algorithms import Outcome
-from headgate.limits import Accuracy
-from headgate.stores import (
+from headgate.limits import EXACT, Accuracy
+from headgate.stores import MemoryStore, Store
+from headgate.stores.operations import (
     CancelQueued,
     Charge,
     Check,
     Hold,
-    MemoryStore,
     Operation,
     Refund,
     ReleaseSlot,
     RenewSlot,
     Reset,
     Settle,
-    Store,
     Take,
     TakeEach,
 )
@@ -58,7 +57,7 @@ def to_microseconds(reply: Any) -> Any:
             retry_after_ns=None if wait_ns is None else -(-wait_ns // 1_000) * 1_000,
             reset_after_ns=-(-reply.reset_after_ns // 1_000) * 1_000,
             delay_ns=-(-reply.delay_ns // 1_000) * 1_000,
-            turn_ns=-(-reply.turn_ns // 1_000) * 1_000,
+            place_ns=-(-reply.place_ns // 1_000) * 1_000,
         )
     return tuple(map(to_microseconds, reply)) if isinstance(reply, tuple) else reply
 
@@ -76,16 +75,16 @@ class ExactTurns:
         if not isinstance(operation, CancelQueued):
             return operation
         turns = []
-        for check, told in zip(operation.checks, operation.turns_ns, strict=True):
+        for check, told in zip(operation.checks, operation.places_ns, strict=True):
             known = self.told.get((check.group, check.key, told))
             turns.append(known.pop() if known else told)
         return CancelQueued(operation.checks, tuple(turns))
 
     def reply(self, reply: Any) -> Any:
         for check, outcome in zip(self.takes, _outcomes(reply), strict=False):
-            told = to_microseconds(outcome).turn_ns
+            told = to_microseconds(outcome).place_ns
             place = check.group, check.key, told
-            self.told.setdefault(place, []).append(outcome.turn_ns)
+            self.told.setdefault(place, []).append(outcome.place_ns)
         return to_microseconds(reply)
 
 
@@ -97,13 +96,12 @@ def _outcomes(reply: Any) -> list[Outcome]:
 
 class TestStoreThatCountsMicroseconds(StoreContract):
     tick_ns = 1_000
-    grants_leases = publishes_values = False
 
     def make_store(self, clock: ManualClock) -> ChangedStore:
         turns = ExactTurns()
         return ChangedStore(lambda: clock() // 1_000 * 1_000, turns.asked, turns.reply)
 
-    def test_who_can_have_nothing_but_a_vacancy_may_come_exactly_then(self) -> None:
+    def test_retry_after_is_exact_when_only_a_vacant_place_fits(self) -> None:
         """Not here: the store inside counts nanoseconds, and does not know that its clock goes in
         steps of a thousand. To it a vacancy that begins between two of them has passed."""
 
@@ -163,28 +161,28 @@ def later(by_ns: int) -> Change:
 @pytest.mark.parametrize(
     ("broken_promise", "asked"),
     [
-        ("a_refused_cost_consumes_nothing", charge_instead_of_take),
-        ("peek_tells_what_a_hit_would_and_changes_nothing", consume_when_peeking),
+        ("a_denied_cost_consumes_nothing", charge_instead_of_take),
+        ("peek_returns_what_a_hit_would_and_changes_nothing", consume_when_peeking),
         ("stacked_limits_do_not_share_a_counter", half_of_a_stack),
-        ("what_one_limit_refuses_the_others_are_not_charged_for", half_of_a_stack),
+        ("a_denial_by_one_limit_charges_no_other", half_of_a_stack),
         ("every_key_has_a_counter_of_its_own", each_check(key=str.strip)),
         ("every_key_has_a_counter_of_its_own", each_check(key=lambda key: key[:65_536])),
         ("namespaces_do_not_share_counters", each_check(group=lambda _: "one")),
         ("namespaces_do_not_share_counters", each_check(group=str.lower)),
         ("hit_many_is_in_order_and_each_for_itself", backwards),
-        ("a_reservation_lapses_by_itself", held_for_ever),
+        ("a_reservation_expires", held_for_ever),
         ("a_commit_charges_what_was_used", ignored(Settle)),
         ("a_charge_is_recorded_beyond_the_limit", ignored(Charge)),
-        ("a_refund_gives_back", ignored(Refund)),
+        ("a_refund_returns_units", ignored(Refund)),
         ("reset_makes_a_key_as_new", ignored(Reset)),
         ("a_released_slot_is_free_at_once", ignored(ReleaseSlot)),
         ("a_renewed_slot_lasts_longer", ignored(RenewSlot)),
-        ("the_last_that_gives_up_makes_the_queue_shorter", ignored(CancelQueued)),
+        ("cancelling_the_last_place_shortens_the_queue", ignored(CancelQueued)),
         (
-            "nodes_admit_no_more_in_any_interval_than_the_limit_and_the_bound",
+            "nodes_allow_at_most_the_limit_and_the_bound_in_any_interval",
             each_check(key=lambda key: key + token_hex(2)),
         ),
-        ("turns_are_in_order_and_evenly_spaced", each_check(key=lambda key: key + token_hex(2))),
+        ("places_are_in_order_and_evenly_spaced", each_check(key=lambda key: key + token_hex(2))),
     ],
 )
 def test_a_store_that_does_something_else_is_caught(broken_promise: str, asked: Change) -> None:
@@ -204,20 +202,18 @@ def test_a_store_on_a_clock_of_its_own_is_caught() -> None:
 
 
 def test_what_a_store_does_not_promise_is_not_collected() -> None:
-    class Modest(StoreContract):
-        grants_leases = False
+    class Approximate(StoreContract):
         accuracy = Accuracy(batch=3)
 
-    class Leasing(Modest):
-        grants_leases = True
+    class Exact(Approximate):
+        accuracy = EXACT
 
-    collected = {
-        cls: {name for name in dir(cls) if getattr(cls, name)} for cls in (Modest, Leasing)
-    }
-    of_loans = "test_a_loan_comes_on_top_of_the_check"
-    assert [of_loans in collected[cls] for cls in (Modest, Leasing)] == [False, True]
-    assert "test_retry_after_is_exact_to_the_tick" not in collected[Leasing]
-    assert "test_a_refused_cost_consumes_nothing" in collected[Modest]
+    def is_collected(cls: type[StoreContract], promise: str) -> bool:
+        return getattr(cls, f"test_{promise}") is not None
+
+    for cls, is_exact in ((Approximate, False), (Exact, True)):
+        assert is_collected(cls, "retry_after_is_exact_to_the_tick") == is_exact
+        assert is_collected(cls, "a_denied_cost_consumes_nothing")
 
 
 def is_kept(promise: str, make: Callable[[ManualClock], Store]) -> bool:

@@ -4,8 +4,8 @@ import pytest
 
 from headgate.algorithms import algorithm_for
 from headgate.limits import FixedWindow, Limit, SlidingWindowCounter, SlidingWindowLog, TokenBucket
-from headgate.testing.lease_store import lasts, place_of, refund_at
 from headgate.units import SECOND
+from tests.support.lease_store import lasts, place_of, refund_at
 
 NOW = 1_700_000_000 * SECOND
 EACH: tuple[Limit, ...] = (

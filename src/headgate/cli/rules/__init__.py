@@ -1,4 +1,17 @@
-"""`headgate rules`: check a policy, explain a request, print the schema, import from Envoy."""
+"""`headgate rules`: work on rules.
+
+Work on rules: YAML or JSON files with limits for requests.
+
+These commands change no rules and no counters.
+
+examples:
+  headgate rules check rules.yaml
+  headgate rules explain rules.yaml 'POST /login' --ip 1.2.3.4
+  headgate rules schema > headgate.schema.json
+  headgate rules import-envoy ratelimit/config > rules.yaml
+
+Each command has --help.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +20,8 @@ from typing import Final
 from headgate.cli.command import Command
 from headgate.cli.rules import check, explain, import_envoy, schema
 
-_DESCRIPTION: Final = """\
-Work on rules: YAML or JSON files with limits for requests.
-
-These commands change no rules and no counters."""
-_EXAMPLES: Final = """\
-examples:
-  headgate rules check rules.yaml
-  headgate rules explain rules.yaml 'POST /login' --ip 1.2.3.4
-  headgate rules schema > headgate.schema.json
-  headgate rules import-envoy ratelimit/config > rules.yaml
-
-Each command has --help."""
-
-
 COMMAND: Final = Command(
     "rules",
-    "work on rules",
-    _DESCRIPTION,
-    _EXAMPLES,
+    __doc__,
     commands=(check.COMMAND, explain.COMMAND, schema.COMMAND, import_envoy.COMMAND),
 )

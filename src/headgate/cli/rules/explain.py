@@ -1,164 +1,59 @@
-"""`headgate rules explain`: the decision of a policy on a request, and the reasons."""
+"""`headgate rules explain`: explain the decision on a request.
 
-from __future__ import annotations
-
-import os
-import time
-from argparse import ArgumentTypeError
-from contextlib import closing
-from typing import TYPE_CHECKING, Final
-
-from headgate.cli.command import Command, ExitStatus, add_json, add_setting, whole_number
-from headgate.errors import OptionError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-
-    from headgate.cli.rules.explanation import Explanation
-    from headgate.policy.compiled import CompiledPolicy
-
-_DEFAULT_PEER: Final = "127.0.0.1"
-_MEMORY: Final = "memory://"
-_MOST_REPEATED: Final = 100_000
-_DESCRIPTION: Final = """\
 Explain the decision of a policy on a request: the rules that match and why others do not, the keys
 of the counters, the rest of each limit, and the response.
 
 It changes no counters. They are empty, unless you name a store with --store. Secrets are shown
 hashed, the same as in keys; if your service hashes them with a salt, set HEADGATE_SALT to it, or
-you will see other counters."""
-_EXAMPLES: Final = """\
+you will see other counters.
+
 examples:
   headgate rules explain rules.yaml 'POST /login' --ip 1.2.3.4
   headgate rules explain rules.yaml 'POST /login' --ip 1.2.3.4 --repeat 6
   headgate rules explain rules.yaml /api/v1/users -H 'x-api-key: k' --tier paid
   headgate rules explain rules.yaml 'GET https://example.com/api' --store redis://localhost:6379/0
 
-exit status: 0 allowed, 1 denied, 2 wrong usage or an unreadable policy"""
+exit status: 0 allowed, 1 denied, 2 wrong usage or an unreadable policy
+"""
 
+from __future__ import annotations
 
-def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", help="the policy: a file, a directory, - for stdin")
-    parser.add_argument("request", metavar="REQUEST", help="'POST /login', '/login' (GET) or a URL")
-    _add_many(parser, "-H", "--header", metavar="'NAME: VALUE'", meaning="a header")
-    _add_many(parser, "--cookie", metavar="NAME=VALUE", meaning="a cookie")
-    _add_many(parser, "--attribute", metavar="NAME=VALUE", meaning="an attribute set by the app")
-    parser.add_argument(
-        "--ip",
-        metavar="ADDRESS",
-        default=_DEFAULT_PEER,
-        help=f"the address of the peer (default {_DEFAULT_PEER})",
-    )
-    parser.add_argument("--host", metavar="NAME", help="the host of the request")
-    parser.add_argument("--tier", metavar="NAME", help="the tier of the caller")
-    parser.add_argument(
-        "--cost", metavar="N", type=_cost, help="the cost, instead of the one by the rules"
-    )
-    parser.add_argument(
-        "--repeat",
-        metavar="N",
-        type=_times,
-        default=1,
-        help="explain the last of N such requests at the same time",
-    )
-    parser.add_argument("--all", action="store_true", help="list all rules that do not match")
-    add_json(parser)
-    _add_settings(parser)
+import os
+import re
+import time
+from argparse import ArgumentTypeError
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-
-def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.cli.rules.texts import print_problems, texts_at
-    from headgate.policy.compiled import CompiledPolicy
-    from headgate.policy.loader import examine_policies
-
-    examined = examine_policies(texts_at(arguments.path))
-    if examined.policy is None:
-        print_problems(examined.problems)
-        raise OptionError(f"{arguments.path!r} is invalid, so there is nothing to explain")
-    salt = os.environ.get("HEADGATE_SALT", "").encode("utf-8", "surrogateescape")
-    engine = CompiledPolicy(
-        examined.policy, salt=salt, namespace=arguments.namespace, clock=time.time_ns
-    )
-    explanation = _explanation(engine, arguments)
-    print(_printed(explanation, arguments))
-    return ExitStatus.DONE if explanation.verdict.allowed else ExitStatus.NO
-
-
-COMMAND: Final = Command(
-    "rules explain",
-    "explain the decision on a request",
-    _DESCRIPTION,
-    _EXAMPLES,
-    _add_arguments,
-    _run,
+from headgate.cli.command import (
+    JSON,
+    Command,
+    ExitStatus,
+    argument,
+    flag,
+    repeated,
+    whole_number,
 )
+from headgate.errors import OptionError
 
+if TYPE_CHECKING:
+    from argparse import Namespace
 
-def _add_many(parser: ArgumentParser, *flags: str, metavar: str, meaning: str) -> None:
-    parser.add_argument(
-        *flags,
-        metavar=metavar,
-        action="append",
-        default=[],
-        help=f"{meaning}; may be repeated",
-    )
+    from headgate.cli.rules.explanation import Explanation
+    from headgate.engine.request import Request
+    from headgate.policy.compiled import CompiledPolicy
+    from headgate.policy.model import Source
 
-
-def _add_settings(parser: ArgumentParser) -> None:
-    add_setting(
-        parser,
-        "--store",
-        variable="HEADGATE_STORE",
-        metavar="URL",
-        meaning="read the counters in this store, without changing them",
-        default=_MEMORY,
-    )
-    add_setting(
-        parser,
-        "--namespace",
-        variable="HEADGATE_NAMESPACE",
-        metavar="NAME",
-        meaning="the namespace of the counters in the store",
-        default="headgate",
-    )
-
-
-def _explanation(engine: CompiledPolicy, arguments: Namespace) -> Explanation:
-    from headgate.cli.rules.explanation import Explainer
-    from headgate.cli.rules.request_arguments import request_of, with_tier
-    from headgate.stores.factory import open_store
-
-    request = request_of(arguments)
-    if arguments.tier is not None:
-        request = with_tier(request, arguments.tier, engine.policy.identity.sources["tier"])
-    if _is_live(arguments) and arguments.repeat > 1:
-        raise OptionError("--repeat would charge the counters in --store; add --store memory://")
-    now_ns = time.time_ns()
-    clock = None if _is_live(arguments) else lambda: now_ns
-    with closing(open_store(arguments.store, clock)) as store:
-        explainer = Explainer(engine, store, now_ns)
-        for _ in range(arguments.repeat - 1):
-            explainer.hit(request, cost=arguments.cost)
-        ask = explainer.peek if _is_live(arguments) else explainer.hit
-        return explainer.explain(request, ask(request, cost=arguments.cost))
-
-
-def _printed(explanation: Explanation, arguments: Namespace) -> str:
-    from headgate.cli.rules.explain_json import explain_json
-    from headgate.cli.rules.explain_text import explain_text
-
-    if arguments.json:
-        return explain_json(explanation)
-    return explain_text(
-        explanation,
-        nth=arguments.repeat,
-        is_live=_is_live(arguments),
-        shows_all=arguments.all,
-    )
-
-
-def _is_live(arguments: Namespace) -> bool:
-    return not arguments.store.lower().startswith("memory:")
+_MOST_REPEATED: Final = 100_000
+_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - of RFC 9110
+_LINE: Final = re.compile(
+    rf"(?:(?P<method>{_TOKEN})\s+)?(?P<target>(?:/|\*|[A-Za-z][A-Za-z0-9+.-]*://).*?)"
+    r"(?:\s+HTTP/[0-9.]+)?",
+    re.DOTALL,
+)
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?P<host>[^/?#]*)(?P<path>[^?#]*)", re.DOTALL)
+_NAME: Final = re.compile(_TOKEN)
 
 
 def _cost(text: str) -> int:
@@ -170,3 +65,157 @@ def _times(text: str) -> int:
     if number > _MOST_REPEATED:
         raise ArgumentTypeError(f"{number} is too many; at most {_MOST_REPEATED}")
     return number
+
+
+_ARGUMENTS: Final = (
+    argument("path", "PATH", "the policy: a file, a directory, - for stdin"),
+    argument("request", "REQUEST", "'POST /login', '/login' (GET) or a URL"),
+    repeated("-H --header", "'NAME: VALUE'", "a header; may be repeated"),
+    repeated("--cookie", "NAME=VALUE", "a cookie; may be repeated"),
+    repeated("--attribute", "NAME=VALUE", "an attribute set by the app; may be repeated"),
+    argument("--ip", "ADDRESS", "the address of the peer (default 127.0.0.1)", default="127.0.0.1"),
+    argument("--host", "NAME", "the host of the request"),
+    argument("--tier", "NAME", "the tier of the caller"),
+    argument("--cost", "N", "the cost, instead of the one by the rules", type=_cost),
+    argument(
+        "--repeat",
+        "N",
+        "explain the last of N such requests at the same time",
+        type=_times,
+        default=1,
+    ),
+    flag("--all", "list all rules that do not match"),
+    JSON,
+    argument(
+        "--store",
+        "URL",
+        "read the counters in this store, without changing them",
+        variable="HEADGATE_STORE",
+        default="memory://",
+    ),
+    argument(
+        "--namespace",
+        "NAME",
+        "the namespace of the counters in the store",
+        variable="HEADGATE_NAMESPACE",
+        default="headgate",
+    ),
+)
+
+
+def _run(arguments: Namespace) -> ExitStatus:
+    from headgate.cli.policies import policy_at
+    from headgate.cli.rules.explain_output import explain_json, explain_text
+    from headgate.policy.compiled import CompiledPolicy
+
+    policy = policy_at(arguments.path)
+    salt = os.environ.get("HEADGATE_SALT", "").encode("utf-8", "surrogateescape")
+    engine = CompiledPolicy(policy, salt=salt, namespace=arguments.namespace, clock=time.time_ns)
+    is_live = not arguments.store.lower().startswith("memory:")
+    explanation = _explanation(engine, arguments, is_live=is_live)
+    if arguments.json:
+        print(explain_json(explanation))
+    else:
+        shows_all = arguments.all
+        nth = arguments.repeat
+        print(explain_text(explanation, nth=nth, is_live=is_live, shows_all=shows_all))
+    return ExitStatus.DONE if explanation.verdict.allowed else ExitStatus.NO
+
+
+COMMAND: Final = Command("rules explain", __doc__, _ARGUMENTS, _run)
+
+
+def _explanation(engine: CompiledPolicy, arguments: Namespace, *, is_live: bool) -> Explanation:
+    from headgate.cli.rules.explanation import Explainer
+    from headgate.stores.factory import open_store
+
+    request = _request(arguments)
+    if arguments.tier is not None:
+        request = _with_tier(request, arguments.tier, engine.policy.identity.sources["tier"])
+    if is_live and arguments.repeat > 1:
+        raise OptionError("--repeat would charge the counters in --store; add --store memory://")
+    now_ns = time.time_ns()
+    clock = None if is_live else lambda: now_ns
+    with closing(open_store(arguments.store, clock)) as store:
+        explainer = Explainer(engine, store, now_ns)
+        for _ in range(arguments.repeat - 1):
+            explainer.hit(request, cost=arguments.cost)
+        ask = explainer.peek if is_live else explainer.hit
+        return explainer.explain(request, ask(request, cost=arguments.cost))
+
+
+def _read_line(text: str) -> tuple[str, str, str]:
+    """Method (default GET), path without the query, and host of the request line *text*.
+
+    Raises `OptionError`.
+    """
+    found = _LINE.fullmatch(text.strip())
+    if found is None:
+        raise OptionError(
+            f"the request is {text!r}; expected 'POST /login', '/login' or "
+            "'GET https://example.com/login'"
+        )
+    method, target = (found["method"] or "GET").upper(), found["target"]
+    url = _URL.match(target)
+    if url is None:
+        return method, target.partition("?")[0], ""
+    return method, url["path"] or "/", url["host"].rpartition("@")[2]
+
+
+def _request(arguments: Namespace) -> Request:
+    """The request that *arguments* describe."""
+    from headgate.engine.request import Request
+    from headgate.policy.identity.address import read_address
+
+    if read_address(arguments.ip) is None:
+        raise OptionError(
+            f"--ip is {arguments.ip!r}; expected an address such as 1.2.3.4 or 2001:db8::1"
+        )
+    method, path, line_host = _read_line(arguments.request)
+    headers = [
+        _pair(text, ":", "a header is written -H 'name: value'") for text in arguments.header
+    ]
+    cookies = [
+        "=".join(_pair(text, "=", "a cookie is written --cookie name=value, one at a time"))
+        for text in arguments.cookie
+    ]
+    if cookies:
+        headers.append(("cookie", "; ".join(cookies)))
+    sent = next((value for name, value in headers if name.lower() == "host"), "")
+    host = arguments.host or sent or line_host
+    if host and not sent:
+        headers.append(("host", host))
+    return Request(
+        method=method,
+        path=path,
+        host=host,
+        headers=tuple(headers),
+        peer=arguments.ip,
+        attributes=dict(
+            _pair(text, "=", "an attribute is written --attribute name=value")
+            for text in arguments.attribute
+        ),
+    )
+
+
+def _with_tier(request: Request, tier: str, source: Source) -> Request:
+    """*request* by a caller of *tier*, in the place where *source* looks for it."""
+    if source.header is not None:
+        others = [line for line in request.headers if line[0].lower() != source.header]
+        return replace(request, headers=(*others, (source.header, tier)))
+    if source.attribute is not None:
+        return replace(request, attributes={**request.attributes, source.attribute: tier})
+    if source.cookie is not None:
+        return replace(request, headers=(("cookie", f"{source.cookie}={tier}"), *request.headers))
+    raise OptionError(
+        f"--tier does not apply: this policy looks the tier up by {source.lookup}; "
+        "pass that instead"
+    )
+
+
+def _pair(text: str, mark: str, expected: str) -> tuple[str, str]:
+    name, found, value = text.partition(mark)
+    name, value = name.strip(), value.strip()
+    if not found or not _NAME.fullmatch(name) or (mark == "=" and ";" in value):
+        raise OptionError(expected)
+    return name, value

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.algorithms import algorithm_for
-from headgate.cli.terminal import duration
 from headgate.decision import Decision, combine
 from headgate.engine.hold_times import HoldTimes
 from headgate.engine.use_cases import Calls, asking
@@ -15,17 +14,17 @@ from headgate.limits import Concurrency, LeakyQueue, PacedLimit
 from headgate.policy.explain import Membership
 from headgate.policy.matcher import normalised_path, readings
 from headgate.policy.model import BY_PRIORITY, ceiling
-from headgate.responses import headers_for, refusal
+from headgate.responses import headers_for, response_for
 from headgate.runtime.drivers import drive
-from headgate.runtime.holds import new_name
+from headgate.runtime.heartbeat import new_name
+from headgate.terminal import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from fractions import Fraction
 
-    from headgate.engine.plan import Queueing
+    from headgate.engine.plan import Priority, Queueing
     from headgate.engine.request import Request
-    from headgate.engine.rule import Priority
     from headgate.engine.verdict import Verdict
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.explain import Member
@@ -110,16 +109,17 @@ class Explainer:
             return unasked
         replies, without = drive(asking(plan, Calls(self.store), consume=consume))
         verdict = verdict_of(plan, replies, consumed=consume, without=without)
-        return HoldTimes().estimated(verdict)
+        HoldTimes().estimate(verdict)
+        return verdict
 
     def _notes(self, request: Request, members: Iterable[Member]) -> Iterator[tuple[str, Lines]]:
         found, priority = self.engine.identifier.find(request), self.engine.priority_of(request)
         for member in members:
-            rule, said = member.rule, member.said
+            rule, verdict = member.rule, member.said
             if member.turn is not None:
                 yield rule.id, tuple(queue_notes(member.turn))
-            elif said is not None:
-                yield rule.id, tuple(rule_notes(rule, said.decision, found, priority))
+            elif verdict is not None:
+                yield rule.id, tuple(rule_notes(rule, verdict.decision, found, priority))
 
 
 def response_to(request: Request, verdict: Verdict, now_ns: int) -> Response:
@@ -127,20 +127,20 @@ def response_to(request: Request, verdict: Verdict, now_ns: int) -> Response:
     answer = answer_of(verdict)
     if verdict.allowed:
         return Response(None, tuple(headers_for(answer, now_ns=now_ns)))
-    full = refusal(answer, now_ns=now_ns, accept=request.header("accept"))
+    full = response_for(answer, now_ns=now_ns, accept=request.header("accept"))
     return Response(full.status, full.headers, full.body)
 
 
 def _as_if_charged(verdict: Verdict, now_ns: int) -> Verdict:
     """*verdict* of a peek with the figures after a charge."""
     is_charged = verdict.allowed and not verdict.is_replay
-    rules = tuple(
-        replace(one, decision=_charged(one.decision, one.cost, now_ns))
-        if (one.decision.allowed if one.is_shadow else is_charged)
-        else one
-        for one in verdict.rules
-    )
-    return replace(verdict, rules=rules)
+    decisions = [
+        _charged(decision, one.cost, now_ns)
+        if decision is not None and (decision.allowed if one.rule.mode == "shadow" else is_charged)
+        else decision
+        for one, decision in zip(verdict.plan.rules, verdict.decisions, strict=True)
+    ]
+    return verdict.with_decisions(decisions, allowed=verdict.allowed)
 
 
 def _charged(decision: Decision, cost: int, now_ns: int) -> Decision:
@@ -162,7 +162,7 @@ def _charged_part(part: Decision, cost: int, now_ns: int) -> Decision:
         reset_after_ns=_reset_after(part, amount, now_ns),
         source=part.source,
         delay_ns=delay_ns,
-        turn_ns=now_ns + delay_ns if delay_ns else 0,
+        place_ns=now_ns + delay_ns if delay_ns else 0,
     )
 
 
@@ -219,7 +219,7 @@ def queue_notes(queueing: Queueing) -> Notes:
         yield "ceiling", _ceiling(slots, fair.reserve, priority)
 
 
-def percent(share: Fraction) -> str:
+def percent(share: Fraction | int) -> str:
     """*share* as a percentage."""
     return f"{float(share) * 100:g}%"
 

@@ -1,47 +1,40 @@
-"""`headgate rules import-envoy`: convert a configuration of envoyproxy/ratelimit."""
+"""`headgate rules import-envoy`: convert a configuration of envoyproxy/ratelimit.
 
-from __future__ import annotations
-
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-from headgate.cli.command import Command, ExitStatus
-from headgate.errors import OptionError
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
-
-    from headgate.cli.rules.texts import Text
-    from headgate.policy.problems import Problem
-
-_DESCRIPTION: Final = """\
 Print a policy equivalent to a configuration of envoyproxy/ratelimit. Parts that rules cannot
-express are reported on stderr with file and line."""
-_EXAMPLES: Final = """\
+express are reported on stderr with file and line.
+
 examples:
   headgate rules import-envoy ratelimit/config > rules.yaml
   headgate rules import-envoy ratelimit/config --output rules.yaml --force
 
-exit status: 0 done, 1 the files are invalid, 2 DIR cannot be read or FILE cannot be written"""
+exit status: 0 done, 1 the files are invalid, 2 DIR cannot be read or FILE cannot be written
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli.command import Command, ExitStatus, argument, flag
+from headgate.errors import OptionError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 
-def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "path", metavar="DIR", help="the directory of its *.yaml files, or one file"
-    )
-    parser.add_argument("--output", metavar="FILE", help="write to FILE atomically")
-    parser.add_argument("--force", action="store_true", help="replace an existing FILE")
-    parser.add_argument(
-        "--merge-domains",
-        action="store_true",
-        help="allow several files for one domain, as with MERGE_DOMAIN_CONFIG",
-    )
+_ARGUMENTS: Final = (
+    argument("path", "DIR", "the directory of its *.yaml files, or one file"),
+    argument("--output", "FILE", "write to FILE atomically"),
+    flag("--force", "replace an existing FILE"),
+    flag("--merge-domains", "allow several files for one domain, as with MERGE_DOMAIN_CONFIG"),
+)
 
 
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.cli.rules.texts import print_problems, texts_at
+    from headgate.cli.policies import print_problems, texts_at
+    from headgate.policy.envoy_config import convert, read_envoy_config
     from headgate.policy.problems import PolicyError
 
     target = None if arguments.output is None else Path(arguments.output)
@@ -49,11 +42,13 @@ def _run(arguments: Namespace) -> ExitStatus:
         raise OptionError(f"{str(target)!r} exists; pass --force to replace it")
     files = texts_at(arguments.path)
     try:
-        text, warnings = _converted(files, is_merging=arguments.merge_domains)
+        config = read_envoy_config(files, merge_domains=arguments.merge_domains)
+        converted = convert(config)
     except PolicyError as error:
         print_problems(error.problems)
         return ExitStatus.NO
-    print_problems(warnings)
+    text = _yaml(converted.policy)
+    print_problems([*config.warnings, *converted.warnings])
     if target is None:
         print(text, end="")
     else:
@@ -61,23 +56,7 @@ def _run(arguments: Namespace) -> ExitStatus:
     return ExitStatus.DONE
 
 
-COMMAND: Final = Command(
-    "rules import-envoy",
-    "convert a configuration of envoyproxy/ratelimit",
-    _DESCRIPTION,
-    _EXAMPLES,
-    _add_arguments,
-    _run,
-)
-
-
-def _converted(files: Sequence[Text], *, is_merging: bool) -> tuple[str, list[Problem]]:
-    """The policy as YAML, and the warnings."""
-    from headgate.policy.envoy_config import convert, read_envoy_config
-
-    config = read_envoy_config(files, merge_domains=is_merging)
-    made = convert(config)
-    return _yaml(made.policy), [*config.warnings, *made.warnings]
+COMMAND: Final = Command("rules import-envoy", __doc__, _ARGUMENTS, _run)
 
 
 def _yaml(policy: dict[str, object]) -> str:
@@ -89,28 +68,17 @@ def _yaml(policy: dict[str, object]) -> str:
 
 
 def _write(target: Path, text: str) -> None:
-    """Write *text* to *target* atomically."""
-    import tempfile
-
+    """Write *text* to *target* atomically, with the permissions of the file that it replaces."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        draft = Path(name)
+        with draft.open("x", encoding="utf-8") as stream:
+            stream.write(text)
         try:
-            with open(handle, "w", encoding="utf-8") as stream:  # noqa: PTH123 - it is open
-                stream.write(text)
-            draft.chmod(_mode(target))
+            if target.exists():
+                shutil.copymode(target, draft)
             draft.replace(target)
         except BaseException:
             draft.unlink()
             raise
     except OSError as error:
         raise OptionError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
-
-
-def _mode(target: Path) -> int:
-    """The permissions that *target* has, or that a new file would have."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask

@@ -1,4 +1,17 @@
-"""`headgate rules schema`: the JSON Schema of policies."""
+"""`headgate rules schema`: print the JSON Schema.
+
+Print the JSON Schema of policies, for completion and checks in editors.
+
+example:
+  headgate rules schema > headgate.schema.json
+
+Then put this at the top of rules.yaml, for all editors with a YAML language server (VS Code with
+the extension "YAML", Neovim, Emacs, Helix, Zed; JetBrains reads it too):
+
+  # yaml-language-server: $schema=./headgate.schema.json
+
+The schema covers fields and their types; headgate rules check also finds contradictions.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +21,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.cli.command import Command, ExitStatus
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-
-_DESCRIPTION: Final = """\
-Print the JSON Schema of policies, by which editors complete and check what you type."""
-_EXAMPLES: Final = """\
-example:
-  headgate rules schema > headgate.schema.json
-
-Then put this at the top of rules.yaml, for all editors with a YAML language server (VS Code with
-the extension "YAML", Neovim, Emacs, Helix, Zed; JetBrains reads it too):
-
-  # yaml-language-server: $schema=./headgate.schema.json
-
-It knows what the fields are. What they mean together is known to headgate rules check."""
-
-
-def _add_arguments(parser: ArgumentParser) -> None:
-    """There are none."""
+    from argparse import Namespace
 
 
 def _run(_: Namespace) -> ExitStatus:
@@ -35,6 +31,4 @@ def _run(_: Namespace) -> ExitStatus:
     return ExitStatus.DONE
 
 
-COMMAND: Final = Command(
-    "rules schema", "print the JSON Schema", _DESCRIPTION, _EXAMPLES, _add_arguments, _run
-)
+COMMAND: Final = Command("rules schema", __doc__, run=_run)

@@ -1,190 +1,149 @@
-"""The live screen of `headgate top`: a terminal in raw key mode, redrawn until the user quits.
+"""The live screen of `headgate top`.
 
-Signals (a new size, the end, a stop, Ctrl-C) arrive as bytes in `Screen.wait`, so that none of them
-interrupts drawing. The terminal is restored in any case.
+A thread polls the service; its replies, keys and signals meet in one event loop, so that none of
+them interrupts drawing. The terminal is restored in any case.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-import re
-import select
 import signal
 import sys
 import termios
 import threading
 import tty
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleDimensions
-from rich.control import Control
-from rich.screen import Screen as FullScreen
+from rich.console import Console
+from rich.live import Live as RichLive
 
-from headgate.cli.top.client import Poller
-from headgate.cli.top.display import Picture, View
+from headgate.cli.admin_client import AdminError
+from headgate.cli.top.display import Picture, View, keys_in
+from headgate.cli.top.figures import PATH, read_live
+from headgate.terminal import is_terminal
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
-
-    from rich.console import RenderableType
-
-    from headgate.cli.top.client import LiveClient
-
-_SIGNALS: Final = (
-    signal.SIGINT,  # a shell ignores it in background jobs
-    signal.SIGWINCH,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGTSTP,
-)
-_SEQUENCE: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[@-~])|.", re.DOTALL)
-_NAMES: Final = {
-    **dict.fromkeys((b"\x1b[A", b"\x1bOA", b"k"), "up"),
-    **dict.fromkeys((b"\x1b[B", b"\x1bOB", b"j"), "down"),
-    b"\x1b[5~": "page up",
-    b"\x1b[6~": "page down",
-    **dict.fromkeys((b"\x1b[H", b"\x1b[1~", b"g"), "first"),
-    **dict.fromkeys((b"\x1b[F", b"\x1b[4~", b"G"), "last"),
-    **dict.fromkeys((b"\r", b"\n"), "open"),
-    **dict.fromkeys((b"\x1b", b"\x7f"), "back"),
-    b"s": "sort",
-    **dict.fromkeys((b"p", b" "), "pause"),
-    **dict.fromkeys((b"?", b"h"), "help"),
-    **dict.fromkeys((b"q", b"Q", b"\x03", b"\x04"), "quit"),
-}
+    from headgate.cli.admin_client import AdminClient
+    from headgate.cli.top.figures import Live
 
 
-def keys_in(pressed: bytes) -> list[str]:
-    """The names of the keys in *pressed*, the bytes that a terminal sent; unknown ones left out."""
-    found = (_NAMES.get(one) for one in _SEQUENCE.findall(pressed))
-    return [name for name in found if name is not None]
+def show(client: AdminClient, url: str, interval: float, rule: str | None) -> None:
+    """Show the figures of *client*, every *interval* seconds, until the user quits.
 
-
-class Screen:
-    """The terminal *output* with keys from *keyboard*, if that is a terminal too.
-
-    Use it with `with`, in the main thread.
+    *rule* is the only one to show, if any. Raises `AdminError` if the first request fails and a
+    repetition is of no use, and `KeyboardInterrupt` for Ctrl-C.
     """
+    asyncio.run(_Screen(url, rule).run(client, interval))
 
-    def __init__(self, keyboard: TextIO | None, output: TextIO) -> None:
-        self._keyboard = keyboard.fileno() if keyboard is not None and keyboard.isatty() else None
-        self._console = Console(file=output, force_terminal=True, highlight=False)
-        self._before: list[Any] | None = None
-        self._handlers: dict[signal.Signals, Any] = {}
-        self._wakeup_fd = -1
-        self._waking = threading.Lock()
-        self._is_open = True
-        self._woken, self._waker = os.pipe()
-        os.set_blocking(self._woken, False)
-        os.set_blocking(self._waker, False)
 
-    def __enter__(self) -> Screen:
-        for one in _SIGNALS:
-            self._handlers[one] = signal.signal(one, _ignore)
-        # The interpreter writes the signal's number in any thread. A handler runs later, and not
-        # at all while the main thread is about to sleep in `select`.
-        self._wakeup_fd = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        self._take()
-        return self
+class _Screen:
+    """The picture on the terminal, and all that changes it."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._restore()
-        signal.set_wakeup_fd(self._wakeup_fd)
-        for one, handler in self._handlers.items():
-            signal.signal(one, handler)
-        with self._waking:  # `wake` must not write to a descriptor that is reused
-            self._is_open = False
-            os.close(self._woken)
-            os.close(self._waker)
+    def __init__(self, url: str, rule: str | None) -> None:
+        for name in ("COLUMNS", "LINES"):  # the size of the terminal counts, which may change
+            os.environ.pop(name, None)
+        console = Console(force_terminal=True, highlight=False)
+        self._screen = RichLive(console=console, screen=True, auto_refresh=False)
+        self._picture = Picture(url, None, View(selected=rule, only=rule))
+        self._latest: Live | None = None
+        self._failed_s: float | None = None
+        self._keyboard = sys.stdin.fileno() if is_terminal(sys.stdin) else None
+        self._modes: list[Any] = []
 
-    def fit(self) -> int:
-        """Adopt the size of the terminal, whatever COLUMNS and LINES say; return the rows."""
-        with suppress(OSError):
-            columns, rows = os.get_terminal_size(self._console.file.fileno())
-            self._console.size = ConsoleDimensions(columns or 80, rows or 24)
-        return self._console.height
-
-    def draw(self, picture: RenderableType) -> None:
-        """Fill the screen with *picture*."""
-        with self._console:  # one write
-            self._console.control(Control.home())
-            self._console.print(FullScreen(picture), end="")
-
-    def wake(self) -> None:
-        """Let `wait` return. For any thread."""
-        with self._waking, suppress(BlockingIOError):  # a full pipe wakes as well
-            if self._is_open:
-                os.write(self._waker, b"\0")
-
-    def wait(self) -> bytes | None:
-        """Wait for keys, a signal or `wake`, and return the keys; None means to end.
-
-        Raises `KeyboardInterrupt` for Ctrl-C.
-        """
-        watched = [self._woken] if self._keyboard is None else [self._woken, self._keyboard]
-        ready, _, _ = select.select(watched, [], [])
-        if self._woken in ready:
-            happened = os.read(self._woken, 4096)
-            if signal.SIGINT in happened:
-                raise KeyboardInterrupt
-            if signal.SIGTERM in happened or signal.SIGHUP in happened:
-                return None
-            if signal.SIGTSTP in happened:
-                self._restore()
-                os.kill(os.getpid(), signal.SIGSTOP)
-                self._take()
-        if self._keyboard is None or self._keyboard not in ready:
-            return b""
-        return os.read(self._keyboard, 4096) or None  # no bytes: the terminal is closed
-
-    def _take(self) -> None:
+    async def run(self, client: AdminClient, interval: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._end: asyncio.Future[BaseException | None] = loop.create_future()
+        for one in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(one, self._quit, None)
+        loop.add_signal_handler(signal.SIGINT, lambda: self._quit(KeyboardInterrupt()))
+        loop.add_signal_handler(signal.SIGWINCH, self._draw)
+        loop.add_signal_handler(signal.SIGTSTP, self._suspend)
         if self._keyboard is not None:
-            self._before = termios.tcgetattr(self._keyboard)
-            tty.setcbreak(self._keyboard)
-        self._console.set_alt_screen(enable=True)
-        self._console.show_cursor(show=False)
-
-    def _restore(self) -> None:
-        with suppress(OSError):  # the terminal may be closed
-            self._console.show_cursor(show=True)
-            self._console.set_alt_screen(enable=False)
-        if self._keyboard is not None and self._before is not None:
-            with suppress(termios.error):
-                termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._before)
-
-
-def _ignore(_: int, __: FrameType | None) -> None:
-    """Do nothing: `Screen.wait` reads the number of the signal."""
-
-
-def show(
-    client: LiveClient, url: str, interval: float, rule: str | None, *, is_ascii: bool
-) -> None:
-    """Show the figures until the user quits.
-
-    Raises `LiveError` if the first request fails and a repetition is of no use.
-    """
-    view = View(selected=rule, only=rule)
-    with Screen(sys.stdin, sys.stdout) as screen:
-        poller = Poller(client, url, interval, screen.wake)
-        shown = poller.snapshot
-        poller.start()
+            loop.add_reader(self._keyboard, self._read_keys, self._keyboard)
+        is_stopped = threading.Event()
+        polling = threading.Thread(
+            target=self._poll, args=(client, interval, is_stopped, loop), daemon=True
+        )
+        self._open()
         try:
-            while not view.is_over and poller.final is None:
-                shown = shown if view.is_paused else poller.snapshot
-                screen.draw(Picture(shown, view, screen.fit(), is_ascii=is_ascii))
-                pressed = screen.wait()
-                if pressed is None:
-                    break
-                for key in keys_in(pressed):
-                    view = view.after(key, shown.live)
+            polling.start()
+            error = await self._end
         finally:
-            poller.stop()
-    if poller.final is not None:
-        raise poller.final
+            is_stopped.set()
+            self._close()
+        if error is not None:
+            raise error
+
+    def _quit(self, error: BaseException | None) -> None:
+        if not self._end.done():
+            self._end.set_result(error)
+
+    def _poll(
+        self,
+        client: AdminClient,
+        interval: float,
+        is_stopped: threading.Event,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Request the figures until stopped. Runs in a thread, as a response may take seconds."""
+        while not is_stopped.is_set():
+            began_s = monotonic()
+            try:
+                result: Live | AdminError = read_live(client.get(PATH))
+            except AdminError as error:
+                result = error
+            with suppress(RuntimeError):  # the loop may have ended
+                loop.call_soon_threadsafe(self._receive, result, began_s)
+            is_stopped.wait(max(0.0, interval - (monotonic() - began_s)))
+
+    def _receive(self, result: Live | AdminError, asked_s: float) -> None:
+        trouble = ""
+        if isinstance(result, AdminError):
+            if result.is_final and self._latest is None:
+                self._quit(result)
+            self._failed_s = self._failed_s or asked_s
+            seconds = monotonic() - self._failed_s
+            since = f" for {seconds:.0f} s" if seconds >= 1 else ""
+            trouble = f"No figures from {self._picture.url}{since}: {result}. Retrying."
+        else:
+            self._latest, self._failed_s = result, None
+        if not self._picture.view.is_paused:
+            self._picture = replace(self._picture, live=self._latest, trouble=trouble)
+            self._draw()
+
+    def _read_keys(self, keyboard: int) -> None:
+        pressed = os.read(keyboard, 4096)
+        if not pressed:  # the terminal is closed
+            self._quit(None)
+        for key in keys_in(pressed):
+            if key == "quit":
+                self._quit(None)
+            view = self._picture.view.after(key, self._picture.live)
+            self._picture = replace(self._picture, view=view)
+        self._draw()
+
+    def _draw(self) -> None:
+        self._screen.update(self._picture, refresh=True)
+
+    def _suspend(self) -> None:
+        self._close()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._open()
+
+    def _open(self) -> None:
+        if self._keyboard is not None:
+            self._modes = termios.tcgetattr(self._keyboard)
+            tty.setcbreak(self._keyboard)
+        self._screen.start()
+        self._draw()
+
+    def _close(self) -> None:
+        with suppress(OSError):  # the terminal may be closed
+            self._screen.stop()
+        if self._keyboard is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._modes)

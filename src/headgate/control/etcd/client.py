@@ -1,10 +1,10 @@
 """Requests to etcd's members over its JSON gateway: HTTP/1.1, POST /v3/...
 
 A request goes to the member that answered last. If that one is down, hangs or has no leader, it
-goes to the next one, each getting a share of what is left of the deadline. When all have failed and
-some said that there is no leader, they are asked again until there is one or the deadline is over.
-Where no member can be reached at all, that is an error at once, unless the caller insists. So a
-request may arrive more than once: it must be one that does no harm twice.
+goes to the next one; each gets a share of the time left. If all fail and one of them has no leader,
+they are asked again until there is one or the deadline has passed. If no member can be reached, the
+error is raised at once, unless the caller insists. A request may arrive more than once, so it must
+be idempotent.
 
 The gateway is JSON: bytes are base64, 64-bit integers are strings, and zero values are left out.
 """
@@ -160,7 +160,7 @@ class Endpoint:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Turn errors of the connection into `EtcdError`."""
+        """Translate errors of the connection to `EtcdError`."""
         try:
             yield
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -184,7 +184,7 @@ class Endpoint:
             answer = None
         if not isinstance(answer, dict):
             detail = f"HTTP status {status} without JSON; is --enable-grpc-gateway off?"
-            raise EtcdError(self.place, "refused", detail)
+            raise EtcdError(self.place, "rejected", detail)
         if status != _OK:
             message = str(answer.get("message") or answer.get("error") or status)
             raise error_of(self.place, answer.get("code", 0), message)
@@ -256,7 +256,7 @@ class WatchStream:
             raise EtcdError(self.endpoint.place, "compacted")
         if result.get("canceled"):
             reason = str(result.get("cancel_reason", ""))
-            raise EtcdError(self.endpoint.place, kind_of(reason) or "refused", reason)
+            raise EtcdError(self.endpoint.place, kind_of(reason) or "rejected", reason)
         return bool(result.get("events"))
 
 

@@ -21,13 +21,13 @@ Kind = Literal[
     "too_large",  # more than etcd accepts in one request
     "full",  # etcd's database has no room
     "compacted",  # the revision asked for is no longer there
-    "refused",  # any other error that etcd answered with
+    "rejected",  # any other error that etcd answered with
     "closed",  # closed by its owner
 ]
 PASSING: Final = frozenset({"unreachable", "timeout", "no_leader", "busy", "token", "compacted"})
 """Faults after which another member, or the same one a little later, may well answer."""
 
-_DOUBTFUL: Final = frozenset({"unreachable", "timeout", "no_leader", "busy", "refused", "closed"})
+_DOUBTFUL: Final = frozenset({"unreachable", "timeout", "no_leader", "busy", "rejected", "closed"})
 
 _SENTENCES: Final[tuple[tuple[str, Kind], ...]] = (
     ("no leader", "no_leader"),
@@ -60,13 +60,13 @@ _TEXTS: Final[dict[Kind, str]] = {
     "timeout": "does not answer in time",
     "no_leader": "has no leader at the moment",
     "busy": "is overloaded",
-    "token": "does not accept the login any more",
-    "login": "knows no such user and password",
+    "token": "no longer accepts the login",
+    "login": "does not know this user and password",
     "denied": "does not permit this user to do that",
     "too_large": "does not accept so large a request; see its --max-request-bytes",
     "full": "has no room left; compact and defragment it, or raise --quota-backend-bytes",
     "compacted": "no longer has the revision that was asked for",
-    "refused": "answered with an error",
+    "rejected": "answered with an error",
     "closed": "was closed here",
 }
 
@@ -78,8 +78,8 @@ class EtcdError(SourceError):
     """
 
     def __init__(self, place: str, kind: Kind, detail: str = "") -> None:
-        said = " ".join(detail.split())[:300]
-        super().__init__(f"etcd at {place} {_TEXTS[kind]}" + (f": {said}" if said else ""))
+        detail = " ".join(detail.split())[:300]
+        super().__init__(f"etcd at {place} {_TEXTS[kind]}" + (f": {detail}" if detail else ""))
         self.kind: Kind = kind
         self.is_certain = kind not in _DOUBTFUL
 
@@ -92,7 +92,7 @@ class EtcdError(SourceError):
 def error_of(place: str, code: int, message: str) -> EtcdError:
     """Translate an error answer with gRPC's *code*."""
     message = message or f"gRPC code {code}"
-    return EtcdError(place, kind_of(message) or _CODES.get(code, "refused"), message)
+    return EtcdError(place, kind_of(message) or _CODES.get(code, "rejected"), message)
 
 
 def kind_of(sentence: str) -> Kind | None:

@@ -19,8 +19,7 @@ HEADGATE_ETCD_PASSWORD, or is given apart.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError
@@ -32,15 +31,13 @@ if TYPE_CHECKING:
 MAX_REQUEST_BYTES: Final = 1_572_864
 """The largest request that etcd accepts by default."""
 
-_SECONDS: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
-_COUNT: Final = re.compile(r"[1-9][0-9]{0,9}")
-_BOUNDS: Final[dict[str, tuple[float, float, str]]] = {
-    "timeout": (0, 600, "seconds above 0, up to 600"),
-    "heartbeat": (0, 600, "seconds above 0, up to 600"),
-    "history": (0, 100_000, "1 to 100000"),
-    "max_request_bytes": (1_023, 2**31, "1024 to 2147483648"),
+_BOUNDS: Final[dict[str, tuple[type[float], float, float, str]]] = {
+    "timeout": (float, 0, 600, "seconds above 0, up to 600"),
+    "heartbeat": (float, 0, 600, "seconds above 0, up to 600"),
+    "history": (int, 0, 100_000, "1 to 100000"),
+    "max_request_bytes": (int, 1_023, 2**31, "1024 to 2147483648"),
 }
-"""For each option: what it is above, the largest value, and both in words."""
+"""For each option: its type, what it is above, the largest value, and both in words."""
 _TLS: Final = ("ca", "cert", "key", "server_name")
 
 
@@ -67,56 +64,56 @@ class Options:
     max_request_bytes: int = MAX_REQUEST_BYTES
 
     def __post_init__(self) -> None:
-        for name, (low, high, words) in _BOUNDS.items():
+        for name, (_, low, high, words) in _BOUNDS.items():
             value = getattr(self, name)
             if not low < value <= high:
                 raise OptionError(f"{name} is {value!r}; expected {words}")
 
 
-def read_options(scheme: str, pairs: Sequence[tuple[str, str]]) -> tuple[Options, TLSFiles | None]:
+def _read_options(
+    reader: URLReader, pairs: Sequence[tuple[str, str]]
+) -> tuple[Options, TLSFiles | None]:
     """Read the options in *pairs*, and the TLS files if TLS is asked for. Raises `OptionError`."""
     given = dict(pairs)
     known = sorted((*_BOUNDS, *_TLS, "tls"))
     if len(given) < len(pairs):
-        raise OptionError(f"{scheme}://: an option is given twice")
+        raise reader.wrong("an option is given twice")
     for name, value in given.items():
         if name not in known:
-            raise OptionError(f"{scheme}://: unknown option {name!r}; there are {', '.join(known)}")
+            raise reader.wrong(f"unknown option {name!r}; there are {', '.join(known)}")
         if not value:
-            raise OptionError(f"{scheme}://: the option {name} has no value; leave it out")
+            raise reader.wrong(f"the option {name} has no value; leave it out")
     tls = None
-    if _is_tls(scheme, given):
+    if _is_tls(reader, given):
         if ("cert" in given) != ("key" in given):
-            raise OptionError(f"{scheme}://: cert and key belong together; give both or none")
+            raise reader.wrong("cert and key belong together; give both or none")
         tls = TLSFiles(*map(given.get, _TLS))
-    own = {one.name: given[one.name] for one in fields(Options) if one.name in given}
     try:
-        return Options(**{name: _number(name, text) for name, text in own.items()}), tls
+        numbers = {name: _number(name, given[name]) for name in _BOUNDS if name in given}
+        return Options(**numbers), tls
     except OptionError as error:
-        raise OptionError(f"{scheme}://: {error}") from None
+        raise reader.wrong(str(error)) from None
 
 
-def _is_tls(scheme: str, given: Mapping[str, str]) -> bool:
-    word = given.get("tls", "true" if scheme == "etcds" else "false")
+def _is_tls(reader: URLReader, given: Mapping[str, str]) -> bool:
+    is_secure = reader.scheme == "etcds"
+    word = given.get("tls", "true" if is_secure else "false")
     if word not in ("true", "false"):
-        raise OptionError(f"{scheme}://: tls is {word!r}; expected true or false")
-    if word == "false":
-        if scheme == "etcds":
-            raise OptionError("etcds://: this is with TLS; leave out tls=false, or write etcd://")
-        for name in _TLS:
-            if name in given:
-                raise OptionError(f"{scheme}://: {name} is for TLS; did you mean etcds://?")
+        raise reader.wrong(f"tls is {word!r}; expected true or false")
+    if word == "false" and is_secure:
+        raise reader.wrong("this is with TLS; leave out tls=false, or write etcd://")
+    for name in _TLS:
+        if word == "false" and name in given:
+            raise reader.wrong(f"{name} is for TLS; did you mean etcds://?")
     return word == "true"
 
 
 def _number(name: str, text: str) -> Any:
-    if name in ("timeout", "heartbeat"):
-        if not _SECONDS.fullmatch(text) or not float(text) > 0:
-            raise OptionError(f"{name} is {text!r}; expected seconds above 0, such as 0.5")
-        return float(text)
-    if not _COUNT.fullmatch(text):
-        raise OptionError(f"{name} is {text!r}; expected a whole number above 0")
-    return int(text)
+    kind, _, _, words = _BOUNDS[name]
+    try:
+        return kind(text)
+    except ValueError:
+        raise OptionError(f"{name} is {text!r}; expected {words}") from None
 
 
 PASSWORD_VARIABLE: Final = "HEADGATE_ETCD_PASSWORD"  # noqa: S105 - the name of one
@@ -156,7 +153,7 @@ def parse_etcd_url(
         raise OptionError(f"cannot open {shown}; expected etcd://host:2379 or etcds://host:2379")
     reader = URLReader(scheme.lower(), OptionError)
     authority, path, pairs = reader.split(rest)
-    options, tls = read_options(reader.scheme, pairs)
+    options, tls = _read_options(reader, pairs)
     user, secret = _credentials(reader, authority)
     return EtcdURL(
         reader.addresses(authority.rpartition("@")[2], _PORT),

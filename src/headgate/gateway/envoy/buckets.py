@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.decision import Decision
 from headgate.limits import LeakyQueue, PacedLimit, SlidingWindowLog
-from headgate.responses import Answer, ResponseOptions, Told, refusal
+from headgate.responses import Answer, ResponseOptions, RuleAnswer, response_for
 from headgate.responses.bodies import RESOURCE_EXHAUSTED
 from headgate.responses.ratelimit_draft11 import POLICY, policy_item
 from headgate.units import SECOND
@@ -137,8 +137,8 @@ def quota_refusal(rule: Rule, limit: Limit, place: int) -> Json:
     decision = Decision(
         "", limit, allowed=False, remaining=0, retry_after_ns=wait, reset_after_ns=limit.period_ns
     )
-    denied = Answer(allowed=False, told=(Told(rule.id, decision, rule.headers),))
-    response = refusal(denied, now_ns=0, options=_WITHOUT_FIGURES)
+    denied = Answer(allowed=False, rules=(RuleAnswer(rule.id, decision, rule.headers),))
+    response = response_for(denied, now_ns=0, options=_WITHOUT_FIGURES)
     headers = [*response.headers[-2:], *response.headers[:-2]]  # those of the body first
     if rule.headers == "on":
         headers.append((POLICY, _policy(rule, limit, place)))

@@ -168,14 +168,14 @@ def listening_tls(settings: GatewaySettings, places: Places) -> Json | None:
         "alpn_protocols": ["h2", "http/1.1"],
         "tls_certificate_sds_secret_configs": [_tls_discovering(_CERTIFICATE, places)],
     }
-    wants_client = settings.listen_tls_client_ca is not None
-    if wants_client:
+    has_client_ca = settings.listen_tls_client_ca is not None
+    if has_client_ca:
         context["validation_context_sds_secret_config"] = _tls_discovering(_CLIENT_CA, places)
     return extension(
         _SOCKET,
         f"{_PACKAGE}.DownstreamTlsContext",
         common_tls_context=context,
-        require_client_certificate=wants_client,
+        require_client_certificate=has_client_ca,
     )
 
 

@@ -260,10 +260,10 @@ def _bucket(rule: Rule, identity: Identity, gateways: int, group: Group, variant
         "no_assignment_behavior": {"fallback_rate_limit": {"blanket_rule": "ALLOW_ALL"}},
         "deny_response_settings": quota_refusal(rule, limit, group.limits.index(limit) + 1),
     }
-    if rule.on_store_failure != "fail_open":
+    if rule.on_failure.mode != "fail_open":
         share = share_of(limit, gateways * max(1, rule.cost.default), 1)
         fallback: Json = {"blanket_rule": "DENY_ALL"}
-        if rule.on_store_failure == "local":
+        if rule.on_failure.mode == "local":
             fallback = {"token_bucket": share.in_whole_seconds()}
         settings["expired_assignment_behavior"] = {
             "fallback_rate_limit": fallback,

@@ -87,7 +87,7 @@ def exact_filters(
 
 def _fails_closed(rule: Rule) -> bool:
     """True if *rule* denies without the service. A shadow rule never denies."""
-    return rule.on_store_failure == "fail_closed" and rule.mode == "enforce"
+    return rule.on_failure.mode == "fail_closed" and rule.mode == "enforce"
 
 
 def _filter(name: str, config: Json, skipped: Sequence[Json]) -> HttpFilter:
@@ -150,7 +150,7 @@ def _entries(policy: Policy, rules: Sequence[Rule], settings: GatewaySettings) -
     has_unix = any(one.is_unix for one in settings.listen)
     address = _expression(ADDRESS, "source.address") if has_unix else REMOTE_ADDRESS
     headers = sorted(_headers_sent(policy))
-    return [*request_actions(address, headers), *map(_line, _values_wanted(rules))]
+    return [*request_actions(address, headers), *map(_line, _matched_values(rules))]
 
 
 def request_actions(address: Json, headers: Iterable[str]) -> list[Json]:
@@ -173,7 +173,7 @@ def _headers_sent(policy: Policy) -> frozenset[str]:
     return headers_of_interest(others) - {address.header}
 
 
-def _values_wanted(rules: Sequence[Rule]) -> list[tuple[str, str]]:
+def _matched_values(rules: Sequence[Rule]) -> list[tuple[str, str]]:
     """The headers that *rules* match, in lower case, with each value."""
     found = {
         (name.lower(), value)
@@ -184,12 +184,12 @@ def _values_wanted(rules: Sequence[Rule]) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def _line(wanted: tuple[str, str]) -> Json:
+def _line(matched: tuple[str, str]) -> Json:
     """The action that sends a header's value again if one of several lines has it.
 
     Envoy sends the first line of a header, but a rule matches any line.
     """
-    name, value = wanted
+    name, value = matched
     text = f"request.headers[{_quoted(name)}]"
     tests = [
         f"{text}.{test}({_quoted(line)})"

@@ -62,7 +62,7 @@ def has_backstop(rule: Rule, policy: Policy, settings: GatewaySettings) -> bool:
 
     That needs a rule that fails open, and a match and a key that Envoy can see.
     """
-    is_closed = rule.on_store_failure == "fail_closed"
+    is_closed = rule.on_failure.mode == "fail_closed"
     if rule.mode != "enforce" or is_closed or not least_cost(rule):
         return False
     if _has(rule, Concurrency) or _has_constant(rule):
@@ -203,7 +203,7 @@ def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter,
             quota += quota_backstop_filters(rule, identity)
         elif not has_backstop(rule, policy, settings):
             continue
-        elif rule.on_store_failure == "local":
+        elif rule.on_failure.mode == "local":
             backstops += backstop_filters(rule, policy, least_cost(rule))
         else:
             opening.append(rule)

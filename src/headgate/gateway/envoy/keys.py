@@ -86,14 +86,14 @@ def variants_of(rule: Rule, identity: Identity, *, joins_lines: bool) -> tuple[V
 def groups_of(rule: Rule, identity: Identity) -> tuple[Group, ...]:
     """The groups of callers with limits of their own under *rule*; they exclude each other."""
     tiers = [tier for tier in rule.limits if tier is not None]
-    wanted = set(rule.match.tiers or tiers)
+    matched = set(rule.match.tiers or tiers)
     found = []
     for tier in tiers:
-        if tier in wanted:
+        if tier in matched:
             condition = tier_condition([tier], identity)
             found.append(Group(tier, (condition,), rule.limits[tier]))
     others = rule.limits.get(None, ())
-    if others and not (rule.match.tiers and wanted <= set(tiers)):
+    if others and not (rule.match.tiers and matched <= set(tiers)):
         apart = [tier_condition([tier], identity) for tier in tiers]
         rest = tuple(Condition(one.header, one.regex, is_inverted=True) for one in apart)
         found.append(Group("*", rest, others))

@@ -223,10 +223,10 @@ def _fitting(host: str, upstreams: Iterable[Upstream]) -> list[Upstream]:
     return sorted(found, key=lambda one: (-len(one.for_host), -len(one.for_path)))
 
 
-def _is_within(host: str, wanted: str) -> bool:
-    """True if *wanted* covers all requests of *host*, which may be a wildcard."""
-    is_below = wanted.startswith("*.") and host.endswith(wanted[1:])
-    return host == wanted or not wanted or is_below
+def _is_within(host: str, pattern: str) -> bool:
+    """True if *pattern* covers all requests of *host*, which may be a wildcard."""
+    is_below = pattern.startswith("*.") and host.endswith(pattern[1:])
+    return host == pattern or not pattern or is_below
 
 
 def _route(upstream: Upstream, edge: Edge) -> Json:

@@ -2,7 +2,6 @@
 
 options -> preflight -> up
     run_directory           the files that the processes read
-    child                   a program that is restarted when it ends
-    envoy, service          the two programs
+    envoy, service          the two programs, run by `runtime.supervisor`
     configuration           Envoy's files: validated, written, and checked for acceptance
 """

@@ -50,7 +50,7 @@ class ActivePolicy:
         self.policy: Policy | None = None
         self.changed = asyncio.Event()
 
-    async def start(self) -> None:
+    async def start(self) -> Policy:
         """Read the policy, or wait for it if it may arrive later. Raises `PolicyError`."""
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._watcher.start)
@@ -60,12 +60,14 @@ class ActivePolicy:
         if self.policy is None:
             reasons = "; ".join(state.not_ready)
             report(f"waiting for a policy: {reasons}", level=logging.WARNING)
-            _IGNORED.setLevel(
-                logging.NOTSET
-            )  # the service, which logs the reason, does not run yet
+            # The service, which logs the reason, does not run yet.
+            _IGNORED.setLevel(logging.NOTSET)
+        while self.policy is None:
             await self.changed.wait()
-            _IGNORED.setLevel(logging.CRITICAL)
+            self.changed.clear()
+        _IGNORED.setLevel(logging.CRITICAL)
         self.changed.clear()
+        return self.policy
 
     def reread(self) -> None:
         """Read the policy again now."""
@@ -84,52 +86,36 @@ class ActivePolicy:
         return policy.revision
 
 
-class DecideModes:
-    """Reports rules that are not decided as they ask for, once for each change."""
-
-    def __init__(self) -> None:
-        self._reported: dict[str, Decided] = {}
-
-    def report(self, decided: tuple[Decided, ...]) -> None:
-        """Report what is new in *decided*."""
-        different = {one.rule: one for one in decided if one.why}
-        for rule, one in different.items():
-            if self._reported.get(rule) != one:
-                message = f"rule {rule}: decided {one.decide} instead of {one.asked}: {one.why}"
-                report(message, rule=rule, decide=one.decide, asked=one.asked, why=one.why)
-        self._reported = different
-
-
 # Envoy aborts if it cannot watch one more file.
 
 
 _MOST: Final = Path("/proc/sys/fs/inotify/max_user_instances")
 
 
-def check_watches(wanted: int) -> None:
-    """Raise `TemporaryError` if this user cannot watch *wanted* more files.
+def check_watches(count: int) -> None:
+    """Raise `TemporaryError` if this user cannot watch *count* more files.
 
     Envoy needs an inotify instance for each of them, and Linux limits those of a user.
     """
-    if _are_free(wanted):
+    if _are_free(count):
         return
     most = ""
     with suppress(OSError):
         most = f"{_MOST.read_text('ascii').strip()} "
     raise TemporaryError(
-        f"Envoy needs {wanted} more inotify instances, and this user has too few of {most}left; "
+        f"Envoy needs {count} more inotify instances, and this user has too few of {most}left; "
         "raise fs.inotify.max_user_instances, or stop other programs that use them"
     )
 
 
-def _are_free(wanted: int) -> bool:
+def _are_free(count: int) -> bool:
     """True if so many instances can be allocated; they are freed at once."""
     if sys.platform != "linux":
         return True
     taken: list[int] = []
     begin = ctypes.CDLL(None).inotify_init1
     try:
-        while len(taken) < wanted:
+        while len(taken) < count:
             descriptor = begin(os.O_CLOEXEC)
             if descriptor < 0:
                 return False
@@ -153,7 +139,7 @@ class Configuration:
         self._given = settings
         self._files = DiscoveryFiles(directory)
         self._acceptance = Acceptance(envoy.admin)
-        self._modes = DecideModes()
+        self._otherwise: dict[str, Decided] = {}
         self._warnings: frozenset[str] = frozenset()
         self._rejection = ""
         self.is_behind = False
@@ -240,7 +226,12 @@ class Configuration:
 
     def _report(self, made: Documents) -> None:
         """Report new warnings, and rules that are not decided as they ask for."""
-        self._modes.report(made.decided)
+        otherwise = {one.rule: one for one in made.decided if one.why}
+        for rule, one in otherwise.items():
+            if self._otherwise.get(rule) != one:
+                message = f"rule {rule}: decided {one.decide} instead of {one.asked}: {one.why}"
+                report(message, rule=rule, decide=one.decide, asked=one.asked, why=one.why)
+        self._otherwise = otherwise
         warnings = (*made.warnings, *self._certificates.warnings)
         for message in warnings:
             if message not in self._warnings:

@@ -6,15 +6,19 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.envoy.values import SERVICE
 from headgate.gateway.processes.logs import ENVOY_FORMAT, EnvoyLog, GatewayError, TemporaryError
 from headgate.gateway.processes.run_directory import BOOTSTRAP
+from headgate.runtime.supervisor import Program, dying_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +33,15 @@ _TIMEOUT_S: Final = 5.0
 
 class AdminError(GatewayError):
     """Envoy's admin interface does not respond with 200."""
+
+
+class _UnixConnection(HTTPConnection):
+    """A connection to the unix socket that is its host."""
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.host)
 
 
 class EnvoyAdmin:
@@ -68,51 +81,26 @@ class EnvoyAdmin:
         return {name: int(value) for name, _, value in pairs if value.isdigit()}
 
     async def _ask(self, method: str, path: str) -> str:
-        head, body = await self._exchange(method, path)
-        status = head.split(b" ", 2)[1:2]
-        if status != [b"200"]:
-            detail = (body.strip() or head.strip()).decode("utf-8", "replace")
-            raise AdminError(f"Envoy's admin interface {path}: {detail}")
-        return body.decode("utf-8", "replace")
+        status, body = await self._exchange(method, path)
+        if status != HTTPStatus.OK:
+            raise AdminError(f"Envoy's admin interface {path}: {body.strip() or status}")
+        return body
 
-    async def _exchange(self, method: str, path: str) -> tuple[bytes, bytes]:
+    async def _exchange(self, method: str, path: str) -> tuple[int, str]:
+        """The status and the body of the response. Raises `AdminError` if there is none."""
         try:
-            async with asyncio.timeout(self._timeout):
-                return await self._send(f"{method} {path}")
+            return await asyncio.to_thread(self._send, method, path)
         except TimeoutError as error:
             raise AdminError(f"Envoy's admin interface {path} timed out") from error
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, HTTPException) as error:
             raise AdminError(f"Envoy's admin interface {path}: {error}") from error
 
-    async def _send(self, what: str) -> tuple[bytes, bytes]:
-        """The head and the body of the response."""
-        if self._place.startswith("/"):
-            reader, writer = await asyncio.open_unix_connection(self._place)
-        else:
-            host, _, port = self._place.rpartition(":")
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-        try:
-            lines = f"{what} HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\ncontent-length: 0\r\n"
-            writer.write(f"{lines}\r\n".encode("latin-1"))
-            head = await reader.readuntil(b"\r\n\r\n")
-            rest = await reader.read()
-        finally:
-            writer.close()
-        return head, _dechunk(rest) if b"transfer-encoding: chunked" in head.lower() else rest
-
-
-def _dechunk(data: bytes) -> bytes:
-    """Decode a chunked body. Raises `ValueError` if it is truncated."""
-    pieces: list[bytes] = []
-    while True:
-        size, _, data = data.partition(b"\r\n")
-        length = int(size.partition(b";")[0], 16)
-        if length == 0:
-            return b"".join(pieces)
-        if len(data) < length:
-            raise ValueError("truncated")
-        pieces.append(data[:length])
-        data = data[length:].removeprefix(b"\r\n")
+    def _send(self, method: str, path: str) -> tuple[int, str]:
+        kind = _UnixConnection if self._place.startswith("/") else HTTPConnection
+        with closing(kind(self._place, timeout=self._timeout)) as connection:
+            connection.request(method, path, headers={"host": "envoy"})
+            response = connection.getresponse()
+            return response.status, response.read().decode("utf-8", "replace")
 
 
 # Draining:
@@ -277,11 +265,12 @@ def admin_place(settings: GatewaySettings, directory: RunDirectory) -> str:
     return asked.path or str(asked)
 
 
-class Envoy:
+class Envoy(Program):
     """A `Program`: Envoy on the files in *directory*."""
 
-    name: Final = "Envoy"
-    hang_timeout: Final = _HANG_TIMEOUT
+    name = "Envoy"
+    hang_timeout = _HANG_TIMEOUT
+    log: EnvoyLog
 
     def __init__(self, program: str, settings: GatewaySettings, directory: RunDirectory) -> None:
         self._program = program
@@ -306,7 +295,7 @@ class Envoy:
     def call(self) -> Sequence[str]:
         settings = self._settings
         threads = settings.envoy_threads or _processors()
-        return [
+        call = [
             self._program,
             *("--config-path", str(self._directory.place(BOOTSTRAP))),
             *("--concurrency", str(threads)),
@@ -317,16 +306,11 @@ class Envoy:
             *("--drain-strategy", "immediate"),
             *("--drain-time-s", str(DRAIN_SECONDS)),
         ]
+        return dying_with_parent(call)
 
     def environment(self) -> Mapping[str, str]:
         """The variables of this process without those of Headgate, which may be secrets."""
         return {key: value for key, value in os.environ.items() if not key.startswith("HEADGATE_")}
-
-    def read_line(self, line: str) -> None:
-        self.log.read_line(line)
-
-    def last_error(self) -> str:
-        return self.log.last_error
 
     async def check(self, made: Documents) -> None:
         """Validate *made*. Raises `GatewayError`."""
@@ -402,8 +386,8 @@ class Acceptance:
     async def rejected(self, before: Counts, replaced: int) -> tuple[str, ...]:
         """The names of updates that Envoy rejected since *before*, for so many *replaced* files.
 
-        Polls until Envoy accepted as many, rejected one, or the time is over: Envoy ignores files
-        without a difference.
+        Polls until Envoy accepted as many, rejected one, or the time has passed: Envoy ignores
+        files without a difference.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + self._timeout

@@ -87,16 +87,16 @@ def _has(path: Path, content: bytes) -> bool:
 
 
 @contextmanager
-def run_directory(wanted: str | None) -> Iterator[RunDirectory]:
-    """Open the directory *wanted*, or a temporary one, and clear all but the rules file at the end.
+def run_directory(place: str | None) -> Iterator[RunDirectory]:
+    """Open the directory *place*, or a temporary one, and clear all but the rules file at the end.
 
     Raises `GatewayError` if it is unusable, has other files, or belongs to another gateway.
     """
-    if wanted is None:
+    if place is None:
         clear_abandoned(Path(tempfile.gettempdir()))
         path = Path(tempfile.mkdtemp(prefix=PREFIX))
     else:
-        path = _prepared(Path(wanted))
+        path = _prepared(Path(place))
     try:
         directory = RunDirectory(path)
         with _locked(path):
@@ -106,7 +106,7 @@ def run_directory(wanted: str | None) -> Iterator[RunDirectory]:
             finally:
                 _clear(path)
     finally:
-        if wanted is None:
+        if place is None:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -205,8 +205,8 @@ class DiscoveryFiles:
 
     def settle(self, documents: Documents) -> None:
         """Mark *documents* as accepted, and remove the other files."""
-        wanted = {BOOTSTRAP, *documents.discovered}
-        self._remove([name for name in self._written if name not in wanted])
+        listed = {BOOTSTRAP, *documents.discovered}
+        self._remove([name for name in self._written if name not in listed])
         self._settled = dict(self._written)
 
     def restore(self) -> None:
@@ -214,15 +214,15 @@ class DiscoveryFiles:
         self._replace(self._settled)
         self._remove([name for name in self._written if name not in self._settled])
 
-    def _replace(self, wanted: Mapping[str, bytes]) -> tuple[str, ...]:
-        changed = self._changed(wanted)
+    def _replace(self, files: Mapping[str, bytes]) -> tuple[str, ...]:
+        changed = self._changed(files)
         self._directory.write_all(changed)
         self._written |= changed
         return tuple(changed)
 
-    def _changed(self, wanted: Mapping[str, bytes]) -> dict[str, bytes]:
+    def _changed(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
         return {
-            name: content for name, content in wanted.items() if self._written.get(name) != content
+            name: content for name, content in files.items() if self._written.get(name) != content
         }
 
     def _remove(self, names: Iterable[str]) -> None:
@@ -232,5 +232,5 @@ class DiscoveryFiles:
 
 
 def _texts(documents: Documents) -> dict[str, bytes]:
-    wanted = {BOOTSTRAP: documents.bootstrap, **documents.discovered}
-    return {name: json.dumps(one, indent=1).encode() for name, one in wanted.items()}
+    files = {BOOTSTRAP: documents.bootstrap, **documents.discovered}
+    return {name: json.dumps(one, indent=1).encode() for name, one in files.items()}

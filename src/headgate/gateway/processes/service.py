@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.processes.logs import ServiceLog
+from headgate.runtime.supervisor import Program, dying_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,11 +30,12 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0,
 """The start of an HTTP/2 connection: the server responds with its settings."""
 
 
-class Service:
+class Service(Program):
     """A `Program`: the service with the policy at *rules*, for Envoy on sockets in *directory*."""
 
-    name: Final = "the service"
-    hang_timeout: Final = _HANG_TIMEOUT
+    name = "the service"
+    hang_timeout = _HANG_TIMEOUT
+    log: ServiceLog
 
     def __init__(self, options: ServiceOptions, rules: str, directory: RunDirectory) -> None:
         self._options = options
@@ -54,7 +56,8 @@ class Service:
 
     def call(self) -> Sequence[str]:
         serve = ("-m", "headgate.cli", "serve")
-        return [sys.executable, "-P", *serve, "--config", str(self._directory.place(CONFIG))]
+        config = str(self._directory.place(CONFIG))
+        return dying_with_parent([sys.executable, "-P", *serve, "--config", config])
 
     def environment(self) -> Mapping[str, str]:
         """The variables of this process without settings; etcd's password has no file."""
@@ -64,12 +67,6 @@ class Service:
             for key, value in os.environ.items()
             if key == kept or not key.startswith("HEADGATE_")
         }
-
-    def read_line(self, line: str) -> None:
-        self.log.read_line(line)
-
-    def last_error(self) -> str:
-        return self.log.last_error
 
     async def is_ready(self) -> bool:
         return self.log.started is not None
@@ -81,7 +78,7 @@ class Service:
         for path, is_there in zip(self.sockets, responses, strict=True):
             if is_there or path not in self._seen_at:
                 self._seen_at[path] = now
-        is_late = any(now - last_error > _SILENCE_S for last_error in self._seen_at.values())
+        is_late = any(now - seen > _SILENCE_S for seen in self._seen_at.values())
         return any(responses) and not is_late
 
 

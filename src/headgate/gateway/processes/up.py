@@ -24,7 +24,6 @@ from headgate.gateway.demo import DemoUpstream, dashboard_link, demo_rules, intr
 from headgate.gateway.envoy.documents import documents
 from headgate.gateway.envoy.values import Places
 from headgate.gateway.processes.certificates import check_certificates, warnings
-from headgate.gateway.processes.child import Child
 from headgate.gateway.processes.configuration import ActivePolicy, Configuration
 from headgate.gateway.processes.envoy import (
     AdminError,
@@ -41,6 +40,7 @@ from headgate.gateway.processes.service import Service, service_sockets
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Policy
 from headgate.runtime.supervised_task import SupervisedTask
+from headgate.runtime.supervisor import DONE, Child, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -177,10 +177,6 @@ def places_for(
     return Places(**known, grpc=tuple(sockets))
 
 
-DONE: Final = 0
-CUT_OFF: Final = 1
-"""The exit status if requests were cut off."""
-
 _POLL_S: Final = 2.0
 """Seconds between two checks of the certificate files."""
 
@@ -203,7 +199,9 @@ def run(options: UpOptions) -> int:
 
 
 async def _serve(options: UpOptions, program: str, directory: RunDirectory) -> int:
-    return await Up(options, program, directory).serve()
+    status = await Up(options, program, directory).serve()
+    report("stopped" if status == DONE else "stopped, not cleanly", event="stopped")
+    return status
 
 
 def _with_demo(options: UpOptions, directory: RunDirectory) -> UpOptions:
@@ -217,16 +215,14 @@ def _with_demo(options: UpOptions, directory: RunDirectory) -> UpOptions:
     return replace(options, rules=str(path), gateway=replace(options.gateway, upstream=(upstream,)))
 
 
-class Up:
+class Up(Supervisor):
     """The gateway with Envoy at *program* and its files in *directory*."""
 
     def __init__(self, options: UpOptions, program: str, directory: RunDirectory) -> None:
+        super().__init__(report=report)
         self._options = options
         self._directory = directory
-        self._stopping = asyncio.Event()
         self._is_reload = False
-        self._is_forced = False
-        self._shutdown: asyncio.Task[int] | None = None
         self._following = SupervisedTask(self._follow, name="following the rules", log=LOG)
         place = options.rules or ""
         self._rules = ActivePolicy(
@@ -235,81 +231,34 @@ class Up:
         settings = options.gateway
         self._envoy = Envoy(program, settings, directory)
         self._service = Service(options.service, place, directory)
-        self._envoy_child, self._service_child = Child(self._envoy), Child(self._service)
+        self._service_child = Child(self._service, report=report)
+        self._envoy_child = Child(self._envoy, report=report)
+        self.children = (self._service_child, self._envoy_child)
         places = places_for(settings, directory, self._service.sockets)
         self._configuration = Configuration(settings, places, directory, self._envoy)
 
-    async def serve(self) -> int:
-        """Run all of it; the exit status. Raises `HeadgateError`, and nothing runs then."""
-        loop = asyncio.get_running_loop()
-        for one in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(one, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
-        async with AsyncExitStack() as stack:
-            if not await self._is_started(stack):
-                report("stopped before it was ready", event="stopped")
-                return DONE
-            await self._stopping.wait()
-            self._shutdown = asyncio.create_task(self._end())
-            await asyncio.wait([self._shutdown])
-            status = CUT_OFF if self._is_forced else self._shutdown.result()
-        report("stopped" if status == DONE else "stopped, not cleanly", event="stopped")
-        return status
-
-    def stop(self) -> None:
-        """Drain; on the second call end at once."""
-        if self._stopping.is_set():
-            LOG.warning("second signal: stopping at once")
-            self._is_forced = True
-            self._envoy_child.kill_now()
-            self._service_child.kill_now()
-            if self._shutdown is not None:
-                self._shutdown.cancel()
-        self._stopping.set()
-
-    async def _is_started(self, stack: AsyncExitStack) -> bool:
-        """Start everything; False if it was stopped before that was done."""
-        starting = asyncio.create_task(self._start(stack))
-        stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not starting.done():
-            starting.cancel()
-            await asyncio.wait([starting])
-            return False
-        starting.result()
-        return True
-
-    async def _start(self, stack: AsyncExitStack) -> None:
+    async def start(self, stack: AsyncExitStack) -> None:
         options = self._options
         if options.is_demo:
             upstream = DemoUpstream(str(self._directory.place(_UPSTREAM)))
             stack.push_async_callback(upstream.aclose)
             await upstream.start()
         stack.push_async_callback(self._rules.aclose)
-        await self._rules.start()
-        if self._rules.policy is None:
-            return
-        self._configuration.begin(self._rules.policy)
-        stack.push_async_callback(self._service_child.kill)
+        policy = await self._rules.start()
+        self._configuration.begin(policy)
         await self._service_child.start()
-        stack.push_async_callback(self._envoy_child.kill)
         await self._envoy_child.start()
         if not await self._envoy.reaches_service(within=_SERVICE_TIMEOUT_S):
             message = "Envoy does not reach the service yet; until then on_store_failure applies"
             report(message, level=logging.WARNING)
         stack.push_async_callback(self._following.aclose)
         self._following.start()
-        self._report_start()
+        pids = {"envoy_pid": self._envoy_child.pid, "service_pid": self._service_child.pid}
+        report_start(options, self._directory, self._service.log.started or {}, pids=pids)
         for message in await unreachable_warnings(options.gateway.upstream):
             report(message, level=logging.WARNING, event="upstream")
 
-    def _report_start(self) -> None:
-        pids = {"envoy_pid": self._envoy_child.pid, "service_pid": self._service_child.pid}
-        started = self._service.log.started or {}
-        report_start(self._options, self._directory, started, pids=pids)
-
-    def _reload(self) -> None:
+    def reload(self) -> None:
         report("SIGHUP: reading the rules and the certificates again")
         self._rules.reread()
         self._service_child.signal(signal.SIGHUP)
@@ -333,8 +282,7 @@ class Up:
             if self._rules.policy is not None:
                 await self._configuration.renew(self._rules.policy)
 
-    async def _end(self) -> int:
-        """Drain and stop everything, and return the exit status."""
+    async def drain(self) -> bool:
         linger, grace = self._options.service.linger, self._options.service.drain
         await self._following.aclose()
         await self._envoy_child.disable_restart()
@@ -342,12 +290,12 @@ class Up:
         await self._envoy_child.stop(within=_EXTRA_S)
         self._envoy.clear()
         is_clean = await self._service_child.stop(within=linger + grace + _EXTRA_S)
-        return DONE if is_done and is_clean else CUT_OFF
+        return is_done and is_clean
 
     async def _is_drained(self) -> bool:
         """Drain Envoy; if requests are cut off, report it and return False."""
-        if self._envoy_child.pid is None or not self._envoy.log.is_ready or self._is_forced:
-            return not self._is_forced  # an Envoy that is not ready has no requests
+        if self._envoy_child.pid is None or not self._envoy.log.is_ready or self.is_forced:
+            return not self.is_forced  # an Envoy that is not ready has no requests
         grace = self._options.service.drain
         message = f"requests were cut off: they took longer than {grace:g} s"
         try:
@@ -355,7 +303,7 @@ class Up:
                 return True
         except AdminError as error:
             message = f"requests may have been cut off: {error}"
-        if not self._is_forced:
+        if not self.is_forced:
             report(message, level=logging.WARNING)
         return False
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from headgate.config import Address
+from headgate.gateway.envoy.clusters import is_literal
 from headgate.gateway.envoy.exact import DEBUG_ACTION, REMOTE_ADDRESS, request_actions
 from headgate.gateway.templates.options import UNAVAILABLE, filled, quoted
 from headgate.policy.envoy_config.attributes import (
@@ -47,7 +47,7 @@ def ratelimit_filter(options: TemplateOptions) -> str:
         "envoy_filter.yaml",
         {
             "domain": GATEWAY_DOMAIN,
-            "told": _UNKNOWN if options.headers is None else _KNOWN,
+            "headers": _UNKNOWN if options.headers is None else _KNOWN,
             "debug": _item(DEBUG_ACTION),
             "entries": entries,
             "reports": "".join(_report(one, entries) for one in options.reports),
@@ -71,7 +71,7 @@ def service_cluster(options: TemplateOptions) -> str:
 
 def cluster_type(address: Address) -> str:
     """The way in which Envoy resolves *address*."""
-    return "STATIC" if address.is_unix or is_ip(address.host) else "STRICT_DNS"
+    return "STATIC" if address.is_unix or is_literal(address.host) else "STRICT_DNS"
 
 
 def address_text(address: Address) -> str:
@@ -80,15 +80,6 @@ def address_text(address: Address) -> str:
         return f"{{pipe: {{path: {quoted(address.path)}}}}}"
     place = f"address: {quoted(address.host)}, port_value: {address.port}"
     return f"{{socket_address: {{{place}}}}}"
-
-
-def is_ip(host: str) -> bool:
-    """True if *host* is an address rather than a name."""
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _entries(options: TemplateOptions) -> str:
@@ -146,7 +137,7 @@ def listed(text: str) -> str:
 
 
 def _tls(upstream: Upstream) -> str:
-    is_address = is_ip(upstream.host)
+    is_address = is_literal(upstream.host)
     return filled(
         "envoy_tls.yaml",
         {

@@ -37,7 +37,7 @@ proxy_ssl_trusted_certificate /etc/ssl/certs/ca-certificates.crt;   # where Debi
 
 def nginx_text(options: TemplateOptions) -> str:
     """A file for `conf.d`, or a whole `nginx.conf`."""
-    # Rules that look at Accept must see the client's; then a 403 cannot be told from a refusal.
+    # Rules that read Accept need the client's; then a 403 cannot be distinguished from a denial.
     is_accept_seen = "accept" in (options.headers or ())
     site = filled(
         "nginx_site.conf",
@@ -120,8 +120,8 @@ def traefik_text(options: TemplateOptions) -> str:
     """A file for the file provider, in YAML. Raises `OptionError` for unix sockets."""
     for flag, server in (("--service", options.service), ("--upstream", options.upstream)):
         if server.path:
-            told = "Traefik cannot ask at a unix socket; expected http://host:port"
-            raise OptionError(f"{flag} {server.url}: {told}")
+            reason = "Traefik cannot ask at a unix socket; expected http://host:port"
+            raise OptionError(f"{flag} {server.url}: {reason}")
     headers = ""
     if options.headers:
         names = ", ".join(map(quoted, (*options.headers, DEBUG.lower())))

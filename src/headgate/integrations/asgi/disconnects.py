@@ -2,7 +2,7 @@
 
 A server reports a disconnect only to a `receive`. So a task receives while the request waits. It
 keeps other messages for the app, and stops after a part of a body: the rest stays in the server
-until the app wants it.
+until the app reads it.
 """
 
 from __future__ import annotations

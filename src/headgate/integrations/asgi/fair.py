@@ -5,76 +5,41 @@ Rules with `fair` do not need it: `RateLimitMiddleware` has a queue for each of 
 
 from __future__ import annotations
 
-import random
-import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from headgate.engine.plan import CompiledRule, Plan, Queueing
 from headgate.errors import OptionError
-from headgate.integrations.asgi.disconnects import ClientGoneError, DisconnectListener
-from headgate.integrations.asgi.middleware import LAST, START, send_denial
-from headgate.integrations.asgi.request import AsgiRequest
+from headgate.integrations.asgi.middleware import RateLimitMiddleware
 from headgate.integrations.exemptions import is_preflight
-from headgate.integrations.fair_queues import SOON_NS, load_of
-from headgate.integrations.request_context import CompletedResponse, decoded
-from headgate.integrations.response_headers import with_exposed
-from headgate.integrations.route_limit import by_address, check_function, resolved
+from headgate.integrations.fair_queues import FairQueues
+from headgate.integrations.request_limiter import RequestLimiter, RequestPlan
+from headgate.integrations.route_limit import check_function, resolved
 from headgate.overload import AsyncFairGate
-from headgate.responses import Answer, ResponseOptions, Throughput, encoded_lines, refusal
-from headgate.responses.answer import turned_away
-from headgate.responses.headers import headers_for
-from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from headgate.clock import Clock
+    from headgate.engine.plan import Priority
     from headgate.engine.request import Request
-    from headgate.engine.rule import Priority
-    from headgate.integrations.asgi.request import App, Message, Receive, Scope, Send
-    from headgate.overload import Turn
-    from headgate.responses.headers import Pairs
-    from headgate.responses.pressure import Load
+    from headgate.integrations.asgi.request import App, Receive, Scope, Send
+    from headgate.responses import ResponseOptions
+    from headgate.runtime.effects import Effects
     from headgate.units import Seconds
 
     Of = Callable[[Request], Any]
 
-UNKNOWN: Final = "unknown"
-"""The tenant of a request without a client IP."""
 
+class FairMiddleware(RateLimitMiddleware):
+    """Has the requests to *app* wait for places at *gate*.
 
-class _Asked(NamedTuple):
-    """What is known of a request."""
+    *tenant* is the owner of a place: a function of the request; without one, or if it returns None,
+    the client IP. *cost*, *weight* and *priority* are values or functions. All functions may be
+    async. *timeout*: the seconds that a request waits, if less than `max_wait` of the gate.
 
-    tenant: str
-    cost: int
-    weight: int | None
-    priority: Priority
-    is_cross_origin: bool
-    """True if a browser may have sent it for a page of another origin."""
-
-
-class FairMiddleware:
-    """Has the requests to *app* take turns at *gate*.
-
-    *tenant* says whose turn a request takes (the client's address if there is none, or if it says
-    None), *cost*, *weight* and *priority* the rest: values, or functions of the request; all of
-    them may be async.
-    *timeout* is how long a request waits, if that is less than the gate's `max_wait`. Denied ones
-    are answered with 503. CORS preflights, websockets and whatever else is not HTTP pass.
+    Denied requests are answered with 503. CORS preflights, exempt endpoints, websockets and all
+    that is not HTTP do not wait.
     """
-
-    __slots__ = (
-        "_address",
-        "_asked",
-        "_now_ns",
-        "_responses",
-        "_throughput",
-        "_timeout",
-        "app",
-        "gate",
-    )
 
     def __init__(
         self,
@@ -92,113 +57,58 @@ class FairMiddleware:
         check_function("tenant", tenant)
         if not isinstance(gate, AsyncFairGate):
             raise OptionError(f"gate is {gate!r}; expected an AsyncFairGate")
-        self.app = app
+        limiter = _GateLimiter(responses=responses, clock=clock)
+        limiter.queues = _GateQueue(gate, timeout)
+        limiter.gate = gate
+        limiter.asked = tenant, cost, weight, priority
+        super().__init__(app, limiter)
         self.gate = gate
-        self._address = by_address()
-        self._asked = tenant or self._address, cost, weight, priority
-        self._timeout = timeout
-        self._responses = responses or ResponseOptions()
-        self._throughput = Throughput()
-        self._now_ns: Clock = clock or time.time_ns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one connection."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        request, listening = AsgiRequest(scope), DisconnectListener(receive)
-        if is_preflight(request):  # which takes no turns under rules either
-            await self.app(scope, receive, send)
-            return
-        asked = await self._ask(request)
-        try:
-            turn = await self._turn(asked, listening)
-        except ClientGoneError:
-            return  # no client waits for an answer
-        if not turn:
-            await self._refuse(send, request, asked, turn)
-            return
-        with turn:
-            response = _Response(self, asked, turn, send)
-            receiving = listening.receive if listening.has_listened else receive
-            try:
-                await self.app(scope, receiving, response.send)
-            except BaseException as error:
-                response.finish(error)
-                raise
+        """Serve one connection."""
+        serve = super().__call__ if scope["type"] == "http" else self.app
+        await serve(scope, receive, send)
 
-    async def _ask(self, request: AsgiRequest) -> _Asked:
-        tenant, cost, weight, priority = [await _value(one, request) for one in self._asked]
+
+class _GateLimiter(RequestLimiter):
+    """Plans a place at *gate* for each request."""
+
+    gate: AsyncFairGate
+    asked: tuple[Any, ...]
+
+    def simple_plan(self, request: Request) -> Plan | None:
+        """None: each request may have to wait."""
+        return None
+
+    def plan(self, request: Request) -> Effects[RequestPlan | None]:
+        """The plan of *request*; None if it does not wait."""
+        if is_preflight(request):
+            return None
+        values = []
+        for given in self.asked:
+            is_function = callable(given)
+            values.append((yield from resolved(given(request))) if is_function else given)
+        tenant, cost, weight, priority = values
         if tenant is None or tenant == "":  # each client for itself, not all as one
-            tenant = self._address(request) or UNKNOWN
-        is_cross_origin = request.header("origin") is not None
-        return _Asked(str(tenant), cost, weight, priority, is_cross_origin)
-
-    async def _turn(self, asked: _Asked, listening: DisconnectListener) -> Turn:
-        (tenant, cost, weight, priority, _), gate = asked, self.gate
-        turn = gate.try_enter(tenant, cost, priority=priority)
-        if turn is not None:
-            return turn
-        waiting = gate.enter(tenant, cost, weight=weight, priority=priority, timeout=self._timeout)
-        return await listening.meanwhile(waiting)
-
-    async def _refuse(self, send: Send, request: AsgiRequest, asked: _Asked, turn: Turn) -> None:
-        wait_ns = SOON_NS if turn.retry_after_ns is None else turn.retry_after_ns
-        told = turned_away(self.gate.name, wait_ns)
-        jitter = random.random()  # noqa: S311 (not a secret)
-        answer = Answer(allowed=False, told=(told,), jitter=jitter)
-        answer.loads = (self._load(asked),)
-        accept, now_ns = request.header("accept"), self._now_ns()
-        answer.requests_per_second = self._throughput.per_second(now_ns)
-        denial = refusal(answer, now_ns=now_ns, options=self._responses, accept=accept)
-        if asked.is_cross_origin:
-            lines = with_exposed(list(denial.headers), self._responses)
-            denial = replace(denial, headers=tuple(lines))
-        await send_denial(send, request, denial)
-
-    def completed(self, lines: Pairs, asked: _Asked, turn: Turn) -> Pairs:
-        """The header *lines* of a response, with how the gate stands."""
-        answer = Answer(allowed=True, loads=(self._load(asked),))
-        answer.delayed_ns, now_ns = turn.waited_ns, self._now_ns()
-        self._throughput.add(now_ns)
-        answer.requests_per_second = self._throughput.per_second(now_ns)
-        lines += encoded_lines(headers_for(answer, now_ns=now_ns, options=self._responses))
-        if not asked.is_cross_origin:
-            return lines
-        return encoded_lines(with_exposed(list(decoded(lines)), self._responses))
-
-    def _load(self, asked: _Asked) -> Load:
-        return load_of(self.gate.name, self.gate, asked.tenant, asked.weight, asked.priority)
+            tenant = self.address(request)
+        rule = CompiledRule(self.gate.name)
+        queueing = Queueing(rule, str(tenant), cost, weight, priority)
+        return RequestPlan(Plan(0, (), queues=(queueing,), awaits_places=True))
 
 
-class _Response:
-    """The response to a request that has its turn: at its end the turn is over."""
+class _GateQueue(FairQueues):
+    """The only queue of an app: *gate*."""
 
-    __slots__ = ("_asked", "_middleware", "_send", "_status", "_turn")
+    def __init__(self, gate: AsyncFairGate, timeout: Seconds | None) -> None:
+        super().__init__(None)
+        self._gates[AsyncFairGate, gate.name] = None, gate
+        self._gate: Any = gate
+        self._timeout = timeout
 
-    def __init__(self, middleware: FairMiddleware, asked: _Asked, turn: Turn, send: Send) -> None:
-        self._middleware = middleware
-        self._asked = asked
-        self._turn = turn
-        self._send = send
-        self._status = 500
+    def gate(self, rule: CompiledRule, kind: Any) -> Any:
+        """The gate, whatever the *rule*."""
+        return self._gate
 
-    async def send(self, message: Message) -> None:
-        kind = message["type"]
-        if kind == START:
-            self._status = message["status"]
-            lines = list(message.get("headers", ()))
-            lines = self._middleware.completed(lines, self._asked, self._turn)
-            message = {**message, "headers": lines}
-        await self._send(message)
-        if kind in LAST and not message.get("more_body", False):
-            self.finish()
-
-    def finish(self, error: BaseException | None = None) -> None:
-        response = CompletedResponse(self._status, error=error)
-        self._turn.release(succeeded=not response.lacks_capacity)
-
-
-async def _value(given: Any, request: Request) -> Any:
-    """*given*, or its result for *request* if it is a function."""
-    return await adrive(resolved(given(request))) if callable(given) else given
+    def asking(self, one: Queueing) -> dict[str, Any]:
+        """The arguments with which *one* asks for its place."""
+        return {**super().asking(one), "timeout": self._timeout}

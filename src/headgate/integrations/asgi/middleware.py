@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.engine.request import Request
     from headgate.integrations.asgi.request import App, Message, Receive, Scope, Send
     from headgate.integrations.request_limiter import LimiterOptions, RequestLimiter
-    from headgate.responses import Refusal
+    from headgate.responses import DenialResponse
     from headgate.responses.headers import Pairs
     from headgate.runtime.effects import Effects
 
@@ -182,8 +182,8 @@ class RateLimitMiddleware:
 class HttpContext(RequestContext):
     """The context of an HTTP request, and the `send` of its response.
 
-    `send` adds headers and notices the end: the last body, before any background tasks of the app;
-    or, if that is never sent, the end of the app.
+    `send` adds headers and completes the request before the last part of the body; or, if the app
+    never sends that, when the app ends.
     """
 
     error: BaseException | None = None
@@ -206,9 +206,9 @@ class HttpContext(RequestContext):
 
     def header(self, name: str) -> str | None:
         """The header *name* of the request."""
-        wanted = name.encode("ascii")
+        encoded = name.encode("ascii")
         for line in self._lines:
-            if line[0].lower() == wanted:
+            if line[0].lower() == encoded:
                 return line[1].decode("latin-1")
         return None
 
@@ -234,8 +234,16 @@ class HttpContext(RequestContext):
         return self._send(message)
 
     async def _send_last(self, message: Message) -> None:
-        await self._send(message)
-        await self.finish()
+        """Send the last *message*. The request is completed before: the next request of a client
+        that has the whole response must find it settled. A file is still to be read."""
+        if message["type"] in FILES:
+            await self._send(message)
+            await self.finish()
+            return
+        try:
+            await self.finish()
+        finally:
+            await self._send(message)
 
     async def serve(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the request by *app*, where no middleware does it."""
@@ -302,14 +310,16 @@ class WebSocketContext(RequestContext):
             await adrive(self.settle_at_start(self.response))
 
 
-async def send_denial(send: Send, request: Request, denial: Refusal) -> None:
+async def send_denial(send: Send, request: Request, denial: DenialResponse) -> None:
     """Send *denial* in place of the response of the app."""
     body = b"" if request.method == "HEAD" else denial.body
     await send({"type": START, "status": denial.status, "headers": _lines(denial)})
     await send({"type": "http.response.body", "body": body})
 
 
-async def deny_websocket(scope: Scope, receive: Receive, send: Send, denial: Refusal) -> None:
+async def deny_websocket(
+    scope: Scope, receive: Receive, send: Send, denial: DenialResponse
+) -> None:
     """Deny a websocket: by a response if the server can send one, else by closing it."""
     await receive()  # websocket.connect, which comes first
     if DENIAL not in (scope.get("extensions") or {}):
@@ -319,7 +329,7 @@ async def deny_websocket(scope: Scope, receive: Receive, send: Send, denial: Ref
     await send({"type": f"{DENIAL}.body", "body": denial.body})
 
 
-def _lines(denial: Refusal) -> Pairs:
+def _lines(denial: DenialResponse) -> Pairs:
     return [*encoded_lines(denial.headers), (b"content-length", b"%d" % len(denial.body))]
 
 
@@ -327,7 +337,7 @@ _WRONG_METHOD: Final = b'{"error": "method_not_allowed", "message": "Use GET."}'
 
 
 class StatusApp:
-    """An app that tells a caller all limits of the whole app, and consumes nothing.
+    """An app that returns all limits of the caller as JSON, and consumes none.
 
     Mount it: `app.mount("/rate_limit", StatusApp(limiter))`; and exempt its path.
     """

@@ -49,11 +49,6 @@ class AsgiRequest(RequestView):
         return method.upper()
 
     @property
-    def host(self) -> str:
-        """The `Host` header."""
-        return self.header("host") or ""
-
-    @property
     def peer(self) -> str:
         """The address of the other end of the connection."""
         client = self.scope.get("client")
@@ -61,9 +56,9 @@ class AsgiRequest(RequestView):
 
     def header(self, name: str) -> str | None:
         """The value of the header *name* (in lower case); of several lines the first."""
-        wanted = name.encode("latin-1", "replace")
+        encoded = name.encode("latin-1", "replace")
         for field, value in self.scope.get("headers", ()):
-            if field == wanted or field.lower() == wanted:
+            if field == encoded or field.lower() == encoded:
                 text: str = value.decode("latin-1")
                 return text
         return None
@@ -98,15 +93,19 @@ def context_in(scope: Scope) -> RequestContext | None:
     return found
 
 
-def report(scope: Scope, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
-    """Report the real cost of the request of *scope*, by the name of a limit or the id of a rule.
+def report(request: Any, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+    """Report the real cost of *request*, by the name of a limit: `report(request, tokens=812)`.
 
-    It is charged at the end of the response, in place of the held cost.
+    *request* is a scope, or has one. *amounts* is for names that are no identifiers. The last
+    report before the end of the response counts. `UsageError` if no limit has checked the request.
     """
-    context = context_in(scope)
+    context = context_in(getattr(request, "scope", request))
     if context is None:
-        raise UsageError("no limit has checked this request: is RateLimitMiddleware installed?")
-    context.report({**(amounts or {}), **named})
+        raise UsageError(
+            "nothing has limited this request: report() needs RateLimitMiddleware, or a limit "
+            "on the endpoint"
+        )
+    context.report(amounts, **named)
 
 
 class Resolved(NamedTuple):

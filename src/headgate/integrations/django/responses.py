@@ -1,6 +1,6 @@
 """Responses of Django: denials, headers, and the end, when holds are settled and slots released.
 
-A response with its content is over when it is made. A stream is over when its last part was taken,
+A response with its content ends when it is made. A stream ends when it has no more parts,
 when it fails, or when it is closed: a WSGI server closes every response; under ASGI Django closes
 those whose client has gone, but not those whose stream failed or that could not be sent.
 """
@@ -15,6 +15,7 @@ from asgiref.sync import async_to_sync
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 
+from headgate.integrations.pressure import is_in_loop
 from headgate.integrations.request_context import (
     CompletedResponse,
     RequestContext,
@@ -23,14 +24,7 @@ from headgate.integrations.request_context import (
 from headgate.runtime.drivers import adrive, drive
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        AsyncIterable,
-        AsyncIterator,
-        Awaitable,
-        Iterable,
-        Iterator,
-    )
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
 
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
@@ -107,88 +101,86 @@ def _completed(response: HttpResponseBase) -> CompletedResponse:
 def _watch(request: HttpRequest, response: StreamingHttpResponse, context: RequestContext) -> None:
     if request.method == "HEAD":
         context.counts_bytes = False  # servers leave the body out
-    completed = _completed(response)
-    parts: Any = response.streaming_content if hasattr(request, "scope") else None
-    if parts is None:
-        if context.counts_bytes:
-            _count_parts(response, context)
-        _finish_on_close(response, context, completed)  # else it is left as it is: a file may be
-    elif response.is_async:
-        response.streaming_content = AsyncParts(parts, context, completed)
-    else:
-        response.streaming_content = Parts(parts, context, completed)
-
-
-def _count_parts(response: StreamingHttpResponse, context: RequestContext) -> None:
-    """Count a stream on its way. A file that the server sends itself has its announced size."""
-    is_file = getattr(response, "file_to_stream", None) is not None
-    size = announced_size(response.items()) if is_file else None
+    is_asgi = hasattr(request, "scope")
+    end = _End(context, _completed(response), is_asgi=is_asgi)
+    size = announced_size(response.items())
+    if not is_asgi and getattr(response, "file_to_stream", None) is not None and size is not None:
+        context.sent += size  # the server sends the file itself
+        _end_on_close(response, end)
+        return
     parts: Any = response.streaming_content
-    if size is not None:
-        context.sent += size
-    elif response.is_async:
-        response.streaming_content = _counted_async(parts, context)
-    else:
-        response.streaming_content = _counted(parts, context)
+    response.streaming_content = (AsyncParts if response.is_async else Parts)(parts, end)
 
 
-def _counted(parts: Iterable[bytes], context: RequestContext) -> Iterator[bytes]:
-    for part in parts:
-        context.sent += len(part)
-        yield part
+class _End:
+    """The end of a streamed response, which completes its request once."""
+
+    def __init__(
+        self, context: RequestContext, completed: CompletedResponse, *, is_asgi: bool
+    ) -> None:
+        self.context = context
+        self._completed = completed
+        self._is_asgi = is_asgi
+
+    def count(self, part: bytes) -> bytes:
+        """Count *part* of the body, which is sent."""
+        if self.context.counts_bytes:
+            self.context.sent += len(part)
+        return part
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Complete the request; under ASGI in a thread, and in the loop itself by test clients."""
+        if not self.context.is_open:
+            return
+        completing = self.context.complete(replace(self._completed, error=error))
+        if self._is_asgi and not is_in_loop():
+            async_to_sync(adrive)(completing)
+        else:
+            drive(completing)
+
+    async def aend(self, error: BaseException | None = None) -> None:
+        """Complete the request in an event loop; that of a WSGI server is only a passing one."""
+        if self._is_asgi:
+            await adrive(self.context.complete(replace(self._completed, error=error)))
+        else:
+            self.end(error)
 
 
-async def _counted_async(
-    parts: AsyncIterable[bytes], context: RequestContext
-) -> AsyncIterator[bytes]:
-    async for part in parts:
-        context.sent += len(part)
-        yield part
-
-
-def _finish_on_close(
-    response: HttpResponseBase, context: RequestContext, completed: CompletedResponse
-) -> None:
+def _end_on_close(response: HttpResponseBase, end: _End) -> None:
     close = response.close
 
     def closing() -> None:
         try:
             close()
         finally:
-            drive(context.complete(completed))
+            end.end()
 
     setattr(response, "close", closing)  # noqa: B010 (mypy: a method is not assigned to)
 
 
 class Parts:
-    """The parts of a stream under ASGI, whose end completes the request. Django calls `close`."""
+    """The parts of a stream, whose end completes the request. Django calls `close`."""
 
-    def __init__(
-        self, parts: Iterator[bytes], context: RequestContext, completed: CompletedResponse
-    ) -> None:
+    def __init__(self, parts: Iterator[bytes], end: _End) -> None:
         self._parts = parts
-        self._context = context
-        self._completed = completed
+        self._end = end
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
         try:
-            part = next(self._parts)
+            return self._end.count(next(self._parts))
         except StopIteration:
-            _complete_in_thread(self._context, self._completed)
+            self._end.end()
             raise
         except BaseException as error:
-            _complete_in_thread(self._context, replace(self._completed, error=error))
+            self._end.end(error)
             raise
-        if self._context.counts_bytes:
-            self._context.sent += len(part)
-        return part
 
     def close(self) -> None:
-        """End it: the rest is not wanted."""
-        _complete_in_thread(self._context, self._completed)
+        """End it: the rest is not sent."""
+        self._end.end()
 
 
 class AsyncParts:
@@ -198,73 +190,44 @@ class AsyncParts:
     sent is not closed. The loop closes an iteration that is dropped.
     """
 
-    def __init__(
-        self,
-        parts: AsyncGenerator[bytes, None],
-        context: RequestContext,
-        completed: CompletedResponse,
-    ) -> None:
-        self._told = parts, context, completed
-        self._going = _to_the_end(parts, context, completed)
+    def __init__(self, parts: AsyncGenerator[bytes, None], end: _End) -> None:
+        self._parts = parts
+        self._end = end
+        self._running = _to_the_end(parts, end)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return AsyncParts(*self._told)
+        return AsyncParts(self._parts, self._end)
 
     def __anext__(self) -> Awaitable[bytes]:
-        return anext(self._going)
+        return anext(self._running)
 
     def close(self) -> None:
-        """End it: the rest is not wanted."""
-        _, context, completed = self._told
-        if not context.is_open:
+        """End it: the rest is not sent."""
+        if not self._end.context.is_open:
             return
-        if _is_in_loop():
-            drive(context.complete(completed))
+        if is_in_loop():
+            self._end.end()
         else:
-            async_to_sync(_give_up)(*self._told)
+            async_to_sync(_give_up)(self._parts, self._end)
 
 
-async def _to_the_end(
-    parts: AsyncGenerator[bytes, None], context: RequestContext, completed: CompletedResponse
-) -> AsyncGenerator[bytes, None]:
+async def _to_the_end(parts: AsyncGenerator[bytes, None], end: _End) -> AsyncGenerator[bytes, None]:
     try:
         async for part in parts:
-            if context.counts_bytes:
-                context.sent += len(part)
-            yield part
+            yield end.count(part)
     except GeneratorExit:
-        await _give_up(parts, context, completed)
+        await _give_up(parts, end)
         raise
     except BaseException as error:
-        await adrive(context.complete(replace(completed, error=error)))
+        await end.aend(error)
         raise
-    await adrive(context.complete(completed))
+    await end.aend()
 
 
-async def _give_up(
-    parts: AsyncGenerator[bytes, None], context: RequestContext, completed: CompletedResponse
-) -> None:
+async def _give_up(parts: AsyncGenerator[bytes, None], end: _End) -> None:
     await parts.aclose()
     # The generator of the view, which Django has wrapped, is closed by the loop in its next rounds,
     # as nothing refers to it any more; it may yet report its cost.
     for _ in range(ROUNDS):
         await asyncio.sleep(0)
-    await adrive(context.complete(completed))
-
-
-def _complete_in_thread(context: RequestContext, completed: CompletedResponse) -> None:
-    """Complete from a thread of an event loop; test clients do it in the loop itself."""
-    if not context.is_open:
-        return
-    if _is_in_loop():
-        drive(context.complete(completed))
-    else:
-        async_to_sync(adrive)(context.complete(completed))
-
-
-def _is_in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    await end.aend()

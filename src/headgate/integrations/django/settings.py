@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -15,14 +14,11 @@ from django.utils.module_loading import import_string
 
 from headgate.errors import HeadgateError
 from headgate.integrations.request_limiter import LimiterOptions, RequestLimiter
+from headgate.integrations.route_limit import check_names
 from headgate.responses import ResponseOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SETTING: Final = "HEADGATE"
 
-_OPTIONS: Final = frozenset(LimiterOptions.__annotations__)
 _FUNCTIONS: Final = ("key", "cost", "limits", "exempt_when", "charge_when", "clock")
 """The options that may be the dotted path of a function."""
 
@@ -68,9 +64,9 @@ def limiter_from(setting: object) -> RequestLimiter:
         raise ImproperlyConfigured(
             f"{SETTING} is {setting!r}; expected a dict such as {{'limits': '100/minute'}}"
         )
-    _check_names(setting, _OPTIONS, SETTING)
-    options = {name: _read(name, setting[name]) for name in setting}
     try:
+        check_names(setting, LimiterOptions.__optional_keys__, SETTING)
+        options = {name: _read(name, setting[name]) for name in setting}
         limiter = RequestLimiter(**cast("LimiterOptions", options))
         _ = limiter.engine
     except HeadgateError as error:
@@ -85,18 +81,9 @@ def _read(name: str, value: Any) -> Any:
         except ImportError as error:
             raise ImproperlyConfigured(f"{SETTING}[{name!r}]: {error}") from error
     if name == "responses" and isinstance(value, Mapping):
-        _check_names(value, ResponseOptions.__dataclass_fields__, f"{SETTING}[{name!r}]")
+        check_names(value, ResponseOptions.__dataclass_fields__, repr(name))
         return ResponseOptions(**value)
     return value
-
-
-def _check_names(given: Mapping[Any, Any], known: Iterable[str], where: str) -> None:
-    words = sorted(known)
-    for name in given:
-        if name not in words:
-            near = get_close_matches(str(name), words, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(words)}"
-            raise ImproperlyConfigured(f"{where} has no option {name!r}; {hint}")
 
 
 def _forget(*, setting: str, **_: object) -> None:

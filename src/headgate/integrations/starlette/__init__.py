@@ -11,7 +11,6 @@ A FastAPI app has `headgate.integrations.fastapi`, which has dependencies too.
 from __future__ import annotations
 
 import functools
-import inspect
 from functools import lru_cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
@@ -34,33 +33,29 @@ from headgate.integrations.asgi.middleware import (
     RateLimitMiddleware,
     deny_websocket,
 )
-from headgate.integrations.asgi.request import CONTEXT, AsgiRequest, Resolved, context_in
-from headgate.integrations.decorated import (
+from headgate.integrations.asgi.request import CONTEXT, AsgiRequest, Resolved, context_in, report
+from headgate.integrations.decorators import (
     MOST_NAMED,
-    Decorated,
-    added,
+    LimitedFunction,
     chain,
-    count_below,
-    decorated_in,
-    function_names,
-    mark,
+    is_async,
+    limited_in,
 )
-from headgate.integrations.exemptions import mark_exempt
+from headgate.integrations.exemptions import exempt
 from headgate.integrations.request_context import SWITCHED, CompletedResponse, RequestContext
 from headgate.integrations.request_limiter import RequestLimiter
-from headgate.integrations.route_limit import LimitOptions, RouteLimit
+from headgate.integrations.route_limit import LimitOptions, NamedLimits, RouteLimit
 from headgate.integrations.starlette.routing import place_of, resolve, route_of
 from headgate.responses import encoded_lines
 from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from headgate.engine.stack import Limits
     from headgate.integrations.asgi.request import Message, Receive, Scope, Send
-    from headgate.integrations.decorated import Named
     from headgate.integrations.route_limit import LimitsOf
-    from headgate.responses import Refusal
+    from headgate.responses import DenialResponse
 
 __all__ = [
     "LimitOptions",
@@ -94,40 +89,7 @@ def limit(
     Without `RateLimitMiddleware` the headers are added to the response of the endpoint, and to an
     `HTTPException` that it raises; the status of any other error is 500.
     """
-    one: RouteLimit[Any] = RouteLimit(limits=limits, **options)
-
-    def decorate(function: F) -> F:
-        return stacked(function, one, limiter, wrapped)
-
-    return decorate
-
-
-def exempt(endpoint: F) -> F:
-    """Exempt *endpoint* from the limits of the whole app.
-
-    It may be a function, a class, or a method of an `HTTPEndpoint`. Its own limits stay. Subclasses
-    are not exempt.
-    """
-    if not callable(endpoint):
-        raise UsageError(f"cannot exempt {endpoint!r}; write @exempt above an endpoint")
-    return mark_exempt(endpoint)
-
-
-def report(
-    request: HTTPConnection, amounts: Mapping[str, int] | None = None, /, **named: int
-) -> None:
-    """Report the real cost of *request*, by the name of a limit: `report(request, tokens=812)`.
-
-    A mapping is for names that are no identifiers. The last report counts. `UsageError` if no limit
-    has checked this request.
-    """
-    context = context_in(request.scope)
-    if context is None:
-        raise UsageError(
-            "nothing has limited this request: report() needs RateLimitMiddleware, or a limit "
-            "on the endpoint"
-        )
-    context.report({**(amounts or {}), **named})
+    return LimitedEndpoint.decorator(RouteLimit(limits=limits, **options), limiter)
 
 
 # Endpoints with limits. Counters have the same names in every process.
@@ -137,26 +99,16 @@ def report(
 # function is named after itself; if its name is not its own, after the route of the request too.
 
 
-class LimitedEndpoint(Decorated):
-    """A function with limits. *wrap* makes the endpoint of it."""
+class LimitedEndpoint(LimitedFunction):
+    """An endpoint with limits."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        limits: tuple[RouteLimit[Any], ...],
-        first: int,
-        limiter: RequestLimiter | None,
-        wrap: Callable[[LimitedEndpoint], Any],
-    ) -> None:
-        super().__init__(function, limits, first)
-        self.limiter = limiter
-        self.wrap = wrap
-        self.names = function_names(function)
+    def __init__(self, function: Any, *options: Any) -> None:
+        super().__init__(function, *options)
         path = getattr(function, "__qualname__", "<")  # a partial has none, nor has an instance
         self._has_own_name = "<" not in path and not isinstance(function, MethodType)
         self._counters: dict[int, tuple[object, object, type, str]] = {}
 
-    def limits_of(self, context: RequestContext, scope: Scope, owner: object = None) -> Named:
+    def limits_of(self, context: RequestContext, scope: Scope, owner: object = None) -> NamedLimits:
         """The limits with their names in a request. *owner*: the object whose method was called."""
         route = route_of(scope)
         known = self._counters.get(id(route))  # a route has no hash
@@ -165,7 +117,7 @@ class LimitedEndpoint(Decorated):
             known = route, endpoint, kind, self._counter(scope, owner)
             if route is not None and len(self._counters) < MOST_NAMED:
                 self._counters[id(route)] = known
-        return self.named(context, self.names.shown, known[3])
+        return self.named(context, known[3])
 
     def _counter(self, scope: Scope, owner: object) -> str:
         name = self.names.counter
@@ -179,71 +131,41 @@ class LimitedEndpoint(Decorated):
         endpoint = scope.get("endpoint")
         if isinstance(endpoint, type):
             return type(owner) is endpoint
-        return any(decorated_in(one, LimitedEndpoint) is self for one in chain(endpoint))
+        return any(limited_in(one, LimitedEndpoint) is self for one in chain(endpoint))
 
+    async def check(
+        self, connection: HTTPConnection, owner: object = None
+    ) -> tuple[RequestContext, TooManyRequests | None]:
+        """Check the request of *connection*: its context, and the denial."""
+        scope = connection.scope
+        context = context_of(connection, self.limiter)
+        limiter = self.limiter or context.limiter
+        limits = self.limits_of(context, scope, owner)
+        rest = context.start_route(limiter, limits, connection, AsgiRequest(scope))
+        if rest is None or await adrive(rest):
+            return context, None
+        return context, denial_of(connection, context, limiter)
 
-def stacked(
-    function: F,
-    one: RouteLimit[Any],
-    limiter: RequestLimiter | None,
-    wrap: Callable[[LimitedEndpoint], Any],
-) -> F:
-    """*function* with *one* more limit: all of them are one check."""
-    if isinstance(function, type) or not callable(function):
-        raise UsageError(
-            f"cannot limit {function!r}; write @limit('5/minute') above a function, or above "
-            "a method of a class"
-        )
-    if limiter is not None and not isinstance(limiter, RequestLimiter):
-        raise UsageError(f"limiter is {limiter!r}; expected a RequestLimiter")
-    inner: Callable[..., Any] = function
-    limits: tuple[RouteLimit[Any], ...] = (one,)
-    first = count_below(function)
-    before = decorated_in(function, LimitedEndpoint)
-    if before is not None and before.limiter is limiter and before.wrap is wrap:
-        inner, limits, first = before.function, added(before.limits, one), before.first
-    endpoint = LimitedEndpoint(inner, limits, first, limiter, wrap)
-    wrapper: F = wrap(endpoint)
-    for name, value in getattr(function, "__dict__", {}).items():
-        if name not in wrapper.__dict__:
-            setattr(wrapper, name, value)  # marks that were put between two of ours
-    mark(wrapper, endpoint)
-    return wrapper
+    def wrapper(self) -> Callable[..., Any]:
+        """The endpoint for Starlette. A blocking function runs in a thread, as in Starlette."""
+        function = self.function
+        run = function if is_async(function) else functools.partial(run_in_threadpool, function)
 
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            connection = connection_in(args, kwargs, function)
+            context, denial = await self.check(connection, args[0] if args else None)
+            if denial is not None:
+                return await _deny(connection, denial)
+            if context.is_managed:
+                return await run(*args, **kwargs)
+            try:
+                result = await run(*args, **kwargs)
+            except BaseException as error:
+                await fail(context, error)
+                raise
+            return await _completed(context, connection, result)
 
-def wrapped(endpoint: LimitedEndpoint) -> Callable[..., Any]:
-    """The endpoint for Starlette. A blocking function runs in a thread, as in Starlette."""
-    function = endpoint.function
-    run = function if is_async(function) else functools.partial(run_in_threadpool, function)
-
-    @functools.wraps(function)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        connection = connection_in(args, kwargs, function)
-        context = context_of(connection, endpoint.limiter)
-        limiter = endpoint.limiter or context.limiter
-        limits = endpoint.limits_of(context, connection.scope, args[0] if args else None)
-        rest = context.start_route(limiter, limits, connection, AsgiRequest(connection.scope))
-        if rest is not None and not await adrive(rest):
-            return await _deny(connection, context, limiter)
-        if context.is_managed:
-            return await run(*args, **kwargs)
-        try:
-            result = await run(*args, **kwargs)
-        except BaseException as error:
-            await fail(context, error)
-            raise
-        return await _completed(context, connection, result)
-
-    return call
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """True if *function* has to be awaited."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 (its kind, not if there is one)
-    )
+        return call
 
 
 def connection_in(
@@ -382,13 +304,13 @@ HANDLERS: Final = "starlette.exception_handlers"
 class TooManyRequests(HTTPException):
     """A denied request: status 429, or 503 if the limit could not be checked.
 
-    *refusal* is sent, to the byte, unless a handler of the app sends something else.
+    *denial* is sent, to the byte, unless a handler of the app sends something else.
     """
 
-    def __init__(self, refusal: Refusal) -> None:
-        words = "Too Many Requests" if refusal.status == 429 else "Service Unavailable"
-        super().__init__(refusal.status, detail=words, headers=dict(refusal.headers))
-        self.refusal = refusal
+    def __init__(self, denial: DenialResponse) -> None:
+        words = "Too Many Requests" if denial.status == 429 else "Service Unavailable"
+        super().__init__(denial.status, detail=words, headers=dict(denial.headers))
+        self.denial = denial
 
 
 def denial_of(
@@ -401,11 +323,8 @@ def denial_of(
     return TooManyRequests(context.denial_response(limiter))
 
 
-async def _deny(
-    connection: HTTPConnection, context: RequestContext, limiter: RequestLimiter
-) -> Response | None:
+async def _deny(connection: HTTPConnection, denial: TooManyRequests) -> Response | None:
     """Deny the request: raise, or return the response where no handler would catch it."""
-    denial = denial_of(connection, context, limiter)
     if HANDLERS in connection.scope and not isinstance(connection, WebSocket):
         raise denial
     return await _answer(connection, denial)
@@ -414,7 +333,7 @@ async def _deny(
 async def _answer(connection: HTTPConnection, error: Exception) -> Response | None:
     """Answer `TooManyRequests`; it is registered for no other error."""
     assert isinstance(error, TooManyRequests)  # noqa: S101
-    denial = error.refusal
+    denial = error.denial
     if isinstance(connection, WebSocket):
         if connection.client_state is WebSocketState.CONNECTING:
             await deny_websocket(connection.scope, connection.receive, connection.send, denial)

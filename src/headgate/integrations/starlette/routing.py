@@ -52,7 +52,7 @@ def resolve(scope: Scope, app: object = None) -> Resolved | None:
 def _walk(scope: Scope, app: object = None) -> _Found | None:
     if scope["type"] not in ("http", "websocket"):
         return None
-    # FastAPI keeps notes on the route it is at in the scope: they are not for this walk.
+    # FastAPI keeps its current route in the scope, which is not that of this walk.
     here = {**scope, "path_params": {}, "fastapi": {}}
     inner = _routes_behind(app)
     outer = _routes_of(scope.get("router") or scope.get("app"))
@@ -139,8 +139,8 @@ def route_of(scope: Scope) -> object | None:
     """The route that alone says the place of a request; None if it was mounted, or is unknown."""
     if "app_root_path" in scope:
         return None
-    notes = scope.get("fastapi")
-    included = None if notes is None else notes.get("effective_route_context")
+    state = scope.get("fastapi")
+    included = None if state is None else state.get("effective_route_context")
     return included or scope.get("route")
 
 
@@ -173,7 +173,7 @@ def place_of(scope: Scope) -> Place | None:
 def _served(scope: Scope) -> Any:
     """The route that serves the request, as it is in its router; None if it is unknown.
 
-    What was noted further out, on the way to what is mounted there, is not it.
+    A route further out, which the mounted app is behind, is not it.
     """
     included = scope.get("fastapi", {}).get("effective_route_context")
     for route in (getattr(included, "starlette_route", None) or included, scope.get("route")):

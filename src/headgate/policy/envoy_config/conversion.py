@@ -10,12 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate.policy.diagnostics import shown
 from headgate.policy.envoy_config.attributes import DESCRIPTOR, DOMAIN, attribute_names, joined
 from headgate.policy.envoy_config.config import arrange
 from headgate.policy.envoy_config.model import UNIT_SECONDS
-from headgate.policy.fields import LONGEST_WORD
-from headgate.policy.problems import Problem
+from headgate.policy.fields import MAX_WORD
+from headgate.policy.problems import Problem, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -167,14 +166,14 @@ class _Way:
 
     def warning(self, message: str, rule: str | None = None) -> Problem:
         origin = self.steps[-1].origin
-        text = message if rule else f"{shown(str(self))} is {message}"
+        text = message if rule else f"{quoted(str(self))} is {message}"
         return Problem("warning", origin.where, text, origin.line, origin.column, rule=rule)
 
     def unfit(self) -> str | None:
         """Why no rule can be made of it, if so."""
         pattern = next((step for step in self.steps if step.is_pattern), None)
         if pattern is not None:
-            return f"a rule has no wildcards, as in {shown(pattern.name)}"
+            return f"a rule has no wildcards, as in {quoted(pattern.name)}"
         if self.limit.unlimited:
             return "what no rule limits is unlimited; rules that match it too do count"
         if self.limit.closed:
@@ -226,12 +225,12 @@ class _Way:
         """The differences of the *rule* made of it."""
         others = exceptions_to(nodes, top)
         if others:
-            named = ", ".join(shown(each.name) for each in others[:_MOST_NAMED])
+            named = ", ".join(quoted(each.name) for each in others[:_MOST_NAMED])
             more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
             message = f"it also limits {named}{more}: a rule has no exceptions, all matches count"
             yield self.warning(message, rule)
         if self.limit.replaces:
-            names = ", ".join(shown(name) for name in self.limit.replaces)
+            names = ", ".join(quoted(name) for name in self.limit.replaces)
             yield self.warning(f"it does not replace {names}: all rules that match count", rule)
         if self.steps[-1].quota_mode:
             message = "quota_mode is not kept: it denies even while another quota has room"
@@ -239,7 +238,7 @@ class _Way:
 
 
 def _is_word(text: str) -> bool:
-    return bool(text.strip()) and len(text) <= LONGEST_WORD and not _UNFIT.search(text)
+    return bool(text.strip()) and len(text) <= MAX_WORD and not _UNFIT.search(text)
 
 
 _LOST: Final[Mapping[str, str]] = {
@@ -255,6 +254,6 @@ def _not_carried_over(domain: Domain) -> Iterator[Problem]:
         having = [each for each in domain.all_descriptors() if getattr(each, field)]
         if having:
             origin = having[0].origin
-            where = f"{shown(domain.name)} ({len(having)} times)"
+            where = f"{quoted(domain.name)} ({len(having)} times)"
             message = f"{field} is not kept in {where}: {instead}"
             yield Problem("warning", origin.where, message, origin.line, origin.column)

@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 from headgate.limits import FixedWindow
-from headgate.policy.diagnostics import shown
-from headgate.policy.problems import Problem
+from headgate.policy.problems import Problem, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -145,5 +144,5 @@ def _unknown_in(domain: Domain) -> Iterator[Problem]:
     for limit, origin in limits:
         for name in limit.replaces:
             if name not in known:
-                message = f"it replaces {shown(name)}, a name that no limit in the domain has"
+                message = f"it replaces {quoted(name)}, a name that no limit in the domain has"
                 yield Problem("warning", origin.where, message, origin.line, origin.column)

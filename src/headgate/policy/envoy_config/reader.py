@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from headgate.policy.diagnostics import Diagnostics, Place, shown
 from headgate.policy.document import Listing, Scalar, Table, parse_text, record
 from headgate.policy.envoy_config.config import EnvoyConfig
 from headgate.policy.envoy_config.model import (
@@ -24,7 +23,7 @@ from headgate.policy.envoy_config.model import (
     warn_of_unknown_names,
 )
 from headgate.policy.fields import FieldError, expected, not_among
-from headgate.policy.problems import PolicyError
+from headgate.policy.problems import Diagnostics, Place, PolicyError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -265,7 +264,7 @@ def _report_stray(spot: Spot, name: str, known: tuple[str, ...]) -> None:
     """Report a field that is not to be here, at its key."""
     home = _HOMES.get(name)
     if home is None:
-        flaw = not_among(name, known, f"unknown field {shown(name)}")
+        flaw = not_among(name, known, f"unknown field {quoted(name)}")
         flaw.at_key = True
         spot.report(flaw)
     else:
@@ -300,7 +299,7 @@ class _Reader:
             return {}
         first = self._origins.setdefault(name, _origin(spot))
         if name in self.domains and not self._merge_domains:
-            message = f"the domain {shown(name)} is in {first.where} already"
+            message = f"the domain {quoted(name)} is in {first.where} already"
             spot.wrong(message, hint="put both in one file, or merge domains")
             return {}
         return self.domains.setdefault(name, {})
@@ -325,7 +324,7 @@ def _read_level(fields: _Fields, level: _Level) -> None:
         first = level.setdefault(descriptor.name, descriptor)
         if first is not descriptor:
             at = f"{first.origin.where}:{first.origin.line}"
-            child.wrong(f"{shown(descriptor.name)} is described twice; the first is at {at}")
+            child.wrong(f"{quoted(descriptor.name)} is described twice; the first is at {at}")
 
 
 def _items(spot: Spot | None, what: str) -> Iterator[Spot]:
@@ -366,7 +365,7 @@ def _read_descriptor(spot: Spot) -> Descriptor | None:
 def _check_sharing(fields: _Fields, descriptor: Descriptor) -> None:
     spot = fields.get("share_threshold")
     if spot is not None and descriptor.share_threshold and not descriptor.is_pattern:
-        name = shown(descriptor.name)
+        name = quoted(descriptor.name)
         message = f"there is no {WILDCARD!r} in {name}: nothing can share its limit"
         spot.wrong(message, hint=f"give a value with {WILDCARD!r}, or leave share_threshold out")
 
@@ -401,7 +400,7 @@ def _report_unit(fields: _Fields) -> None:
         fields.spot.missing("unit", f"missing; expected one of {', '.join(_UNITS)}")
     elif isinstance(spot.node, Scalar):
         text = spot.node.text
-        spot.report(not_among(text, _UNITS, f"{shown(text)} is not a unit"))
+        spot.report(not_among(text, _UNITS, f"{quoted(text)} is not a unit"))
     else:
         spot.expected(f"one of {', '.join(_UNITS)}")
 
@@ -428,7 +427,7 @@ def _read_replaces(fields: _Fields, own_name: str | None) -> tuple[str, ...]:
         if name is None:
             child.missing("name", "missing or empty; expected the name of a limit")
         elif name == own_name:
-            child.wrong(f"the limit {shown(name)} replaces itself")
+            child.wrong(f"the limit {quoted(name)} replaces itself")
         else:
             names.append(name)
     return tuple(names)

@@ -4,6 +4,6 @@ app (read first: routes, errors, audit) -> rules, keys, reports -> operations, c
 """
 
 from headgate.service.admin.app import AdminApp
-from headgate.service.admin.auth import Certificate, Token
+from headgate.service.admin.call import AdminContext
 
-__all__ = ["AdminApp", "Certificate", "Token"]
+__all__ = ["AdminApp", "AdminContext"]

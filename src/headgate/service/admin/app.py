@@ -6,15 +6,24 @@ import json
 import logging
 import secrets
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.routing import Route, Router
 
-from headgate.control.audit import AuditError, AuditEvent
-from headgate.control.editor import EmptySourceError, StaleVersionError, UnknownModeError
+from headgate.config.values import AdminToken
+from headgate.control.audit import AuditError, AuditEvent, AuditFile, AuditLog
+from headgate.control.editor import (
+    EmptySourceError,
+    PolicyEditor,
+    StaleVersionError,
+    UnknownModeError,
+)
 from headgate.control.edits import UnknownOverrideError, UnknownRuleError
 from headgate.control.file_source import InvalidFileError
+from headgate.control.live_counters import MemoryCounters
 from headgate.control.revision import (
     ConflictError,
     ControlError,
@@ -25,36 +34,32 @@ from headgate.control.revision import (
 from headgate.errors import HeadgateError, StoreError
 from headgate.limiter import RateLimiter
 from headgate.policy.problems import PolicyError
-from headgate.service.admin.auth import Authenticator, check_role
-from headgate.service.admin.call import Call, problems_data, to_thread
-from headgate.service.admin.keys import KeyCalls
-from headgate.service.admin.operations import PREFIX, operations_of, paths_of
-from headgate.service.admin.reports import DebugCalls, ExplainCalls, ReportCalls
-from headgate.service.admin.rules import PolicyCalls, Previews, RuleCalls
+from headgate.service.admin import keys, reports, rules
+from headgate.service.admin.auth import Authenticator
+from headgate.service.admin.call import NOTE, AdminContext, Call, problems_data, to_thread
+from headgate.service.admin.operations import PREFIX, Operation, paths_of
 from headgate.service.http.body import DisconnectedError
-from headgate.service.http.replies import HttpOptions, RefusedError, Reply, problem, respond
-from headgate.service.live import Live
+from headgate.service.http.replies import RejectedError, Reply, header_of, problem, respond
+from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
     from headgate.clock import Clock
+    from headgate.config.service import Settings
+    from headgate.config.values import AdminCertificate
     from headgate.control.audit import Audit, Outcome
-    from headgate.control.editor import PolicyEditor
     from headgate.control.live_counters import LiveCounters
+    from headgate.control.source import PolicySource
     from headgate.control.watcher import PolicyWatcher
-    from headgate.service.admin.auth import Caller, Certificate, Credential
-    from headgate.service.admin.operations import Operation
+    from headgate.service.admin.auth import Caller
     from headgate.service.core import Core
     from headgate.service.http.replies import Receive, Scope, Send
-
-    Handler = Callable[[Call], Awaitable[Reply]]
+    from headgate.service.live import Live
 
 LOG: Final = logging.getLogger("headgate.audit")
-LARGEST_BODY: Final = 2 * 1024 * 1024
-"""Bytes of a call: a policy of the largest size, generously spaced."""
 _LONGEST_PATH: Final = 300
-_STRANGERS: Final = "10/s burst 100"
+_UNAUTHENTICATED: Final = "10/s burst 100"
 """The rate at which unauthenticated calls are recorded: they must not fill the disk."""
 _SOON: Final = (b"retry-after", b"1")
 _ENTRY: Final = "headgate.admin.entry"
@@ -76,73 +81,63 @@ _STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
 )
 
 
-class AuditTrail:
-    """Writes events to *audit*; those of unauthenticated callers at a limited rate."""
-
-    def __init__(self, audit: Audit, clock: Clock) -> None:
-        self.write = audit.write
-        self.clock = clock
-        self._strangers = RateLimiter(_STRANGERS, clock=clock)
-        self._left_out = 0
-
-    def takes_stranger(self) -> bool:
-        """True if one more unauthenticated call may be recorded."""
-        if self._strangers.hit("unauthenticated"):
-            return True
-        self._left_out += 1
-        return False
-
-    def left_out(self) -> int:
-        """Return how many were not recorded since the last call."""
-        count, self._left_out = self._left_out, 0
-        return count
-
-
 @dataclass(slots=True)
 class AuditEntry:
     """The events of one call. *author* is set once the caller is authenticated."""
 
-    trail: AuditTrail
     scope: Scope
     author: str | None = None
     what: str = ""
     is_attempt: bool = False
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    async def begin(self, what: str) -> None:
-        """Record a change before it is made. Raises `AuditError`: then it must not be made."""
-        self.what = what
-        await self.trail.write(self._event("attempt"))
-        self.is_attempt = True
-
-    async def end(self, outcome: Outcome, status: int, revision: int | None) -> None:
-        """Record the outcome; a failure is logged, since the change is made already."""
-        if self.author is None and not self.trail.takes_stranger():
-            return
-        try:
-            await self.trail.write(self._event(outcome, status, revision))
-        except AuditError as error:
-            LOG.error("%s; %s %s", error, outcome, self.what or self.scope["path"])  # noqa: TRY400
-
-    def _event(
-        self, outcome: Outcome, status: int | None = None, revision: int | None = None
-    ) -> AuditEvent:
-        client = self.scope.get("client") or ("",)
-        note = [value for name, value in self.scope["headers"] if name == b"x-change-note"]
+    def event(self, outcome: Outcome, **more: Any) -> AuditEvent:
+        """Return the event of this call with *outcome*."""
+        note = header_of(self.scope, NOTE.encode()) if self.author else None
         return AuditEvent(
-            time_ns=self.trail.clock(),
             id=self.id,
             author=self.author,
-            peer=str(client[0]),
+            peer=str((self.scope.get("client") or ("",))[0]),
             method=self.scope["method"][:20],
             path=self.scope["path"][:_LONGEST_PATH],
             outcome=outcome,
-            status=status,
-            revision=revision,
             what=self.what,
-            note=note[0].decode("latin-1")[:_LONGEST_PATH] if note and self.author else "",
-            left_out=self.trail.left_out(),
+            note=(note or "")[:_LONGEST_PATH],
+            **more,
         )
+
+
+class AuditTrail:
+    """Writes the events of calls to *audit*; of unauthenticated callers at a limited rate."""
+
+    def __init__(self, audit: Audit, clock: Clock) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._unauthenticated = RateLimiter(_UNAUTHENTICATED, clock=clock)
+        self._left_out = 0
+
+    async def begin(self, entry: AuditEntry, what: str) -> None:
+        """Record a change before it is made. Raises `AuditError`: then it must not be made."""
+        entry.what = what
+        await self._write(entry, "attempt")
+        entry.is_attempt = True
+
+    async def end(
+        self, entry: AuditEntry, outcome: Outcome, status: int, revision: int | None = None
+    ) -> None:
+        """Record the outcome; a failure is logged, since the change is made already."""
+        if entry.author is None and not self._unauthenticated.hit("unauthenticated"):
+            self._left_out += 1
+            return
+        try:
+            await self._write(entry, outcome, status=status, revision=revision)
+        except AuditError as error:
+            LOG.error("%s; %s %s", error, outcome, entry.what or entry.scope["path"])  # noqa: TRY400
+
+    async def _write(self, entry: AuditEntry, outcome: Outcome, **more: Any) -> None:
+        left_out, self._left_out = self._left_out, 0
+        event = entry.event(outcome, time_ns=self._clock(), left_out=left_out, **more)
+        await self._audit.write(event)
 
 
 class _RuleId(StringConvertor):
@@ -157,43 +152,30 @@ register_url_convertor("rule_id", _RuleId())
 register_url_convertor("number", _Number())
 
 
-class AdminApp:
-    """The admin API below `/admin/v1`, for the holders of *tokens*; closed if there are none.
+OPERATIONS: Final = tuple(
+    one
+    for module in (rules, keys, reports)
+    for one in vars(module).values()
+    if isinstance(one, Operation)
+)
 
-    *editor* changes the rules, *watcher* puts them in force here; *audit* records every change
-    before it is made. *live* lists counters of the store, if that is possible, *picture* has the
-    figures of this node. *certificates* identify callers too. It opens and closes nothing.
-    """
+
+class AdminApp:
+    """The admin API below `/admin/v1`, for the holders of *tokens* and *certificates*; closed if
+    there are none. It opens and closes nothing."""
 
     def __init__(
         self,
-        core: Core,
-        editor: PolicyEditor,
-        watcher: PolicyWatcher,
-        tokens: Iterable[Credential],
-        audit: Audit,
-        *,
-        live: LiveCounters | None = None,
-        picture: Live | None = None,
-        certificates: Sequence[Certificate] = (),
-        options: HttpOptions | None = None,
+        context: AdminContext,
+        tokens: Sequence[AdminToken],
+        certificates: Sequence[AdminCertificate] = (),
     ) -> None:
-        previews = Previews(live, core.show_key)
+        self._context = context
         self._authenticator = Authenticator(tokens, certificates)
-        self._trail = AuditTrail(audit, core.clock)
-        self._watcher = watcher
-        self._options = options or HttpOptions(largest_body=LARGEST_BODY)
-        paths: dict[str, dict[str, tuple[Operation, Handler]]] = {}
-        for group in (
-            RuleCalls(editor, previews),
-            PolicyCalls(editor, previews),
-            KeyCalls(core, editor, live),
-            ReportCalls(core, watcher, audit, picture or Live(core, watcher)),
-            ExplainCalls(core),
-            DebugCalls(core),
-        ):
-            for name, one in operations_of(type(group)):
-                paths.setdefault(one.path, {})[one.method] = (one, getattr(group, name))
+        self._trail = AuditTrail(context.audit, context.core.clock)
+        paths: dict[str, dict[str, Operation]] = {}
+        for one in OPERATIONS:
+            paths.setdefault(one.path, {})[one.method] = one
         self._router = Router(
             [Route(_route(path), _Path(self, methods)) for path, methods in paths.items()],
             redirect_slashes=False,
@@ -204,54 +186,45 @@ class AdminApp:
         """Answer one request."""
         if scope["type"] != "http":
             raise RuntimeError(f"the admin API answers HTTP, not {scope['type']!r}")
-        entry = AuditEntry(self._trail, scope)
+        entry = AuditEntry(scope)
         try:
             caller = self._authenticator.authenticate(scope)
-        except RefusedError as refused:
-            await entry.end("refused", refused.reply.status, None)
+        except RejectedError as refused:
+            await self._trail.end(entry, "refused", refused.reply.status)
             await respond(send, refused.reply, is_head=scope["method"] == "HEAD")
             return
         entry.author = caller.name
         await self._router({**scope, _ENTRY: entry, _CALLER: caller}, receive, send)
 
-    async def answer(
-        self, operation: Operation, handler: Handler, scope: Scope, receive: Receive
-    ) -> Reply:
-        """Answer a call of *operation*."""
+    async def answer(self, operation: Operation, scope: Scope, receive: Receive) -> Reply:
+        """Answer a call of *operation*: a change is in force here before, and recorded."""
         entry: AuditEntry = scope[_ENTRY]
         caller: Caller = scope[_CALLER]
-        try:
-            check_role(caller, operation.role)
-        except RefusedError as refused:
-            await entry.end("refused", refused.reply.status, None)
-            return refused.reply
-        parts = scope["path_params"]
-        call = Call(scope, receive, self._options, caller, parts, entry.begin)
+        begin = partial(self._trail.begin, entry)
+        call = Call(self._context, scope, receive, caller, begin)
         if operation.role == "read":
-            return await _answered(operation, handler, call)
-        return await self._changed(operation, handler, call, entry)
-
-    async def _changed(
-        self, operation: Operation, handler: Handler, call: Call, entry: AuditEntry
-    ) -> Reply:
-        """Make a change, in force here before it is answered, and recorded."""
-        status: int | None = None
+            return await _answered(operation, call)
+        status = None
         try:
-            reply = await _answered(operation, handler, call)
+            reply = await _answered(operation, call)
             status = reply.status
             if call.revision is not None and call.outcome == "changed":
-                await to_thread(self._watcher.learn, call.revision)
+                await to_thread(self._context.watcher.learn, call.revision)
         finally:
             # Whatever went wrong: an attempt that was recorded has an end.
             if status is not None or entry.is_attempt:
-                await _recorded(call, entry, 500 if status is None else status)
+                status = status or 500
+                if status >= 400 and call.outcome != "changed":
+                    call.outcome = "failed" if status >= 500 else "refused"
+                number = None if call.revision is None else call.revision.number
+                await self._trail.end(entry, call.outcome, status, number)
         return reply
 
 
 class _Path:
     """All methods of one path, as an ASGI app."""
 
-    def __init__(self, app: AdminApp, methods: dict[str, tuple[Operation, Handler]]) -> None:
+    def __init__(self, app: AdminApp, methods: dict[str, Operation]) -> None:
         self._app = app
         self._methods = methods
 
@@ -264,7 +237,7 @@ class _Path:
             reply = problem(405, message, headers=((b"allow", allowed.encode()),))
         else:
             try:
-                reply = await self._app.answer(*found, scope, receive)
+                reply = await self._app.answer(found, scope, receive)
             except DisconnectedError:
                 return
         await respond(send, reply, is_head=is_head)
@@ -272,8 +245,7 @@ class _Path:
 
 def admin_paths(*, security: str | None = None) -> dict[str, Any]:
     """Return the OpenAPI paths; *security* names the scheme that they need."""
-    groups = (RuleCalls, PolicyCalls, KeyCalls, ReportCalls, ExplainCalls, DebugCalls)
-    return paths_of(groups, security=security)
+    return paths_of(OPERATIONS, security=security)
 
 
 def _route(path: str) -> str:
@@ -287,18 +259,15 @@ async def _unknown_path(scope: Scope, _: Receive, send: Send) -> None:
     await respond(send, problem(404, message), is_head=scope["method"] == "HEAD")
 
 
-async def _recorded(call: Call, entry: AuditEntry, status: int) -> None:
-    if status >= 400 and call.outcome != "changed":
-        call.outcome = "failed" if status >= 500 else "refused"
-    await entry.end(call.outcome, status, None if call.revision is None else call.revision.number)
-
-
-async def _answered(operation: Operation, handler: Handler, call: Call) -> Reply:
-    """Return the reply of *handler*, or one that describes the error it raises."""
+async def _answered(operation: Operation, call: Call) -> Reply:
+    """Return the reply of the operation, or one that describes the error it raises."""
     try:
+        call.caller.check_role(operation.role)
         await call.read(operation)
-        return await handler(call)
-    except RefusedError as refused:
+        if operation.handler is None:
+            raise RuntimeError(f"{operation.line} has no handler")
+        return await operation.handler(call)
+    except RejectedError as refused:
         return refused.reply
     except PolicyError as error:
         return _invalid_policy(error)
@@ -325,3 +294,40 @@ def _failure(error: HeadgateError, *, is_change: bool) -> Reply:
         message = f"{message}\nIt is not known whether anything was changed: check before a retry."
     headers = (_SOON,) if status == 503 or isinstance(error, ConflictError) else ()
     return problem(status, message, headers=headers)
+
+
+# ---- the admin API of a service ------------------------------------------------------------
+
+_FIRST_AUTHOR: Final = "admin"
+"""The name of the token without one, in the audit log."""
+
+
+def make_admin(
+    core: Core, settings: Settings, source: PolicySource, watcher: PolicyWatcher, live: Live
+) -> AdminApp:
+    """Make the admin API for the rules in *source*; closed without tokens and certificates."""
+    path, tokens = settings.audit_file, settings.admin_tokens
+    if settings.admin_token:
+        tokens = (AdminToken.of(_FIRST_AUTHOR, "write", settings.admin_token), *tokens)
+    context = AdminContext(
+        core,
+        PolicyEditor(source, memory=watcher.memory, enforced=lambda: watcher.state.revision),
+        watcher,
+        AuditLog() if path is None else AuditFile(Path(path)),
+        _counters(core, settings),
+        live,
+    )
+    return AdminApp(context, tokens, settings.admin_certificates)
+
+
+def _counters(core: Core, settings: Settings) -> LiveCounters | None:
+    """The counters that can be listed: those of Redis, or of this worker's memory. Shared memory
+    cannot be listed, because it keeps no names."""
+    store = core.rules.engine.store
+    if settings.is_in_shared_memory:
+        return None
+    if isinstance(store, MemoryStore):
+        return MemoryCounters(store, namespace=settings.namespace)
+    from headgate.control.redis_counters import RedisCounters
+
+    return RedisCounters(settings.store, namespace=settings.namespace)

@@ -11,25 +11,39 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 from headgate.control.editor import EditRequest
-from headgate.policy.diagnostics import choosing, closest, meaning
 from headgate.policy.fields import instant_text
+from headgate.policy.problems import did_you_mean, expected_one_of, nearest
 from headgate.service.http.body import body_of, document_of, json_body_of
 from headgate.service.http.check_request import Flaws, invalid
-from headgate.service.http.replies import Flaw, RefusedError, Reply, json_reply, problem
+from headgate.service.http.replies import (
+    Flaw,
+    HttpOptions,
+    RejectedError,
+    Reply,
+    json_reply,
+    problem,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
-    from headgate.control.audit import Outcome
-    from headgate.control.editor import AnyVersion, Edited
+    from headgate.control.audit import Audit, Outcome
+    from headgate.control.editor import AnyVersion, Edited, PolicyEditor
+    from headgate.control.edits import Edit
+    from headgate.control.live_counters import LiveCounters
     from headgate.control.revision import Change, Revision
+    from headgate.control.watcher import PolicyWatcher
     from headgate.policy.problems import Problem
     from headgate.service.admin.auth import Caller
     from headgate.service.admin.operations import Operation
-    from headgate.service.http.replies import HttpOptions, Receive, Scope
+    from headgate.service.core import Core
+    from headgate.service.http.replies import Receive, Scope
+    from headgate.service.live import Live
 
 T = TypeVar("T")
 Data = dict[str, Any]
+OPTIONS: Final = HttpOptions(largest_body=2 * 1024 * 1024)
+"""A policy of the largest size, generously spaced."""
 _THREADS: Final = ThreadPoolExecutor(4, "headgate-admin")
 """Threads of their own: a call that waits for etcd must not delay name lookups of the store."""
 LONGEST_NOTE: Final = 500
@@ -46,20 +60,36 @@ async def to_thread(function: Callable[..., T], *given: Any, **more: Any) -> T:
     return await loop.run_in_executor(_THREADS, partial(function, *given, **more))
 
 
+@dataclass(frozen=True, slots=True)
+class AdminContext:
+    """What the operations work on.
+
+    *editor* changes the rules, *watcher* puts them in force here; *audit* records every change
+    before it is made. *counters* lists counters of the store, if that is possible; *live* has the
+    figures of this node.
+    """
+
+    core: Core
+    editor: PolicyEditor
+    watcher: PolicyWatcher
+    audit: Audit
+    counters: LiveCounters | None
+    live: Live
+
+
 @dataclass(slots=True)
 class Call:
-    """A call of an authenticated *caller*. *parts* are the parameters of the path.
+    """A call of an authenticated *caller*. *api* is what operations work on.
 
     `read` fills *query*, *body*, *flaws* (unknown fields of the body) and *request*.
     """
 
+    api: AdminContext
     scope: Scope
     receive: Receive
-    options: HttpOptions
     caller: Caller
-    parts: Mapping[str, str]
     begin: Callable[[str], Awaitable[None]]
-    """To be awaited with a few words before a change: they are recorded, or it raises."""
+    """Record a summary of a change before it is made. Raises `AuditError`: do not make it then."""
 
     query: dict[str, str] = field(default_factory=dict)
     body: Data = field(default_factory=dict)
@@ -71,45 +101,43 @@ class Call:
 
     @property
     def rule_id(self) -> str:
-        return self.parts["rule_id"]
+        return str(self.scope["path_params"]["rule_id"])
 
     async def read(self, operation: Operation) -> None:
-        """Read what *operation* declares. Raises `RefusedError`."""
+        """Read what *operation* declares. Raises `RejectedError`."""
         self.query = self._query([one.name for one in operation.query])
         if operation.body is not None:
             read = json_body_of if operation.needs_body else body_of
-            content = await read(self.scope, self.receive, self.options)
+            content = await read(self.scope, self.receive, OPTIONS)
             self.body = document_of(content) if content or operation.needs_body else {}
             known = operation.body.get("properties")
             if known is not None:
-                self.refuse_fields(sorted(known))
+                self.check_fields(sorted(known))
         if operation.is_edit:
             self.request = self._edit_request()
 
-    def refuse_fields(self, known: Collection[str]) -> None:
-        """Note fields of the body that are not *known*."""
+    def check_fields(self, known: Collection[str]) -> None:
+        """Add fields of the body that are not *known* to the flaws."""
         hint = f"expected {', '.join(known)}" if known else "expected none"
         names = [name for name in self.body if name not in known]
         self.flaws.extend(Flaw(name[:40], "no such field", hint) for name in names)
 
     def check(self) -> None:
-        """Raise `RefusedError` with all that is wrong with the body."""
+        """Raise `RejectedError` with all that is wrong with the body."""
         if self.flaws:
             raise invalid(self.flaws)
 
-    async def edit(
-        self, what: str, edit: Callable[..., Edited], *given: Any, **more: Any
-    ) -> Edited:
-        """Record *what* is to be done, do it, and note the outcome."""
+    async def apply(self, edit: Edit) -> Edited:
+        """Record *edit*, make it, and keep the outcome."""
         self.check()
-        await self.begin(what)
-        edited = await to_thread(edit, *given, **more, request=self.request)
+        await self.begin(edit.what)
+        edited = await to_thread(self.api.editor.apply, edit, self.request)
         self.revision = edited.revision
         self.outcome = "changed" if edited.is_changed else "unchanged"
         return edited
 
     def number(self, name: str, usual: int, most: int) -> int:
-        """Return a whole number from the query. Raises `RefusedError`."""
+        """Return a whole number from the query. Raises `RejectedError`."""
         text = self.query.get(name)
         if text is None:
             return usual
@@ -129,7 +157,7 @@ class Call:
         try:
             pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=50, errors="strict")
         except ValueError as error:
-            raise RefusedError(problem(400, f"the query cannot be read: {error}")) from None
+            raise RejectedError(problem(400, f"the query cannot be read: {error}")) from None
         found = dict(pairs)
         flaws = [_unknown(name, known) for name in found if name not in known]
         if len(found) != len(pairs):
@@ -140,18 +168,17 @@ class Call:
 
     def _header(self, name: str) -> str | None:
         """The value of a header; of several lines all, with commas."""
-        wanted = name.encode()
-        lines = [value for line, value in self.scope["headers"] if line == wanted]
+        lines = [value for line, value in self.scope["headers"] if line == name.encode()]
         return b", ".join(lines).decode("latin-1") if lines else None
 
     def _edit_request(self) -> EditRequest:
         note = self._header(NOTE) or ""
         if len(note) > LONGEST_NOTE or not note.isprintable():
             message = f"{NOTE} may have up to {LONGEST_NOTE} printable characters"
-            raise RefusedError(problem(400, message))
+            raise RejectedError(problem(400, message))
         none = self._header("if-none-match")
         if none is not None and none.strip() != "*":
-            raise RefusedError(problem(400, "If-None-Match: expected * (nothing is there yet)"))
+            raise RejectedError(problem(400, "If-None-Match: expected * (nothing is there yet)"))
         is_new, versions = none is not None, self._versions()
         return EditRequest(author=self.caller.name, note=note, versions=versions, is_new=is_new)
 
@@ -164,19 +191,19 @@ class Call:
         found = [_TAG.fullmatch(part.strip()) for part in text.split(",")]
         if not all(found):
             message = f'If-Match: found {text[:60]!r}, expected a version such as "7", or *'
-            raise RefusedError(problem(400, message))
+            raise RejectedError(problem(400, message))
         named = [match[1] or match[2] or "" for match in found if match]
         return frozenset(int(one) for one in named if _VERSION.fullmatch(one))
 
 
-def wrong_query(*flaws: Flaw) -> RefusedError:
-    return RefusedError(problem(400, "the query is wrong", flaws=flaws))
+def wrong_query(*flaws: Flaw) -> RejectedError:
+    return RejectedError(problem(400, "the query is wrong", flaws=flaws))
 
 
 def _unknown(name: str, known: Collection[str]) -> Flaw:
-    near = closest(name, sorted(known))
-    hint = "none is expected" if not known else choosing(sorted(known))
-    return Flaw(name[:40], "no such parameter", hint if near is None else meaning(near))
+    near = nearest(name, sorted(known))
+    hint = "none is expected" if not known else expected_one_of(sorted(known))
+    return Flaw(name[:40], "no such parameter", hint if near is None else did_you_mean(near))
 
 
 # ---- replies -------------------------------------------------------------------------------
@@ -211,26 +238,17 @@ def change_data(number: int, change: Change) -> Data:
 
 def problems_data(problems: Iterable[Problem]) -> list[Data]:
     """Problems of a policy, each with its place."""
+    names = {"rule": "rule_id"}
+    order = ("severity", "rule", "field", "message", "hint", "line")
     return [
-        {
-            name: value
-            for name, value in (
-                ("severity", one.severity),
-                ("rule_id", one.rule),
-                ("field", one.field or None),
-                ("message", one.message),
-                ("hint", one.hint or None),
-                ("line", one.line),
-            )
-            if value is not None
-        }
+        {names.get(name, name): value for name in order if (value := getattr(one, name))}
         for one in problems
     ]
 
 
 def rule_reply(edited: Edited, rule_id: str, **more: Any) -> Reply:
     """The reply to an edit of one rule: its version, and the warnings about it."""
-    version = edited.version_of(rule_id)
+    version = edited.revision.version_of(rule_id)
     content = {"rule_id": rule_id, "version": version, **more}
     return edited_reply(content, edited, version, rule_id=rule_id)
 

@@ -6,65 +6,60 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control.edits import UnknownOverrideError, override_of
+from headgate.control.edits import (
+    UnknownOverrideError,
+    override_in,
+    put_override,
+    remove_override,
+)
 from headgate.engine.plan import plan_rule
 from headgate.engine.request import Request
 from headgate.limits import with_extra
-from headgate.policy.fields import AN_INSTANT, instant_ns, instant_text
+from headgate.policy.fields import AN_INSTANT, MAX_KEY, instant_ns, instant_text
 from headgate.policy.identity.parts import claim_of, spelled
-from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, LONGEST_KEY, compiled_rule
-from headgate.policy.rule_document import DEFAULT_TIER
+from headgate.policy.limit_forms import DEFAULT_TIER
+from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, compiled_rule
 from headgate.service.admin.call import edited_reply, tagged_reply, to_thread, wrong_query
-from headgate.service.admin.operations import MOMENT, TEXT, WHOLE, Query, an_object, operation
+from headgate.service.admin.operations import MOMENT, TEXT, WHOLE, Operation, Query, an_object
 from headgate.service.http.check_request import TO_LOOK, Flaws, invalid, read_asked
-from headgate.service.http.replies import Flaw, RefusedError, Reply, json_reply, problem
+from headgate.service.http.replies import Flaw, RejectedError, Reply, json_reply, problem
 from headgate.stores.operations import Reset, Take
 from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
     from headgate.algorithms import Outcome
-    from headgate.control.editor import PolicyEditor
-    from headgate.control.live_counters import LiveCounters
     from headgate.limits import Limit
     from headgate.policy.model import Identity, Override, Rule
     from headgate.service.admin.call import Call
-    from headgate.service.core import Core
     from headgate.stores.operations import Check
 
 
-# ---- the shape of keys: a key that cannot be one of a rule is refused --------------------------
+# ---- the shape of keys: a key that cannot be one of a rule is rejected -------------------------
 #
 # A key that no caller ever has would be blocked in vain; and a raw credential in the place of its
 # digest would be kept for ever, in the policy and in the audit log.
 
 _DIGEST: Final = "~[0-9a-f]{32}"
 _VALUE: Final = "[^&]*"
+_SHAPES: Final = {_DIGEST: "~DIGEST", _VALUE: "..."}
 
 
-def key_shape(rule: Rule, identity: Identity) -> str:
-    """Describe a key of *rule*: `tenant=...&api_key=~DIGEST`."""
-    parts = (_claimed(name, identity) for name in rule.key_by)
-    return "&".join(
-        label if value is None else f"{label}={_SHAPES[value]}" for label, value in parts
-    )
-
-
-def fits(key: str, rule: Rule, identity: Identity) -> bool:
-    """True if *key* may be one of *rule*."""
-    parts = (_claimed(name, identity) for name in rule.key_by)
+def _check_shape(key: str, rule: Rule, identity: Identity) -> None:
+    """Reject a text that cannot be a key of *rule*; it may be a secret, so it is not repeated."""
+    parts = [_part(name, identity) for name in rule.key_by]
     pattern = "&".join(
         re.escape(label)
         if value is None
         else f"{re.escape(label)}(?:={value}|!shared|!ip={_VALUE})"
         for label, value in parts
     )
-    return re.fullmatch(pattern, key) is not None
+    if not re.fullmatch(pattern, key):
+        shape = "&".join(f"{label}={_SHAPES[value]}" if value else label for label, value in parts)
+        hint = f"expected {shape}; or say identity, to name a caller by it"
+        raise invalid([Flaw("key", f"no key of the rule {rule.id!r}", hint)])
 
 
-_SHAPES: Final = {_DIGEST: "~DIGEST", _VALUE: "..."}
-
-
-def _claimed(name: str, identity: Identity) -> tuple[str, str | None]:
+def _part(name: str, identity: Identity) -> tuple[str, str | None]:
     """The label of a part of a key, and the pattern of its value if it has one."""
     if name == GLOBAL:
         return name, None
@@ -77,7 +72,7 @@ def _claimed(name: str, identity: Identity) -> tuple[str, str | None]:
 # ---- naming a counter: by its key, by a request, or by what is known of the caller -------------
 
 Data = dict[str, Any]
-WAYS: Final = ("key", "request", "identity")
+_WAYS: Final = ("key", "request", "identity")
 _COUNTER: Final[dict[str, Data]] = {
     "rule": {"type": "string", "description": "The id of a rule."},
     "key": {"type": "string", "description": "The key of the counter."},
@@ -96,7 +91,7 @@ _UNTIL: Final[dict[str, Data]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class Counter:
     """A counter of *rule*, under *limits*, with its *override* if there is one.
 
     *applies*: the rule matches the request that named the counter; None if none did.
@@ -123,51 +118,54 @@ class Named:
         return tuple(dict.fromkeys(check for plan in plans for check in plan.checks))
 
 
-def named(core: Core, document: dict[str, Any], flaws: Flaws) -> Named:
-    """Find the counter that *document* names. Raises `RefusedError` with all that is wrong."""
-    _check(document, flaws)
+def counter_named(call: Call) -> Counter:
+    """Find the counter that the body names. Raises `RejectedError` with all that is wrong."""
+    core, document = call.api.core, call.body
+    _check(document, call.flaws)
     engine = core.rules.in_force.compiled
     policy = engine.policy
     rule = next((one for one in policy.rules if one.id == document["rule"]), None)
     if rule is None:
         message = f"there is no rule {document['rule'][:100]!r} in force"
-        raise RefusedError(problem(404, message))
+        raise RejectedError(problem(404, message))
     if rule.fair is not None:
         message = f"the rule {rule.id!r} has no counters: it is a fair queue, in each app"
-        raise RefusedError(problem(422, message))
+        raise RejectedError(problem(422, message))
     applies = None
     if "key" in document:
         key: str | None = document["key"]
         _check_shape(document["key"], rule, policy.identity)
         limits = rule.limits_for(_tier(rule, document.get("tier")))
     else:
-        request = _request(document, policy.identity)
+        if "request" in document:
+            request = read_asked(document["request"], TO_LOOK).request
+            applies = any(one.id == rule.id for one in engine.matching(request))
+        else:
+            request = _request_of(document["identity"], policy.identity)
         found = engine.identifier.find(request)
         key = engine.identifier.key(rule, request, found)
         limits = rule.limits_for(found["tier"])
-        if "request" in document:
-            applies = any(one.id == rule.id for one in engine.matching(request))
     if key is None or not limits:
         message = f"the rule {rule.id!r} does not limit this caller: it has no counter"
-        raise RefusedError(problem(422, message))
+        raise RejectedError(problem(422, message))
     now_ns = core.clock()
-    overrides = (
+    active = (
         one
         for one in policy.overrides
         if (one.rule, one.key) == (rule.id, key) and one.until_ns > now_ns
     )
-    return Named(rule, key, limits, next(overrides, None), applies)
+    return Counter(rule, key, limits, next(active, None), applies)
 
 
 def _check(document: dict[str, Any], flaws: Flaws) -> None:
-    """Refuse a document that does not name one counter."""
+    """Reject a document that does not name one counter."""
     if not isinstance(document.get("rule"), str):
         flaws.add("rule", document.get("rule"), "the id of a rule")
-    given = [way for way in WAYS if way in document]
+    given = [way for way in _WAYS if way in document]
     if len(given) != 1:
-        flaws.append(Flaw("key", f"found {len(given)} of {', '.join(WAYS)}", "expected one"))
+        flaws.append(Flaw("key", f"found {len(given)} of {', '.join(_WAYS)}", "expected one"))
     key = document.get("key", "x")
-    if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
+    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
         flaws.add("key", key, "the key of a counter, as explain shows it")
     for name in ("request", "identity"):
         if name in document and not isinstance(document[name], dict):
@@ -176,13 +174,6 @@ def _check(document: dict[str, Any], flaws: Flaws) -> None:
         flaws.append(Flaw("tier", "it is for a key", "expected it in request or identity"))
     if flaws:
         raise invalid(flaws)
-
-
-def _check_shape(key: str, rule: Rule, identity: Identity) -> None:
-    """Refuse a text that cannot be a key of *rule*; it may be a secret, so it is not repeated."""
-    if not fits(key, rule, identity):
-        hint = f"expected {key_shape(rule, identity)}; or say identity, to name a caller by it"
-        raise invalid([Flaw("key", f"no key of the rule {rule.id!r}", hint)])
 
 
 def _tier(rule: Rule, named: object) -> str | None:
@@ -195,12 +186,6 @@ def _tier(rule: Rule, named: object) -> str | None:
         flaws.add("tier", named, f"one of {', '.join(tiers[:20])}: the limits differ")
         raise invalid(flaws)
     return None if named == DEFAULT_TIER else str(named)
-
-
-def _request(document: dict[str, Any], identity: Identity) -> Request:
-    if "request" in document:
-        return read_asked(document["request"], TO_LOOK).request
-    return _request_of(document["identity"], identity)
 
 
 def _request_of(values: dict[str, Any], identity: Identity) -> Request:
@@ -251,155 +236,146 @@ _GRANTED: Final = an_object(
 )
 
 
-class KeyCalls:
-    """Operations on the counter of one caller under one rule."""
+@Operation("GET /keys", "Get one counter, or list some of a rule.", query=_KEYS)
+async def list_keys(call: Call) -> Reply:
+    query = call.query
+    if "key" in query:
+        call.body = dict(query)
+        call.check_fields(sorted(_COUNTER))
+        return await _reply(call)
+    if "rule" not in query:
+        raise RejectedError(problem(400, "expected rule, the id of a rule"))
+    if call.api.counters is None:
+        message = "the counters of this store cannot be listed; name one by key"
+        raise RejectedError(problem(501, message))
+    limit = max(1, call.number("limit", 100, MOST_LISTED))
+    rule, pattern = query["rule"], query.get("pattern")
+    look = await call.api.counters.find([rule], most=limit, pattern=pattern)
+    found = [
+        {"key": one.key, "is_digest": one.is_digest, "limit": one.place, "used": one.used}
+        for one in look.counters
+    ]
+    return json_reply({"rule_id": rule, "counters": found, "more": look.has_more})
 
-    def __init__(self, core: Core, editor: PolicyEditor, live: LiveCounters | None) -> None:
-        self._core = core
-        self._editor = editor
-        self._live = live
 
-    @operation("GET /keys", "Get one counter, or list some of a rule.", query=_KEYS)
-    async def list_keys(self, call: Call) -> Reply:
-        query = call.query
-        if "key" in query:
-            call.body = dict(query)
-            call.refuse_fields(sorted(_COUNTER))
-            return await self._reply(named(self._core, call.body, call.flaws))
-        if "rule" not in query:
-            raise RefusedError(problem(400, "expected rule, the id of a rule"))
-        if self._live is None:
-            message = "the counters of this store cannot be listed; name one by key"
-            raise RefusedError(problem(501, message))
-        limit = max(1, call.number("limit", 100, MOST_LISTED))
-        rule, pattern = query["rule"], query.get("pattern")
-        look = await self._live.find([rule], most=limit, pattern=pattern)
-        found = [
-            {"key": one.key, "is_digest": one.is_digest, "limit": one.place, "used": one.used}
-            for one in look.counters
-        ]
-        return json_reply({"rule_id": rule, "counters": found, "more": look.has_more})
+@Operation("POST /keys:lookup", "Get one counter.", body=_NAMED)
+async def look_up(call: Call) -> Reply:
+    return await _reply(call)
 
-    @operation("POST /keys:lookup", "Get one counter.", body=_NAMED)
-    async def look_up(self, call: Call) -> Reply:
-        return await self._reply(named(self._core, call.body, call.flaws))
 
-    @operation("POST /keys:reset", "Reset a counter.", body=_NAMED, role="write")
-    async def reset(self, call: Call) -> Reply:
-        found = named(self._core, call.body, call.flaws)
-        await to_thread(self._editor.check_revision, call.request)
-        await call.begin(f"reset {found.key} under {found.rule.id}")
-        checks = found.every_check(self._core.namespace)
-        await self._core.rules.engine.store.arun(Reset(checks))
-        call.outcome = "changed"
-        return json_reply({"rule_id": found.rule.id, "key": found.key, "reset": True})
+@Operation("POST /keys:reset", "Reset a counter.", body=_NAMED, role="write")
+async def reset(call: Call) -> Reply:
+    core, found = call.api.core, counter_named(call)
+    await to_thread(call.api.editor.check_revision, call.request)
+    await call.begin(f"reset {found.key} under {found.rule.id}")
+    await core.rules.engine.store.arun(Reset(found.every_check(core.namespace)))
+    call.outcome = "changed"
+    return json_reply({"rule_id": found.rule.id, "key": found.key, "reset": True})
 
-    @operation("POST /keys:grant", "Grant a caller more, for a while.", body=_GRANTED, role="write")
-    async def grant(self, call: Call) -> Reply:
-        found = named(self._core, call.body, call.flaws)
-        extra = call.body.get("extra")
-        if type(extra) is not int or not 0 < extra <= _LARGEST_EXTRA:
-            call.flaws.add("extra", extra, f"a whole number from 1 to {_LARGEST_EXTRA}")
-            call.check()
-        what = f"grant {extra} more to {found.key} under {found.rule.id}"
-        return await self._override(call, found, what, {"extra": extra})
 
-    @operation("POST /keys:block", "Block a caller for a while.", body=_BLOCKED, role="write")
-    async def block(self, call: Call) -> Reply:
-        found = named(self._core, call.body, call.flaws)
-        what = f"block {found.key} under {found.rule.id}"
-        return await self._override(call, found, what, {"block": True})
-
-    @operation("POST /keys:unblock", "End a block.", body=_NAMED, role="write")
-    async def unblock(self, call: Call) -> Reply:
-        found = named(self._core, call.body, call.flaws)
-        rule_id, key = found.rule.id, found.key
-        if not (await self._standing(rule_id, key)).get("block"):
-            raise UnknownOverrideError(f"the key {key!r} is not blocked under {rule_id!r}")
-        return await self._end(call, f"unblock {key} under {rule_id}", rule_id, key, block=False)
-
-    @operation("GET /overrides", "List blocks and grants that have not ended.", query=_BY_KEY)
-    async def overrides(self, call: Call) -> Reply:
-        newest = await to_thread(self._editor.head)
-        now_ns = self._core.clock()
-        found = [
-            one
-            for one in newest.document.get("overrides") or ()
-            if (instant_ns(str(one.get("until"))) or 0) > now_ns
-            and all(one.get(name) == value for name, value in call.query.items())
-        ]
-        return tagged_reply({"revision": newest.number, "overrides": found}, newest.number)
-
-    @operation("DELETE /overrides", "End a block or a grant.", query=_BY_KEY, role="write")
-    async def delete_override(self, call: Call) -> Reply:
-        missing = [
-            Flaw(name, "it is missing") for name in ("rule", "key") if name not in call.query
-        ]
-        if missing:
-            raise wrong_query(*missing)
-        rule_id, key = call.query["rule"], call.query["key"]
-        await self._standing(rule_id, key)  # else it is not recorded: it may be a secret
-        return await self._end(call, f"end the override of {key} under {rule_id}", rule_id, key)
-
-    async def _override(self, call: Call, found: Named, what: str, given: Data) -> Reply:
-        until_ns = self._until(call)
-        rule_id, key = found.rule.id, found.key
-        edited = await call.edit(
-            what, self._editor.override, rule_id, key, until_ns=until_ns, **given
-        )
-        content = {"rule_id": rule_id, "key": key, **given, "until": instant_text(until_ns)}
-        return edited_reply(content, edited, rule_id=rule_id)
-
-    async def _end(self, call: Call, what: str, rule_id: str, key: str, **more: Any) -> Reply:
-        edited = await call.edit(what, self._editor.remove_override, rule_id, key)
-        return edited_reply({"rule_id": rule_id, "key": key, **more}, edited, rule_id=rule_id)
-
-    async def _standing(self, rule_id: str, key: str) -> Data:
-        """Return the override of *key*. Raises `UnknownOverrideError`."""
-        standing = override_of((await to_thread(self._editor.head)).document, rule_id, key)
-        if standing is None:
-            raise UnknownOverrideError(f"the key {key!r} has no override under {rule_id!r}")
-        return standing
-
-    async def _reply(self, found: Named) -> Reply:
-        checks = found.checks(self._core.namespace)
-        outcomes = await self._core.rules.engine.store.arun(Take(checks, consume=False))
-        override = found.override
-        content: Data = {
-            "rule_id": found.rule.id,
-            "key": found.key,
-            "mode": found.rule.mode,
-            "blocked_until": None,
-            "extra": 0,
-            "limits": [
-                _limit(check.limit, outcome)
-                for check, outcome in zip(checks, outcomes, strict=True)
-            ],
-        }
-        if override is not None:
-            until = instant_text(override.until_ns)
-            content |= {"blocked_until": until} if override.block else {"extra": override.extra}
-            content["until"] = until
-        if found.applies is not None:
-            content["applies"] = found.applies
-        return json_reply(content)
-
-    def _until(self, call: Call) -> int:
-        """Return when an override ends, in nanoseconds since the epoch: `until`, or after `ttl`."""
-        now_ns, ends_ns = self._core.clock(), 0
-        until, ttl = call.body.get("until"), call.body.get("ttl")
-        if (until is None) == (ttl is None):
-            call.flaws.append(Flaw("until", "expected one of until, ttl (seconds)"))
-        elif until is not None:
-            ends_ns = (instant_ns(until) if isinstance(until, str) else None) or 0
-            if not now_ns < ends_ns <= now_ns + LONGEST * SECOND:
-                call.flaws.add("until", until, f"{AN_INSTANT}, to come, within ten years")
-        elif ttl is None or type(ttl) not in (int, float) or not 0.001 <= ttl <= LONGEST:
-            call.flaws.add("ttl", ttl, f"seconds, at least 0.001, at most {LONGEST}")
-        else:
-            ends_ns = now_ns + int(ttl * SECOND)
+@Operation("POST /keys:grant", "Grant a caller more, for a while.", body=_GRANTED, role="write")
+async def grant(call: Call) -> Reply:
+    found = counter_named(call)
+    extra = call.body.get("extra")
+    if type(extra) is not int or not 0 < extra <= _LARGEST_EXTRA:
+        call.flaws.add("extra", extra, f"a whole number from 1 to {_LARGEST_EXTRA}")
         call.check()
-        return ends_ns
+    return await _override(call, found, {"extra": extra})
+
+
+@Operation("POST /keys:block", "Block a caller for a while.", body=_BLOCKED, role="write")
+async def block(call: Call) -> Reply:
+    return await _override(call, counter_named(call), {"block": True})
+
+
+@Operation("POST /keys:unblock", "End a block.", body=_NAMED, role="write")
+async def unblock(call: Call) -> Reply:
+    found = counter_named(call)
+    rule_id, key = found.rule.id, found.key
+    newest = await to_thread(call.api.editor.head)
+    if not override_in(newest.document, rule_id, key).get("block"):
+        raise UnknownOverrideError(f"the key {key!r} is not blocked under {rule_id!r}")
+    return await _end(call, rule_id, key, block=False)
+
+
+@Operation("GET /overrides", "List blocks and grants that have not ended.", query=_BY_KEY)
+async def overrides(call: Call) -> Reply:
+    newest = await to_thread(call.api.editor.head)
+    now_ns = call.api.core.clock()
+    found = [
+        one
+        for one in newest.document.get("overrides") or ()
+        if (instant_ns(str(one.get("until"))) or 0) > now_ns
+        and all(one.get(name) == value for name, value in call.query.items())
+    ]
+    return tagged_reply({"revision": newest.number, "overrides": found}, newest.number)
+
+
+@Operation("DELETE /overrides", "End a block or a grant.", query=_BY_KEY, role="write")
+async def delete_override(call: Call) -> Reply:
+    missing = [Flaw(name, "it is missing") for name in ("rule", "key") if name not in call.query]
+    if missing:
+        raise wrong_query(*missing)
+    rule_id, key = call.query["rule"], call.query["key"]
+    newest = await to_thread(call.api.editor.head)
+    override_in(newest.document, rule_id, key)  # else it is not recorded: it may be a secret
+    return await _end(call, rule_id, key)
+
+
+async def _override(call: Call, found: Counter, given: Data) -> Reply:
+    until_ns = _until(call)
+    rule_id, key = found.rule.id, found.key
+    edited = await call.apply(put_override(rule_id, key, until_ns=until_ns, **given))
+    content = {"rule_id": rule_id, "key": key, **given, "until": instant_text(until_ns)}
+    return edited_reply(content, edited, rule_id=rule_id)
+
+
+async def _end(call: Call, rule_id: str, key: str, **more: Any) -> Reply:
+    edited = await call.apply(remove_override(rule_id, key))
+    return edited_reply({"rule_id": rule_id, "key": key, **more}, edited, rule_id=rule_id)
+
+
+async def _reply(call: Call) -> Reply:
+    """Describe the counter that *call* names, and its state in the store."""
+    core, found = call.api.core, counter_named(call)
+    checks = found.checks(core.namespace)
+    outcomes = await core.rules.engine.store.arun(Take(checks, consume=False))
+    override = found.override
+    content: Data = {
+        "rule_id": found.rule.id,
+        "key": found.key,
+        "mode": found.rule.mode,
+        "blocked_until": None,
+        "extra": 0,
+        "limits": [
+            _limit(check.limit, outcome) for check, outcome in zip(checks, outcomes, strict=True)
+        ],
+    }
+    if override is not None:
+        until = instant_text(override.until_ns)
+        content |= {"blocked_until": until} if override.block else {"extra": override.extra}
+        content["until"] = until
+    if found.applies is not None:
+        content["applies"] = found.applies
+    return json_reply(content)
+
+
+def _until(call: Call) -> int:
+    """Return when an override ends, in nanoseconds since the epoch: `until`, or after `ttl`."""
+    now_ns, ends_ns = call.api.core.clock(), 0
+    until, ttl = call.body.get("until"), call.body.get("ttl")
+    if (until is None) == (ttl is None):
+        call.flaws.append(Flaw("until", "expected one of until, ttl (seconds)"))
+    elif until is not None:
+        ends_ns = (instant_ns(until) if isinstance(until, str) else None) or 0
+        if not now_ns < ends_ns <= now_ns + LONGEST * SECOND:
+            call.flaws.add("until", until, f"{AN_INSTANT}, to come, within ten years")
+    elif ttl is None or type(ttl) not in (int, float) or not 0.001 <= ttl <= LONGEST:
+        call.flaws.add("ttl", ttl, f"seconds, at least 0.001, at most {LONGEST}")
+    else:
+        ends_ns = now_ns + int(ttl * SECOND)
+    call.check()
+    return ends_ns
 
 
 def _limit(limit: Limit, outcome: Outcome) -> Data:

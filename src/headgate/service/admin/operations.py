@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from headgate.service.admin.auth import Role
+    from headgate.config.values import Role
+    from headgate.service.admin.call import Call
+    from headgate.service.http.replies import Reply
 
-    Handler = TypeVar("Handler", bound=Callable[..., Any])
+    Handler = Callable[[Call], Awaitable[Reply]]
 
 Schema = dict[str, Any]
 PREFIX: Final = "/admin/v1"
@@ -77,19 +79,45 @@ class Query(NamedTuple):
     schema: Schema = TEXT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. *is_edit*: it takes preconditions (`If-Match`)."""
+    """One method of one path, *line*: `PUT /rules/{rule_id}`. A decorator of its *handler*.
 
-    method: str
-    path: str
+    A *role* of `write` changes something; unless *is_versionless*, such an operation takes
+    preconditions (`If-Match`).
+    """
+
+    line: str
     summary: str
-    role: Role
-    answer: Schema
-    body: Schema | None
-    needs_body: bool
-    query: tuple[Query, ...]
-    is_edit: bool
+    _: KW_ONLY
+    answer: Schema = field(default_factory=lambda: ANY)
+    body: Schema | None = None
+    query: tuple[Query, ...] = ()
+    role: Role = "read"
+    is_versionless: bool = False
+    handler: Handler | None = None
+
+    def __call__(self, handler: Handler) -> Operation:
+        """Declare *handler* as the one of this operation."""
+        return replace(self, handler=handler)
+
+    @property
+    def method(self) -> str:
+        return self.line.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        return self.line.partition(" ")[2]
+
+    @property
+    def needs_body(self) -> bool:
+        """True unless there is no body, or all fields of the body are optional."""
+        return self.body is not None and bool(self.body.get("required", True))
+
+    @property
+    def is_edit(self) -> bool:
+        """True if it takes preconditions."""
+        return self.role == "write" and not self.is_versionless
 
     def to_openapi(self, security: str | None) -> Schema:
         """Describe the operation for an OpenAPI document."""
@@ -102,83 +130,41 @@ class Operation:
             parameters.append(
                 {"name": "If-Match", "in": "header", "description": meaning, "schema": TEXT}
             )
-        failure = {"description": "The problem.", "content": _content(ANY, problem=True)}
+        problem = {"application/problem+json": {"schema": ANY}}
         described: Schema = {
             "summary": self.summary,
             "tags": ["admin"],
             "responses": {
-                "200": {"description": "Done.", "content": _content(self.answer)},
-                "default": failure,
+                "200": {"description": "Done.", "content": _json(self.answer)},
+                "default": {"description": "The problem.", "content": problem},
             },
         }
         if parameters:
             described["parameters"] = parameters
         if self.body is not None:
-            content = _content(self.body)
-            described["requestBody"] = {"required": self.needs_body, "content": content}
+            described["requestBody"] = {"required": self.needs_body, "content": _json(self.body)}
         if security:
             described["security"] = [{security: []}]
         return described
 
 
-def operation(
-    line: str,
-    summary: str,
-    *,
-    answer: Schema = ANY,
-    body: Schema | None = None,
-    needs_body: bool = True,
-    query: tuple[Query, ...] = (),
-    role: Role = "read",
-    is_edit: bool | None = None,
-) -> Callable[[Handler], Handler]:
-    """Declare a method as the handler of *line*, such as `PUT /rules/{rule_id}`."""
-    method, path = line.split(" ")
-    declared = Operation(
-        method=method,
-        path=path,
-        summary=summary,
-        role=role,
-        answer=answer,
-        body=body,
-        needs_body=needs_body,
-        query=query,
-        is_edit=role == "write" if is_edit is None else is_edit,
-    )
-
-    def decorate(handler: Handler) -> Handler:
-        handler.operation = declared  # type: ignore[attr-defined]
-        return handler
-
-    return decorate
-
-
-def operations_of(owner: type) -> Iterator[tuple[str, Operation]]:
-    """The operations that *owner* declares, each with the name of its handler."""
-    for name, member in vars(owner).items():
-        declared = getattr(member, "operation", None)
-        if isinstance(declared, Operation):
-            yield name, declared
-
-
 _IN_PATHS: Final = {"rule_id": TEXT, "number": WHOLE}
 
 
-def paths_of(owners: Iterable[type], *, security: str | None = None) -> dict[str, Schema]:
-    """The OpenAPI paths of *owners*; *security* names the scheme that they need."""
+def paths_of(operations: Iterable[Operation], *, security: str | None = None) -> dict[str, Schema]:
+    """The OpenAPI paths of *operations*; *security* names the scheme that they need."""
     paths: dict[str, Schema] = {}
-    for owner in owners:
-        for _, one in operations_of(owner):
-            item = paths.setdefault(f"{PREFIX}{one.path}", {})
-            item[one.method.lower()] = one.to_openapi(security)
-            named = [name for name in _IN_PATHS if f"{{{name}}}" in one.path]
-            if named:
-                item["parameters"] = [
-                    {"name": name, "in": "path", "required": True, "schema": _IN_PATHS[name]}
-                    for name in named
-                ]
+    for one in operations:
+        item = paths.setdefault(f"{PREFIX}{one.path}", {})
+        item[one.method.lower()] = one.to_openapi(security)
+        named = [name for name in _IN_PATHS if f"{{{name}}}" in one.path]
+        if named:
+            item["parameters"] = [
+                {"name": name, "in": "path", "required": True, "schema": _IN_PATHS[name]}
+                for name in named
+            ]
     return paths
 
 
-def _content(schema: Schema, *, problem: bool = False) -> Schema:
-    return {"application/problem+json" if problem else "application/json": {"schema": schema}}
+def _json(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}

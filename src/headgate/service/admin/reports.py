@@ -8,7 +8,7 @@ from headgate.policy.explain import Membership
 from headgate.policy.fields import instant_text
 from headgate.responses.debug import DEBUG, DECISION, LONGEST_TTL_S, debug_token
 from headgate.runtime.drivers import adrive
-from headgate.runtime.holds import new_name
+from headgate.runtime.heartbeat import new_name
 from headgate.service.admin.call import change_data, problems_data, to_thread
 from headgate.service.admin.operations import (
     ANY,
@@ -16,31 +16,34 @@ from headgate.service.admin.operations import (
     REQUEST,
     TEXT,
     WHOLE,
+    Operation,
     Query,
     a_list,
     an_object,
-    operation,
 )
 from headgate.service.http.check_request import TO_CHECK, read_asked
 from headgate.service.http.replies import JSON_LINE, NO_STORE, Reply, json_reply
 from headgate.service.http.verdict_json import limit_text
-from headgate.service.live.worker_state import bounds, hot_keys
+from headgate.service.live.snapshot import bounds, hot_keys
 from headgate.stores.factory import health_of
 
 if TYPE_CHECKING:
-    from headgate.control.audit import Audit
-    from headgate.control.watcher import PolicyWatcher
     from headgate.decision import Decision
     from headgate.engine.request import Request
     from headgate.engine.verdict import Verdict
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.explain import Member
     from headgate.service.admin.call import Call
-    from headgate.service.core import Core
-    from headgate.service.live import Live
+    from headgate.service.core import ShowKey
 
+
+Data = dict[str, Any]
 
 MOST_LISTED: Final = 1_000
+MOST_EXPLAINED: Final = 200
+"""The most rules that are listed as not applying: those that come nearest."""
+_USUAL_S: Final = 900
+"""Seconds that a debug token is good for by default."""
 _LIVE: Final = an_object(
     ("at", "began", "version", "workers", "policy", "store", "requests", "rules", "series"),
     at=NUMBER,
@@ -67,179 +70,153 @@ _LIVE: Final = an_object(
 )
 
 
-class ReportCalls:
-    """Reports of this node; *live* has its figures."""
-
-    def __init__(self, core: Core, watcher: PolicyWatcher, audit: Audit, live: Live) -> None:
-        self._core = core
-        self._watcher = watcher
-        self._audit = audit
-        self._live = live
-
-    @operation("GET /live", "Live figures of all workers of this node.", answer=_LIVE)
-    async def live(self, call: Call) -> Reply:
-        return Reply(200, [JSON_LINE, NO_STORE], await self._live.answer())
-
-    @operation("GET /status", "The policy in force in this worker, and its state.")
-    async def status(self, call: Call) -> Reply:
-        state = self._watcher.state
-        policy = self._core.rules.in_force.policy
-        loaded = state.loaded_at_ns
-        content = {
-            "caller": {"name": call.caller.name, "role": call.caller.role},
-            "place": self._watcher.place,
-            "revision": state.revision,
-            "change": None
-            if state.change is None or state.revision is None
-            else change_data(state.revision, state.change),
-            "loaded_at": None if loaded is None else instant_text(loaded),
-            "current": state.is_current,
-            "stale": state.is_stale,
-            "trouble": state.trouble,
-            "refused_revision": state.rejected,
-            "problems": problems_data(state.problems or ()),
-            "warnings": problems_data(state.warnings),
-            "failures": state.failures,
-            "rules": len(policy.rules),
-            "overrides": len(policy.overrides),
-            "not_ready": list(self._core.not_ready()),
-        }
-        return json_reply(content)
-
-    @operation(
-        "GET /pressure",
-        "The hottest keys of this worker, how far limits may be overshot, the circuit breaker, and "
-        "the factor that limits are lowered by.",
-        query=(Query("limit", "", WHOLE),),
-    )
-    async def pressure(self, call: Call) -> Reply:
-        count = max(1, call.number("limit", 20, MOST_LISTED))
-        hot = [
-            {"rule_id": rule, "key": key, "per_second": least, "at_most": most}
-            for rule, key, least, most in hot_keys(self._core, count)
-        ]
-        may_overshoot = [
-            {"rule_id": rule, "holders": holders, "units": units}
-            for rule, holders, units in bounds(self._core)
-        ]
-        health = health_of(self._core.rules.engine.store)
-        found = {
-            "hot_keys": hot,
-            "bounds": may_overshoot,
-            "breaker": None if health is None else "open" if health.is_open else "closed",
-            "factor": float(self._core.rules.in_force.scale.factor),
-        }
-        return json_reply(found)
-
-    @operation(
-        "GET /audit",
-        "The audit log, newest first; without an audit file, of this worker.",
-        query=(Query("limit", "", WHOLE),),
-    )
-    async def audit(self, call: Call) -> Reply:
-        limit = call.number("limit", 100, MOST_LISTED)
-        return json_reply({"events": list(await self._audit.latest(limit))})
+@Operation("GET /live", "Live figures of all workers of this node.", answer=_LIVE)
+async def live(call: Call) -> Reply:
+    return Reply(200, [JSON_LINE, NO_STORE], await call.api.live.answer())
 
 
-_USUAL_S: Final = 900
+@Operation("GET /status", "The policy in force in this worker, and its state.")
+async def status(call: Call) -> Reply:
+    core, watcher = call.api.core, call.api.watcher
+    state, policy = watcher.state, core.rules.in_force.policy
+    loaded = state.loaded_at_ns
+    content = {
+        "caller": {"name": call.caller.name, "role": call.caller.role},
+        "place": watcher.place,
+        "revision": state.revision,
+        "change": None
+        if state.change is None or state.revision is None
+        else change_data(state.revision, state.change),
+        "loaded_at": None if loaded is None else instant_text(loaded),
+        "current": state.is_current,
+        "stale": state.is_stale,
+        "trouble": state.trouble,
+        "refused_revision": state.rejected,
+        "problems": problems_data(state.problems or ()),
+        "warnings": problems_data(state.warnings),
+        "failures": state.failures,
+        "rules": len(policy.rules),
+        "overrides": len(policy.overrides),
+        "not_ready": list(core.not_ready()),
+    }
+    return json_reply(content)
 
 
-class DebugCalls:
-    """Makes debug tokens, signed with the secret of *core*, which all replicas share."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-
-    @operation(
-        "POST /debug-tokens",
-        "Make a token that has responses explain their decision (Headgate-Debug).",
-        body=an_object(ttl=WHOLE),
-        needs_body=False,
-        role="write",
-        is_edit=False,
-    )
-    async def make_token(self, call: Call) -> Reply:
-        ttl_s = call.body.get("ttl", _USUAL_S)
-        if type(ttl_s) is not int or not 1 <= ttl_s <= LONGEST_TTL_S:
-            call.flaws.add("ttl", ttl_s, f"whole seconds from 1 to {LONGEST_TTL_S}")
-        call.check()
-        await call.begin(f"make a debug token that is good for {ttl_s} s")
-        token, ends = debug_token(self._core.secret, now_ns=self._core.clock(), ttl_s=int(ttl_s))
-        call.outcome = "changed"
-        content = {"token": token, "expires": ends, "header": DEBUG, "answered_in": DECISION}
-        return json_reply(content)
-
-
-Data = dict[str, Any]
-
-MOST_EXPLAINED: Final = 200
-"""The most rules that are listed as not applying: those that come nearest."""
+@Operation(
+    "GET /pressure",
+    "The hottest keys of this worker, how far limits may be overshot, the circuit breaker, and "
+    "the factor that limits are lowered by.",
+    query=(Query("limit", "", WHOLE),),
+)
+async def pressure(call: Call) -> Reply:
+    core, count = call.api.core, max(1, call.number("limit", 20, MOST_LISTED))
+    hot = [
+        {"rule_id": rule, "key": key, "per_second": least, "at_most": most}
+        for rule, key, least, most in hot_keys(core, count)
+    ]
+    may_overshoot = [
+        {"rule_id": rule, "holders": holders, "units": units}
+        for rule, holders, units in bounds(core)
+    ]
+    health = health_of(core.rules.engine.store)
+    found = {
+        "hot_keys": hot,
+        "bounds": may_overshoot,
+        "breaker": None if health is None else "open" if health.is_open else "closed",
+        "factor": float(core.rules.in_force.scale.factor),
+    }
+    return json_reply(found)
 
 
-class ExplainCalls:
-    """Explains by the rules in force, with the counters as they are."""
+@Operation(
+    "GET /audit",
+    "The audit log, newest first; without an audit file, of this worker.",
+    query=(Query("limit", "", WHOLE),),
+)
+async def audit(call: Call) -> Reply:
+    limit = call.number("limit", 100, MOST_LISTED)
+    return json_reply({"events": list(await call.api.audit.latest(limit))})
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
 
-    @operation(
-        "POST /explain", "Explain the decision of a request; nothing is counted.", body=REQUEST
-    )
-    async def explain(self, call: Call) -> Reply:
-        asked = read_asked(call.body, TO_CHECK)
-        rules = self._core.rules
-        engine = rules.in_force.compiled
-        lease = new_name() if engine.has_slots else None
-        plan = engine.plan(asked.request, cost=asked.cost, lease=lease)
-        verdict = await adrive(rules.engine.peek(plan))
-        # There may be thousands of rules to find reasons for: not while others wait.
-        content = await to_thread(self._content, engine, asked.request, verdict)
-        return json_reply(content)
+@Operation(
+    "POST /debug-tokens",
+    "Make a token that has responses explain their decision (Headgate-Debug).",
+    body=an_object(ttl=WHOLE),
+    role="write",
+    is_versionless=True,
+)
+async def make_token(call: Call) -> Reply:
+    ttl_s = call.body.get("ttl", _USUAL_S)
+    if type(ttl_s) is not int or not 1 <= ttl_s <= LONGEST_TTL_S:
+        call.flaws.add("ttl", ttl_s, f"whole seconds from 1 to {LONGEST_TTL_S}")
+    call.check()
+    await call.begin(f"make a debug token that is good for {ttl_s} s")
+    core = call.api.core
+    token, ends = debug_token(core.secret, now_ns=core.clock(), ttl_s=int(ttl_s))
+    call.outcome = "changed"
+    content = {"token": token, "expires": ends, "header": DEBUG, "answered_in": DECISION}
+    return json_reply(content)
 
-    def _content(self, engine: CompiledPolicy, request: Request, verdict: Verdict) -> Data:
-        membership = Membership(engine, request, verdict)
-        others, count = membership.not_applied(MOST_EXPLAINED)
-        refusing = verdict.denied_by
-        applied = membership.applied()
-        return {
-            "allowed": verdict.allowed,
-            "denied_by": None if refusing is None else refusing.rule.id,
-            "retry_after": verdict.retry_after,
-            "delay": verdict.delay,
-            "is_replay": verdict.is_replay,
-            "revision": verdict.revision,
-            "source": verdict.source if verdict.enforced else None,  # as a check says it
-            "identity": engine.identifier.shown(request) | {"tier": membership.reasons.tier},
-            "priority": engine.priority_of(request) if engine.policy.priorities else None,
-            "rules": [self._applied(member) for member in applied],
-            "not_applied": [_not_applied(member) for member in others],
-            "not_applied_count": count,
-        }
 
-    def _applied(self, member: Member) -> Data:
-        rule, said, turn = member.rule, member.said, member.turn
-        content: Data = {"rule_id": rule.id, "mode": rule.mode}
-        if turn is not None:
-            return content | {
-                "key": self._core.show_key(turn.key),
-                "cost": turn.cost,
-                "allowed": True,
-                "limits": [],
-                "source": None,
-                "denies": False,
-                "turn": {"weight": turn.weight},
-            }
-        if said is None:
-            raise RuntimeError(f"the rule {rule.id!r} has nothing to say")
-        decision = said.decision
+@Operation("POST /explain", "Explain the decision of a request; nothing is counted.", body=REQUEST)
+async def explain(call: Call) -> Reply:
+    asked = read_asked(call.body, TO_CHECK)
+    core = call.api.core
+    engine = core.rules.in_force.compiled
+    lease = new_name() if engine.has_slots else None
+    plan = engine.plan(asked.request, cost=asked.cost, lease=lease)
+    verdict = await adrive(core.rules.engine.peek(plan))
+    # There may be thousands of rules to find reasons for: not while others wait.
+    content = await to_thread(_explained, engine, asked.request, verdict, core.show_key)
+    return json_reply(content)
+
+
+def _explained(
+    engine: CompiledPolicy, request: Request, verdict: Verdict, show_key: ShowKey
+) -> Data:
+    membership = Membership(engine, request, verdict)
+    others, count = membership.not_applied(MOST_EXPLAINED)
+    denying = verdict.denied_by
+    return {
+        "allowed": verdict.allowed,
+        "denied_by": None if denying is None else denying.rule.id,
+        "retry_after": verdict.retry_after,
+        "delay": verdict.delay,
+        "is_replay": verdict.is_replay,
+        "revision": verdict.revision,
+        "source": verdict.source if verdict.enforced else None,  # as a check says it
+        "identity": engine.identifier.shown(request) | {"tier": membership.reasons.tier},
+        "priority": engine.priority_of(request) if engine.policy.priorities else None,
+        "rules": [_applied(member, show_key) for member in membership.applied()],
+        "not_applied": [_not_applied(member) for member in others],
+        "not_applied_count": count,
+    }
+
+
+def _applied(member: Member, show_key: ShowKey) -> Data:
+    rule, found, place = member.rule, member.said, member.turn
+    content: Data = {"rule_id": rule.id, "mode": rule.mode}
+    if place is not None:
         return content | {
-            "key": self._core.show_key(said.key),
-            "cost": said.cost,
-            "allowed": decision.allowed,
-            "limits": [_limit(part) for part in decision.limits],
-            "source": decision.source,
-            "denies": not decision.allowed and not said.is_shadow,
+            "key": show_key(place.key),
+            "cost": place.cost,
+            "allowed": True,
+            "limits": [],
+            "source": None,
+            "denies": False,
+            "turn": {"weight": place.weight},
         }
+    if found is None:
+        raise RuntimeError(f"the rule {rule.id!r} has no decision")
+    decision = found.decision
+    return content | {
+        "key": show_key(found.key),
+        "cost": found.cost,
+        "allowed": decision.allowed,
+        "limits": [_limit(part) for part in decision.limits],
+        "source": decision.source,
+        "denies": not decision.allowed and not found.is_shadow,
+    }
 
 
 def _limit(part: Decision) -> Data:

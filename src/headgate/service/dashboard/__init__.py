@@ -1,8 +1,8 @@
-"""The files of the dashboard as answers: what they are, how long they keep, what they may do.
+"""The files of the dashboard, with their types, cache rules and permissions.
 
-The page may run the scripts beside it and ask this service, nothing else: no other host, no script
-or style within the page, no frame around it. What it shows are keys and names that strangers have
-chosen; a browser that knows Trusted Types refuses to make markup of any text (`'none'` may).
+The page may run its own scripts and call this service, nothing else: no other host, no inline
+script or style, no frame around it. It displays keys and names that clients choose, so browsers
+with Trusted Types create no markup from text.
 """
 
 from __future__ import annotations
@@ -10,17 +10,13 @@ from __future__ import annotations
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from headgate.service.http.replies import Reply, header_of
-
-if TYPE_CHECKING:
-    from headgate.service.http.replies import Headers, Scope
-
-__all__ = ["NAMES", "PREFIX", "file_reply", "page_reply"]
+__all__ = ["HEADERS", "NAMES", "PAGE", "PREFIX", "File", "file_named"]
 
 
 PREFIX: Final = b"/dashboard/"
+PAGE: Final = "page.html"
 SCRIPTS: Final = (
     "api.js",
     "caller.js",
@@ -42,7 +38,7 @@ SCRIPTS: Final = (
     "words.js",
 )
 NAMES: Final = ("style.css", "icon.svg", *SCRIPTS)
-"""What is served below `PREFIX`."""
+"""The files below `PREFIX`."""
 
 _TYPES: Final = {
     "html": b"text/html; charset=utf-8",
@@ -55,13 +51,14 @@ _POLICY: Final = (
     b"img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     b"require-trusted-types-for 'script'; trusted-types 'none'"
 )
-_GUARDS: Final[Headers] = [
+HEADERS: Final = (
+    # Cached, but revalidated each time: after an update, page and scripts have one version.
+    (b"cache-control", b"no-cache"),
     (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
-]
-_AGAIN: Final = (b"cache-control", b"no-cache")
-"""Kept, but asked for each time: after an update page and scripts are of one version."""
+)
+"""The headers of every file."""
 
 
 class File(NamedTuple):
@@ -72,25 +69,9 @@ class File(NamedTuple):
     tag: bytes
 
 
-def page_reply(scope: Scope, *headers: tuple[bytes, bytes]) -> Reply:
-    """The page; nothing if the caller has it already."""
-    return _reply(scope, _file("page.html"), headers)
-
-
-def file_reply(scope: Scope, name: str) -> Reply:
-    """The file *name*, one of `NAMES`; nothing if the caller has it already."""
-    return _reply(scope, _file(name), ())
-
-
-def _reply(scope: Scope, file: File, more: tuple[tuple[bytes, bytes], ...]) -> Reply:
-    headers = [(b"etag", file.tag), _AGAIN, *more, *_GUARDS]
-    if file.tag.decode() in (header_of(scope, b"if-none-match") or ""):
-        return Reply(304, headers, b"")
-    return Reply(200, [(b"content-type", file.type), *headers], file.body)
-
-
 @cache
-def _file(name: str) -> File:
+def file_named(name: str) -> File:
+    """The file *name*: the page, or one of `NAMES`."""
     body = files("headgate.service.dashboard").joinpath(name).read_bytes()
     digest = sha256(body).hexdigest()[:32]
     return File(body, _TYPES[name.rpartition(".")[2]], b'"%b"' % digest.encode())

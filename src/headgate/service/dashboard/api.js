@@ -1,10 +1,10 @@
-// Asking the service, with the token of this tab if there is one.
+// Calls to the service, with the token of this tab if there is one.
 
 const KEPT = "headgate-admin-token";
 const LONGEST_WAIT = 8_000;
 let token = null;
 
-/** The service refused, or could not: *status* is 0 if there was no answer at all. */
+/** A failed call: *status* is 0 if there was no response. */
 export class ProblemError extends Error {
   constructor(status, message, data = null) {
     super(message);
@@ -25,7 +25,7 @@ export function keepToken(text) {
   } catch { /* storage is forbidden here: it is kept as long as the page */ }
 }
 
-/** Take the token out of the address, so that nobody reads it there or keeps it with the address. Whether one was there. */
+/** Move the token from the address bar to this tab, so that it is not visible or bookmarked. True if there was one. */
 export function takeToken() {
   const found = /^#(?:.*&)?token=([^&]*)/.exec(location.hash);
   if (!found) return false;
@@ -36,7 +36,7 @@ export function takeToken() {
   return true;
 }
 
-/** The token that this tab had before it was loaded anew. */
+/** The token that this tab had before the page was reloaded. */
 export function restoreToken() {
   try { token = sessionStorage.getItem(KEPT); } catch { /* storage is forbidden here: there is none */ }
 }
@@ -56,12 +56,12 @@ export async function ask(method, path, { body, headers = {}, signal } = {}) {
   } catch (error) {
     if (signal?.aborted) throw error;
     const bad = error instanceof TypeError && /header|ByteString/i.test(error.message);
-    throw new ProblemError(0, bad ? "a token or a reason has characters that cannot be sent" : "the service does not answer");
+    throw new ProblemError(0, bad ? "a token or a reason has characters that cannot be sent" : "the service does not respond");
   }
   let data = null;
-  try { data = await reply.json(); } catch { /* not JSON: the status has to do */ }
+  try { data = await reply.json(); } catch { /* not JSON: only the status is known */ }
   if (!reply.ok) {
-    const told = data?.detail || data?.title || `the service answered ${reply.status}`;
+    const told = data?.detail || data?.title || `the service responded with ${reply.status}`;
     throw new ProblemError(reply.status, told, data);
   }
   return { status: reply.status, data, headers: reply.headers };
@@ -69,13 +69,13 @@ export async function ask(method, path, { body, headers = {}, signal } = {}) {
 
 export const admin = (method, path, options) => ask(method, `admin/v1${path}`, options);
 
-/** The headers of a change: of which version, and why. Raises `ProblemError`. */
+/** The headers of a change: its base version and its reason. Raises `ProblemError`. */
 export function changing({ version, isNew, reason }) {
   const headers = {};
   if (version !== undefined && version !== null) headers["if-match"] = `"${version}"`;
   if (isNew) headers["if-none-match"] = "*";
   const why = (reason ?? "").trim();
-  if (/[^\x20-\x7e\xa0-\xff]/.test(why)) throw new ProblemError(0, "the reason may have only letters of Western languages");
+  if (/[^\x20-\x7e\xa0-\xff]/.test(why)) throw new ProblemError(0, "the reason may contain only Latin-1 characters");
   if (why) headers["x-change-note"] = why;
   return headers;
 }

@@ -1,4 +1,4 @@
-// What a caller has left; it needs no token.
+// The limits of a caller; needs no token.
 
 import { $, code, fill, made, wide } from "./dom.js";
 import { ask } from "./api.js";
@@ -13,7 +13,7 @@ function line(one) {
 }
 
 function shown(limits) {
-  if (!limits.length) return made("p", { text: "No limit counts by who this caller is." });
+  if (!limits.length) return made("p", { text: "No limit applies to this caller." });
   const heads = ["Rule", "Left", "", "For", "Limit"].map((head) => (head ? made("th", { scope: "col", text: head }) : made("td")));
   return wide("What this caller has left",
     made("table", {}, made("thead", {}, made("tr", {}, ...heads)), made("tbody", {}, ...limits.map(line))));

@@ -1,4 +1,4 @@
-// Rules that are tried beside the live ones, and what they would have done.
+// Candidate rules, and what they would have done.
 
 import { $, code, fill, made } from "./dom.js";
 import { momentOf } from "./clock.js";
@@ -10,44 +10,44 @@ let acts = { edit() {}, changed() {}, shown() {}, ruleOf: () => null };
 
 export function startCandidates(given) { acts = given; }
 
-/** " of 14 tenants"; nothing of a rule that counts all together. */
+/** " of 14 tenants"; empty for a rule with one counter for all. */
 function callers(one) {
   const word = callerWord(acts.ruleOf(one.rule_id)?.key_by);
   return word ? ` of ${one.keys_exact === false ? "about " : ""}${plural(one.keys ?? 0, word)}` : "";
 }
 
-/** "`a-candidate` would have denied 312 requests of 14 tenants since yesterday 14:02; 300 of them `a` let pass." */
+/** "`a-candidate` would have denied 312 requests of 14 tenants since yesterday 14:02; `a` allowed 300 of them." */
 function sentence(one, when) {
-  if (!one.requests) return [code(one.rule_id), ` has met no request ${when}.`];
+  if (!one.requests) return [code(one.rule_id), ` has seen no requests ${when}.`];
   if (!one.would_deny) {
     return [code(one.rule_id), ` would have denied none of ${plural(one.requests ?? 0, "request")} ${when}`, ...differing(one), "."];
   }
   const parts = [code(one.rule_id), ` would have denied ${plural(one.would_deny, "request")}${callers(one)} ${when}`];
   if (one.candidate_of && one.newly_denied !== null && one.newly_denied !== undefined) {
-    parts.push(`; ${share(one.newly_denied, one.would_deny)} `, code(one.candidate_of), " let pass");
+    parts.push("; ", code(one.candidate_of), ` allowed ${share(one.newly_denied, one.would_deny)}`);
   }
   return [...parts, ...unnoticed(one), ...differing(one), "."];
 }
 
-/** What nobody would have noticed, if there is more of it than the live rule denied itself. */
+/** Requests that other rules denied anyway, if there are more than the live rule denied. */
 function unnoticed(one) {
   const isMore = one.denied_anyway > one.would_deny - (one.newly_denied ?? one.would_deny);
-  return isMore ? [`; ${share(one.denied_anyway, one.would_deny)} rules in force denied anyway`] : [];
+  return isMore ? [`; rules in force denied ${share(one.denied_anyway, one.would_deny)} anyway`] : [];
 }
 
 function share(part, whole) {
-  if (part === whole) return whole === 1 ? "it is one that" : "all of them";
+  if (part === whole) return whole === 1 ? "it" : "all of them";
   return part === 1 ? "one of them" : part ? `${count(part)} of them` : "none of them";
 }
 
 function differing(one) {
   if (!one.candidate_of || !one.newly_allowed) return [];
-  return [`; it would have let pass ${plural(one.newly_allowed, "request")} that `, code(one.candidate_of), " denied"];
+  return [`; it would have allowed ${plural(one.newly_allowed, "request")} that `, code(one.candidate_of), " denied"];
 }
 
 const versionOf = async (id) => (await admin("GET", `/rules/${encodeURIComponent(id)}`)).data.version;
 
-/** What is adopted is what is shown before: if either rule is changed meanwhile, nothing happens. */
+/** Adopt the candidate as previewed: if either rule changes in the meantime, the change is rejected. */
 async function adopt(one) {
   const path = `/rules/${encodeURIComponent(one.candidate_of)}/adopt`;
   let preview;
@@ -58,11 +58,11 @@ async function adopt(one) {
   } catch (error) { preview = failure(error); }
   sure({
     title: `Adopt ${one.rule_id}?`,
-    content: [made("p", {}, "What it says takes the place of ", code(one.candidate_of), ", and it goes, in one revision. Counters keep what they count."), preview],
+    content: [made("p", {}, "The candidate replaces ", code(one.candidate_of), " in one revision. Counters keep their values."), preview],
     yes: "Adopt",
     doing: async (reason) => {
       await admin("POST", path, { body: {}, headers: changing({ version, reason }) });
-      acts.changed(`${one.candidate_of} is now what ${one.rule_id} was`);
+      acts.changed(`${one.rule_id} has replaced ${one.candidate_of}`);
     },
   });
 }
@@ -70,7 +70,7 @@ async function adopt(one) {
 function discard(one) {
   sure({
     title: `Discard ${one.rule_id}?`,
-    content: made("p", { text: "It is removed from the policy, and what it has counted. The live rule stays as it is." }),
+    content: made("p", { text: "The candidate and its counts are removed. The live rule does not change." }),
     yes: "Discard", isDanger: true,
     doing: async (reason) => {
       await admin("DELETE", `/rules/${encodeURIComponent(one.rule_id)}`, { headers: changing({ reason }) });
@@ -80,9 +80,9 @@ function discard(one) {
 }
 
 const cards = new Map();
-const none = made("p", { class: "note", text: "No rule is being tried. “Try beside” in the editor of a rule counts what a change would deny, without denying it." });
+const none = made("p", { class: "note", text: "No candidates. “Try as candidate” in the editor of a rule counts what a change would deny, without denying it." });
 
-/** A place for what is said of a candidate, with its buttons. These stay, so that the focus does. */
+/** The card of a candidate. Its buttons are kept on updates, and with them the focus. */
 function card(one) {
   const buttons = one.candidate_of ? [
     made("button", { type: "button", "data-writes": true, "aria-label": `Adopt ${one.rule_id}`, text: "Adopt", onclick: () => adopt(one) }),

@@ -1,4 +1,4 @@
-// Charts drawn as SVG: areas for what happened to requests, small lines for tables.
+// Charts drawn as SVG: areas for the outcomes of requests, small lines for tables.
 
 import { fill, made, say } from "./dom.js";
 import { exact, moment } from "./clock.js";
@@ -43,7 +43,7 @@ export class Sparkline {
     this.element = drawn("svg", { class: "spark", viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, this.allowed, this.denied);
   }
 
-  /** *end* tells apart what was shown before: the same is not drawn again. */
+  /** Draw *series*, unless the series with the same *end* is drawn already. */
   show(series, end, denies = "denied") {
     const wanted = `${end} ${denies} ${Boolean(series)}`;
     if (wanted === this.shown) return;
@@ -57,7 +57,7 @@ export class Sparkline {
   }
 }
 
-/** Requests a second over time: allowed and denied upon each other, shadow-denied as a line. */
+/** Requests a second over time: allowed and denied stacked, shadow-denied as a line. */
 export class TrafficChart {
   constructor(place) {
     this.areas = ["allowed", "denied"].map((kind) => drawn("polygon", { class: `area-${kind}` }));
@@ -72,7 +72,7 @@ export class TrafficChart {
     this.times = [0, 0.5, 1].map(() => made("span"));
     this.told = made("p", { class: "readout", "aria-hidden": "true" });
     this.table = made("div");
-    this.details = made("details", { ontoggle: () => this.#tabulate() }, made("summary", { text: "The same as a table" }), this.table);
+    this.details = made("details", { ontoggle: () => this.#tabulate() }, made("summary", { text: "Show as a table" }), this.table);
     this.note = made("p", { class: "note" });
     const legend = made("p", { class: "legend" }, ...KINDS.map(([kind, name]) => made("span", { class: `key-${kind}`, text: name })));
     place.append(this.note,
@@ -133,7 +133,7 @@ export class TrafficChart {
     return step < 60 ? exact(date) : moment(date);
   }
 
-  /** The text in place of the picture: not each second, for it may be read just now. */
+  /** Update the text alternative, but not each second: a screen reader may be reading it. */
   #speak() {
     const { allowed, denied, shadow, step, what } = this.shown;
     const said = `${what}, ${spanned(allowed.length * step, "the last ")}`;
@@ -141,7 +141,7 @@ export class TrafficChart {
     [this.spokenOf, this.spoken] = [said, performance.now()];
     const mean = (values) => rate(values.reduce((sum, one) => sum + one, 0) / Math.max(1, values.length));
     const peak = (values) => rate(Math.max(0, ...values));
-    this.svg.setAttribute("aria-label", `${said}, a second: allowed ${mean(allowed)} on average, ${peak(allowed)} at most; `
+    this.svg.setAttribute("aria-label", `${said}, per second: allowed ${mean(allowed)} on average, ${peak(allowed)} at most; `
       + `denied ${mean(denied)}, ${peak(denied)} at most; shadow-denied ${mean(shadow)}, ${peak(shadow)} at most.`);
   }
 

@@ -1,4 +1,4 @@
-// Points in time, as people say them, in the time zone of who looks.
+// Points in time as text, in the time zone of the browser.
 
 const TIME = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const EXACT = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -20,7 +20,7 @@ export function moment(at, now = new Date()) {
 /** The same of seconds since the epoch. */
 export const momentOf = (seconds) => moment(new Date(seconds * 1000));
 
-/** Whose time that is: "Europe/Berlin". */
+/** The time zone: "Europe/Berlin". */
 export const zone = TIME.resolvedOptions().timeZone ?? "this browser";
 
 /** With seconds: "14:02:07". */

@@ -1,5 +1,5 @@
-// Asking for what is going on once a second: not while nobody looks, and ever more rarely while
-// nobody answers.
+// Polls the service once a second: not while the page is hidden, and with growing pauses while it
+// does not respond.
 
 import { admin, ask, hasToken } from "./api.js";
 
@@ -7,9 +7,9 @@ const EVERY = 1_000;
 const LONGEST_PAUSE = 15_000;
 const READINESS_EVERY = 2_000;
 
-/** Calls `live(data)` with each answer, `ready(told)` with the readiness, `access(kind, message)`
- * when what may be seen changes (`open`, `locked`, `closed`), `gone({pause, since, told, status})` while
- * there is no answer, or none of use. */
+/** Calls `live(data)` with each response, `ready(told)` with the readiness, `access(kind, message)`
+ * when the access changes (`open`, `locked`, `closed`), `gone({pause, since, told, status})` while
+ * there is no usable response. */
 export class Connection {
   #hears;
   #timer = null;
@@ -29,7 +29,7 @@ export class Connection {
     });
   }
 
-  /** Ask now: at the start, with another token, after a change. */
+  /** Poll now: at the start, with another token, after a change. */
   again() {
     clearTimeout(this.#timer);
     this.#isWaiting = false;
@@ -79,7 +79,7 @@ export class Connection {
     this.#hears.live(data);
   }
 
-  /** The token is another: what was refused is worth asking for again. */
+  /** Poll again after the token has changed. */
   reopen() {
     this.#isShut = false;
     this.again();
@@ -95,7 +95,7 @@ export class Connection {
       return true;
     }
     this.#failures += 1;
-    this.#isShut = false; // who comes back may have another mind
+    this.#isShut = false; // access may differ after a restart
     this.#since ??= new Date();
     this.#told = { told: error.message, status: error.status };
     return true;

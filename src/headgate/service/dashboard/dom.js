@@ -1,4 +1,4 @@
-// Making and changing elements. Text is only ever set as text: keys and names are strangers' words.
+// Creates and changes elements. Text is always set as text, because clients choose keys and names.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -18,7 +18,7 @@ export function made(name, attributes = {}, ...children) {
 
 export const code = (text) => made("code", { text });
 
-/** Change the text of *element* if it is another. Whether it was. */
+/** Set the text of *element*. True if it has changed. */
 export function say(element, text) {
   const wanted = String(text);
   if (element.textContent === wanted) return false;
@@ -28,7 +28,7 @@ export function say(element, text) {
 
 export const fill = (element, ...children) => element.replaceChildren(...children.filter(Boolean));
 
-/** A place that may be scrolled to the side: with the keyboard too, but only while there is need. */
+/** A container that scrolls horizontally, by keyboard too if its content is too wide. */
 export function wide(name, ...children) {
   const place = made("div", { class: "wide" }, ...children);
   const watch = new ResizeObserver(() => {
@@ -48,8 +48,8 @@ const TURNS = 5;
 /** A table whose rows stay where they are while their cells change: focus and reading are kept.
  *
  * *columns* are `{head, kind, make(cell, row), show(cell, row)}`: `make` once, `show` at each update.
- * The first column heads its row. In a table that *isLong*, of more than `MANY` rows those that nobody
- * sees are brought up to date by turns.
+ * The first column heads its row. In a table that *isLong*, of more than `MANY` rows those that are
+ * not visible are updated less often.
  */
 export class Table {
   #seen = new Set();
@@ -70,7 +70,7 @@ export class Table {
     this.show([]);
   }
 
-  /** Show *rows*, each with a name of its own under `id`, in this order. */
+  /** Show *rows*, each with a unique `id`, in this order. */
   show(rows) {
     this.wide.hidden = !rows.length;
     this.empty.hidden = Boolean(rows.length);
@@ -149,12 +149,12 @@ export function pairs(list, entries) {
   }
 }
 
-/** Open a dialog; the browser gives the focus back to where it was when it closes. */
+/** Open a dialog; the browser restores the focus when it closes. */
 export function open(dialog) {
   if (!dialog.open) dialog.showModal();
 }
 
-/** Have its buttons close a dialog; *may* is asked before, of the Escape key too. */
+/** Let buttons and the Escape key close a dialog if *may* returns true. */
 export function closing(dialog, may = () => true) {
   for (const button of dialog.querySelectorAll("[data-close]")) button.addEventListener("click", () => { if (may()) dialog.close(); });
   dialog.addEventListener("cancel", (event) => { if (!may()) event.preventDefault(); });

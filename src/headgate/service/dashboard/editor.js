@@ -49,7 +49,7 @@ function lead(field) {
   if (place) area.setSelectionRange(...place);
 }
 
-/** Say what is wrong, at the lines where it is. */
+/** Show the errors with their lines. */
 function showProblems(error) {
   if (!(error instanceof ProblemError)) throw error;
   const lines = error.errors.map((one) => {
@@ -63,7 +63,7 @@ function showProblems(error) {
   if (error.status === 412 && edited.id !== null) return showOther();
 }
 
-/** Somebody else was quicker: what they wrote, beside what is written here, and the choice. */
+/** The rule was changed in the meantime: show the version in force and offer a choice. */
 async function showOther() {
   const { id } = edited;
   try {
@@ -71,15 +71,15 @@ async function showOther() {
     const mine = () => {
       edited = { ...edited, version: data.version };
       clear();
-      say($("editor-note"), `Apply puts what is written here in place of revision ${data.version}.`);
+      say($("editor-note"), `Apply replaces revision ${data.version} with this text.`);
       area.focus();
     };
     $("editor-findings").append(
-      made("p", { text: `In force now, since revision ${data.version}:` }),
-      made("pre", { tabindex: "0", "aria-label": "The rule as it is in force now", text: written(data.rule) }),
+      made("p", { text: `In force since revision ${data.version}:` }),
+      made("pre", { tabindex: "0", "aria-label": "The rule in force", text: written(data.rule) }),
       made("div", { class: "line tight" },
-        made("button", { type: "button", id: "editor-theirs", text: "Go on with this one", onclick: () => edit(id) }),
-        made("button", { type: "button", id: "editor-mine", text: "Keep what I wrote", onclick: mine })));
+        made("button", { type: "button", id: "editor-theirs", text: "Use this version", onclick: () => edit(id) }),
+        made("button", { type: "button", id: "editor-mine", text: "Keep my version", onclick: mine })));
   } catch (error) { $("editor-findings").append(failure(error)); }
 }
 
@@ -92,7 +92,7 @@ function clear() {
 function rule() {
   let found;
   try { found = JSON.parse(area.value); } catch (error) {
-    throw new ProblemError(0, `this is no JSON: ${error.message}`);
+    throw new ProblemError(0, `invalid JSON: ${error.message}`);
   }
   if (found === null || typeof found !== "object" || Array.isArray(found)) throw new ProblemError(0, "a rule is a JSON object, such as {\"key_by\": \"ip\", \"limit\": \"5/minute\"}");
   return found;
@@ -120,7 +120,7 @@ async function trying(doing) {
 
 const preview = () => trying(async () => {
   const { data } = await admin("POST", "/rules:preview", { body: { rules: { [named()]: rule() } } });
-  if (!data.valid) throw new ProblemError(422, "it could not be put in force", { errors: data.errors });
+  if (!data.valid) throw new ProblemError(422, "the rule is invalid", { errors: data.errors });
   fill($("editor-result"), previewed(data, { lead, rule: named() }));
 });
 
@@ -130,21 +130,21 @@ const apply = () => trying(async () => {
   const id = named();
   const headers = changing({ version: edited.id === null ? null : edited.version, isNew: edited.id === null, reason: reason() });
   const { data } = await admin("PUT", path(id), { body: rule(), headers });
-  await done(id, `${id} is in force as written, revision ${data.version}`, data.warnings);
+  await done(id, `${id} is in force, revision ${data.version}`, data.warnings);
 });
 
 const tryBeside = () => trying(async () => {
   const id = named();
   const { mode, candidate_of, ...body } = rule(); // a candidate has its own
   await admin("POST", `${path(id)}/candidate`, { body, headers: changing({ reason: reason() }) });
-  done(id, `it is tried beside ${id}; what it would deny is counted under Candidates`);
+  done(id, `the candidate of ${id} is running; see Candidates for what it would deny`);
 });
 
 const switchIt = () => trying(async () => {
   const isOff = edited.mode === "off";
   const headers = changing({ version: edited.version, reason: reason() });
   const { data } = await admin("POST", `${path(edited.id)}:${isOff ? "enable" : "disable"}`, { headers });
-  done(edited.id, `${edited.id} is ${data.mode === "off" ? "switched off" : `on again, in ${data.mode}`}`);
+  done(edited.id, `${edited.id} is ${data.mode === "off" ? "switched off" : `on again, mode ${data.mode}`}`);
 });
 
 async function done(id, told, warnings = []) {
@@ -159,7 +159,7 @@ function remove() {
   const { id, version } = edited;
   sure({
     title: `Delete ${id}?`, yes: "Delete", isDanger: true,
-    content: made("p", {}, "Requests are no longer counted by ", code(id), ". It can be had back by rolling back."),
+    content: made("p", {}, code(id), " no longer limits requests. You can restore it with a rollback."),
     doing: async (why) => {
       await admin("DELETE", path(id), { headers: changing({ version, reason: why }) });
       dialog.close();
@@ -178,7 +178,7 @@ async function load(id) {
   const { data } = await admin("GET", path(id));
   edited = { ...NEW, id, version: data.version, mode: data.rule.mode ?? "enforce", isCandidate: Boolean(data.rule.candidate_of) };
   put(written(data.rule));
-  say($("editor-note"), `In force since revision ${data.version}. Applied only if nobody has changed it meanwhile.`);
+  say($("editor-note"), `In force since revision ${data.version}. A change is applied only if the rule has not changed in the meantime.`);
 }
 
 function lay({ isNew, id = edited.id }) {
@@ -214,17 +214,17 @@ export function editNew() {
   edited = NEW;
   $("editor-id").value = "";
   put(START);
-  say($("editor-note"), "It comes last; preview it, or put it in force at once.");
+  say($("editor-note"), "The new rule is added at the end of the policy.");
   lay({ isNew: true });
   open(dialog);
   $("editor-id").focus();
 }
 
-/** What was written and not applied is not lost by one key: it takes a second one. Whether it may close. */
+/** True if the dialog may close: unapplied text needs a second attempt to close. */
 function mayClose() {
   if (isWarned || area.value === before) return true;
   isWarned = true;
-  fill($("editor-findings"), made("p", { class: "odd", text: "What you wrote is not applied. Close again to drop it." }));
+  fill($("editor-findings"), made("p", { class: "odd", text: "Your changes are not applied. Close again to discard them." }));
   return false;
 }
 

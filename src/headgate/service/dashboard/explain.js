@@ -1,17 +1,17 @@
-// "Explain this request": which rules it meets, whose counters, what they would say.
+// "Explain this request": the rules that apply, their counters and their decisions.
 
 import { $, code, fill, made, say, wide } from "./dom.js";
 import { ProblemError, admin } from "./api.js";
 import { failure } from "./findings.js";
 import { count, lasting, plain, plural } from "./words.js";
 
-/** Lines "name: value" as an object; of a name that stands there twice both, with a comma. */
+/** Lines "name: value" as an object; the values of a repeated name are joined with a comma. */
 export function headersOf(written) {
   const found = {};
   for (const [index, line] of written.split("\n").entries()) {
     if (!line.trim()) continue;
     const at = line.indexOf(":");
-    if (at < 1) throw new ProblemError(0, `line ${index + 1} of the headers is no header: expected “name: value”`);
+    if (at < 1) throw new ProblemError(0, `line ${index + 1} of the headers is invalid: expected “name: value”`);
     const name = line.slice(0, at).trim().toLowerCase();
     const value = line.slice(at + 1).trim();
     found[name] = Object.hasOwn(found, name) ? `${found[name]}, ${value}` : value;
@@ -23,8 +23,8 @@ function limitsOf(one) {
   const cell = made("td", { role: "cell", "data-head": "Limits" });
   for (const limit of one.limits ?? []) {
     const told = [`${count(limit.remaining)} left`];
-    if (limit.retry_after) told.push(`again in ${lasting(limit.retry_after)}`);
-    else if (limit.reset_after) told.push(`as new in ${lasting(limit.reset_after)}`);
+    if (limit.retry_after) told.push(`retry in ${lasting(limit.retry_after)}`);
+    else if (limit.reset_after) told.push(`fully reset in ${lasting(limit.reset_after)}`);
     cell.append(made("div", {}, code(limit.limit), ` ${told.join(", ")}`));
   }
   return cell;
@@ -44,21 +44,21 @@ function line(one) {
 }
 
 function shown(told) {
-  const lead = told.allowed ? "It would be allowed." : "It would be denied.";
+  const lead = told.allowed ? "The request would be allowed." : "The request would be denied.";
   const denying = (told.rules ?? []).filter((one) => one.denies).map((one) => one.rule_id);
   $("explain-lead").className = told.allowed ? "good lead" : "bad lead";
-  say($("explain-lead"), denying.length ? `${lead} By ${denying.join(", ")}.` : lead);
+  say($("explain-lead"), denying.length ? `${lead} Denied by ${denying.join(", ")}.` : lead);
   const parts = [];
   const known = Object.entries(told.identity ?? {}).filter(([, value]) => value !== null && value !== "");
   const facts = [`Revision ${told.revision ?? "–"}`, told.priority ? `class ${told.priority}` : "", told.source ? `source ${told.source}` : ""].filter(Boolean);
   parts.push(made("p", { class: "note", text: facts.join(" · ") }));
-  if (known.length) parts.push(made("p", {}, "Who is asking: ", code(known.map(([name, value]) => `${name} = ${plain(value)}`).join(", "))));
+  if (known.length) parts.push(made("p", {}, "Caller: ", code(known.map(([name, value]) => `${name} = ${plain(value)}`).join(", "))));
   if (told.rules?.length) {
     const heads = ["Rule", "Says", "Mode", "Counter", "Cost", "Limits", "Source"].map((head) => made("th", { scope: "col", role: "columnheader", text: head }));
     parts.push(wide("Rules that apply",
       made("table", { role: "table", class: "cards" }, made("thead", { role: "rowgroup" }, made("tr", { role: "row" }, ...heads)),
         made("tbody", { role: "rowgroup" }, ...told.rules.map(line)))));
-  } else parts.push(made("p", { text: "No rule applies to it." }));
+  } else parts.push(made("p", { text: "No rule applies." }));
   if (told.not_applied?.length) {
     parts.push(made("details", {}, made("summary", { text: `Why ${plural(told.not_applied.length, "other rule does", "other rules do")} not apply` }),
       made("ul", { class: "findings" }, ...told.not_applied.map((one) => made("li", {}, code(one.rule_id), `: ${one.why}`)))));

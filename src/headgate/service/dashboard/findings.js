@@ -1,4 +1,4 @@
-// What the service says of a change: errors and warnings, what would differ, and "are you sure".
+// Results of a change: errors, warnings, differences, and the confirmation dialog.
 
 import { $, closing, code, fill, made, open } from "./dom.js";
 import { ProblemError } from "./api.js";
@@ -38,20 +38,20 @@ export function changeList(changes) {
     const fields = one.change === "removed" ? [] : fieldRows(one.fields);
     items.push(made("li", {}, code(one.rule_id), ` ${one.change}`, fields.length ? made("ul", {}, ...fields) : null));
   }
-  if (changes?.reordered) items.push(made("li", { text: "the rules stand in another order" }));
+  if (changes?.reordered) items.push(made("li", { text: "the order of the rules" }));
   for (const part of ["identity", "priority", "pressure"]) items.push(...fieldRows(changes?.[part] ?? []));
   for (const kind of ["added", "removed"]) {
     const found = changes?.overrides?.[kind] ?? [];
     if (found.length) items.push(made("li", { text: `${plural(found.length, "override")} ${kind}` }));
   }
-  return items.length ? made("ul", { class: "changes" }, ...items) : made("p", { text: "Nothing would be otherwise." });
+  return items.length ? made("ul", { class: "changes" }, ...items) : made("p", { text: "No changes." });
 }
 
 const DIRECTIONS = new Set(["tighter", "looser"]);
 
 /** What a preview says. */
 export function previewed(told, options) {
-  const parts = [made("h3", { text: told.valid ? "What would change" : "It could not be put in force" })];
+  const parts = [made("h3", { text: told.valid ? "Changes" : "The policy would be invalid" })];
   if (told.errors.length) parts.push(problemList(told.errors, options));
   if (told.valid) parts.push(changeList(told.changes));
   if (told.warnings.length) parts.push(problemList(told.warnings, { ...options, kind: "odd" }));
@@ -59,10 +59,10 @@ export function previewed(told, options) {
     parts.push(made("ul", { class: "findings" }, ...told.consequences.map((one) => made("li", {}, code(one.rule_id ?? ""), `: ${DIRECTIONS.has(one.effect) ? `${one.effect}, ` : ""}${one.message}`))));
   }
   const counters = told.counters ?? {};
-  if (told.valid && counters.available === false) parts.push(made("p", { class: "note", text: `Who would be refused is not known: ${counters.reason}.` }));
+  if (told.valid && counters.available === false) parts.push(made("p", { class: "note", text: `Callers that would be denied are not known: ${counters.reason}.` }));
   const hit = (counters.affected ?? []).filter((one) => one.refused_after && !one.refused_now);
   if (hit.length) {
-    parts.push(made("p", { text: `${plural(hit.length, "caller")} would be refused at once that ${hit.length === 1 ? "is" : "are"} not now${counters.more ? " (of those looked at)" : ""}:` }),
+    parts.push(made("p", { text: `${plural(hit.length, "caller")} would be denied at once and ${hit.length === 1 ? "is" : "are"} allowed now${counters.more ? " (of those checked)" : ""}:` }),
       made("ul", { class: "findings" }, ...hit.slice(0, 20).map((one) => made("li", {}, code(one.shown_key ?? one.key), ` has used ${count(one.used)}`))));
   }
   return made("div", { class: "previewed" }, ...parts);
@@ -82,7 +82,7 @@ export function sure({ title, content, yes, hasReason = true, isDanger = false, 
   $("sure-reason").value = "";
   $("sure-reason-line").hidden = !hasReason;
   const cancel = dialog.querySelector("[data-close]");
-  cancel.hidden = !hasReason; // there is nothing to be refrained from
+  cancel.hidden = !hasReason; // there is nothing to cancel
   act = doing;
   open(dialog);
   (isDanger ? cancel : $("sure-yes")).focus();

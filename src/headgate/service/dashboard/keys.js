@@ -1,4 +1,4 @@
-// Whose requests they are: the busiest, the most refused, the hot ones. Keys are hashed or clear as the service is set.
+// Keys: the busiest, the most denied, the hot ones; hashed or clear, as the service is configured.
 
 import { $, Table, codes, fill, made, say, text } from "./dom.js";
 import { rate } from "./words.js";
@@ -9,9 +9,9 @@ const tableOf = (caption, empty) => new Table(caption, [
 ], { empty });
 
 const tables = {
-  busiest_keys: ["busiest", tableOf("The busiest keys", "No requests lately.")],
-  refused_keys: ["refused", tableOf("The keys that are refused most", "Nobody was refused lately.")],
-  hot_keys: ["hot", tableOf("The keys that the store is asked about most", "None lately, or the store is in this process.")],
+  busiest_keys: ["busiest", tableOf("The busiest keys", "No recent requests.")],
+  refused_keys: ["refused", tableOf("The most denied keys", "No recent denials.")],
+  hot_keys: ["hot", tableOf("The keys with the most store calls", "No recent calls, or the store is in this process.")],
 };
 
 const FEW = 8;
@@ -27,7 +27,7 @@ export function startKeys() {
 
 export function showKeys(live) {
   last = live;
-  // What a rule in shadow refuses is refused to nobody: it is said that it is one.
+  // A shadow rule denies no request, so it is marked.
   const shadows = new Set((live.rules ?? []).filter((one) => one.mode === "shadow").map((one) => one.rule_id));
   for (const [name, [, table]] of Object.entries(tables)) {
     const seen = new Map();

@@ -1,4 +1,4 @@
-// The page: who may see what, what is asked, and what is shown of it.
+// The page: access, polling and updates.
 
 import { $, fill, made, say } from "./dom.js";
 import { admin, hasToken, keepToken, restoreToken, takeToken } from "./api.js";
@@ -14,9 +14,9 @@ import { startCaller } from "./caller.js";
 import { edit, editNew, startEditor } from "./editor.js";
 import { startFindings } from "./findings.js";
 
-const LOCKED = "Live figures, rules and their history are for holders of a token: the one in HEADGATE_ADMIN_TOKEN where the service runs; headgate up prints it.";
+const LOCKED = "Live traffic, rules and their history need the admin token. It is the value of HEADGATE_ADMIN_TOKEN where the service runs; headgate up prints it.";
 const CLOSED = "The service was started without an admin token. Set one to see live traffic, the rules and their history here, and to change them:";
-const ABSENT = "This service has no admin API: its rules come from elsewhere. With rules of its own and a token it shows live traffic and the rules here:";
+const ABSENT = "This service has no admin API, because it does not manage its rules. Start it with its own rules and a token to see live traffic and the rules here:";
 const MOST_RULES = 1000;
 let learned; // of which policy, of which run of the service: a file begins with revision 1 each time
 let isLearning = false;
@@ -34,9 +34,9 @@ function access(kind, message) {
   if (kind === "closed") say($("closed"), message ? CLOSED : ABSENT);
 }
 
-/** Buttons that change something, if the token may not: still there, with the reason beside them. */
+/** Disable the buttons that change something if the token is read-only, and show the reason. */
 function lock() {
-  const why = reader === null ? null : `The token “${reader}” may only read: changes are for tokens with the role write.`;
+  const why = reader === null ? null : `The token “${reader}” is read-only. Changes need a token with the role write.`;
   for (const note of [$("writes-note"), $("editor-locked")]) {
     note.hidden = why === null;
     say(note, why ?? "");
@@ -48,7 +48,7 @@ function lock() {
   }
 }
 
-/** Read the policy and its history anew. */
+/** Read the policy and its history again. */
 async function learn(wanted) {
   if (isLearning) return;
   isLearning = true;
@@ -73,10 +73,10 @@ async function learn(wanted) {
   } finally { isLearning = false; }
 }
 
-/** Rules are in force that cannot be read as they are written, as after a mistake in their file. */
+/** Report that the text of the rules cannot be read, as after an error in their file. */
 function unread(error) {
   $("rules-unread").hidden = error === null;
-  say($("rules-unread"), error === null ? "" : `How the rules are written cannot be read now: ${error.message}. Those in force stay so.`);
+  say($("rules-unread"), error === null ? "" : `The text of the rules cannot be read: ${error.message}. The rules in force stay in force.`);
 }
 
 function live(data) {
@@ -94,7 +94,7 @@ const connection = new Connection({ live, access, ready: setReadiness, gone: set
 const told = made("p", { class: "toast", role: "status" });
 let telling;
 
-/** Something was changed: say so, and look at once. */
+/** Report a change, and poll at once. */
 function changed(text) {
   fill(told, made("span", { text: `Done: ${text}.` }));
   told.classList.add("is-shown");

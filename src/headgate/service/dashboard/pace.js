@@ -1,6 +1,6 @@
-// Whether counts grow that are told as totals.
+// Detects whether totals grow.
 
-/** Whether a total has grown within the last *seconds*. */
+/** Tests whether a total has grown within the last *seconds*. */
 export class Growing {
   #seen = new Map();
 

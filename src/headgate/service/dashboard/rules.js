@@ -1,4 +1,4 @@
-// The table of rules: what each does now, and the way to its editor.
+// The table of rules, with their current traffic and a link to the editor.
 
 import { $, Table, made, say, text } from "./dom.js";
 import { Sparkline } from "./charts.js";
@@ -25,7 +25,7 @@ function showName(cell, row) {
   const [button, sub] = cell.children;
   say(button, row.id);
   button.setAttribute("aria-pressed", String(acts.chosen() === row.id));
-  say(sub, row.rule ? matchWords(row.rule.match) : row.mode ? "in force" : "not in the policy any more");
+  say(sub, row.rule ? matchWords(row.rule.match) : row.mode ? "in force" : "no longer in the policy");
   cell.title = row.rule?.description ?? "";
 }
 
@@ -40,7 +40,7 @@ function showLimit(cell, row) {
   say(cell, row.rule ? `${words}${/[,;]/.test(words) ? "," : ""} ${keyWords(row.rule.key_by)}` : words);
 }
 
-/** Where decisions came from, if not from the store: fail_open is to be seen at once. */
+/** The sources of decisions other than the store; fail_open stands out. */
 function showSources(cell, row) {
   const found = Object.entries(row.sources ?? {}).filter(([name, total]) => total && name !== "store");
   const texts = found.map(([name, total]) => `${name} ${count(total)}`);
@@ -62,7 +62,7 @@ function shareOf(row) {
   return isShadow(row) && refused ? `would be ${said}` : said;
 }
 
-const table = new Table("Rules and what they do now", [
+const table = new Table("Rules and their traffic", [
   { head: "Rule", make: makeName, show: showName },
   { head: "Mode", make: (cell) => cell.append(made("span")), show: showMode },
   { head: "Limit", kind: "limit", show: showLimit },
@@ -78,7 +78,7 @@ const table = new Table("Rules and what they do now", [
   { head: "Decided by", kind: "sources", show: showSources },
   { head: "Edit", make: (cell, row) => cell.append(made("button", { type: "button", "aria-label": `Edit ${row.id}`, text: "Edit", onclick: () => acts.edit(row.id) })),
     show: (cell, row) => { cell.firstChild.disabled = !row.rule; } },
-], { empty: "No rule fits.", cards: true, isLong: true });
+], { empty: "No matching rules.", cards: true, isLong: true });
 
 const more = made("button", { type: "button", onclick: () => { isAll = true; showRules(last); } });
 
@@ -96,7 +96,7 @@ export function setPolicy(rules) {
   redraw();
 }
 
-/** A rule as it is written; null if there is none of that name. */
+/** A rule as it is written; null if there is none. */
 export const ruleOf = (id) => policy.get(id)?.rule ?? null;
 
 /** The same figures again, after another rule was chosen. */

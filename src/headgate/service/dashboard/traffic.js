@@ -1,4 +1,4 @@
-// Live traffic: figures of now, and the chart of all or of one rule.
+// Live traffic: current figures, and the chart of all requests or of one rule.
 
 import { $, made, pairs } from "./dom.js";
 import { KINDS, TrafficChart } from "./charts.js";
@@ -82,8 +82,8 @@ export function showTraffic(live) {
     ["Share denied", share(now.denied ?? 0, (now.allowed ?? 0) + (now.denied ?? 0)), refuses ? "is-denied is-some" : ""],
   ]);
   const told = live[range] ?? {};
-  const what = chosen === ALL ? "Requests" : `Requests that ${chosen} decided`;
-  chart.show({ series: seriesOf(told), end: told.end ?? live.at, step: told.step ?? 1, what, note: `${what}, a second` });
+  const what = chosen === ALL ? "Requests" : `Requests decided by ${chosen}`;
+  chart.show({ series: seriesOf(told), end: told.end ?? live.at, step: told.step ?? 1, what, note: `${what}, per second` });
 }
 
 function offer(ids) {

@@ -9,7 +9,7 @@ export const count = (number) => WHOLE.format(number ?? 0);
 /** A short form for axes: 12.5K. */
 export const short = (number) => (number >= 10_000 ? SHORT : ONE).format(number);
 
-/** So many a second. */
+/** A rate per second. */
 export const rate = (number) => {
   const value = number ?? 0;
   if (value !== 0 && Math.abs(value) < 0.05) return "<0.1";
@@ -80,7 +80,7 @@ export function limitWords(rule) {
   for (const name of ["shape", "concurrency", "fair"]) {
     if (rule[name] === undefined) continue;
     if (name === "concurrency" && ["number", "string"].includes(typeof rule[name])) return `${rule[name]} at a time`;
-    const lead = { shape: "waits for its turn", concurrency: "slots", fair: "callers take turns" }[name];
+    const lead = { shape: "queue", concurrency: "slots", fair: "fair queue" }[name];
     return typeof rule[name] === "object" || typeof rule[name] === "string" ? `${lead}: ${plain(rule[name])}` : lead;
   }
   return [...LONG, "limit"].filter((name) => rule[name] !== undefined)
@@ -96,7 +96,7 @@ export function keyWords(keyBy) {
 
 const CALLERS = new Map([["tenant", "tenant"], ["user_id", "user"], ["api_key", "API key"]]);
 
-/** Who is counted, as a noun: "tenant"; null if nobody is told apart. */
+/** Who is counted, as a noun: "tenant"; null if all callers share one counter. */
 export function callerWord(keyBy) {
   const names = [keyBy].flat();
   if (names.length !== 1) return "caller";

@@ -1,30 +1,8 @@
-"""gRPC methods as bytes in, bytes out, and the servers that carry calls to them.
+"""A gRPC server on asyncio and the `zttp` HTTP/2 parser, for methods from bytes to bytes.
 
-Read `method` first (`open_server`), then `h2_server/` and `grpcio_server`; `wire` is the encoding.
+    socket -> server -> connection (HTTP/2: frames, floods) -> calls (gRPC: messages, statuses)
+
+A method whose reply is ready is answered while its bytes are being read: no task, no queue. zttp
+parses HTTP/2 without I/O and bounds frames, headers and streams; `connection` bounds the rest
+(time, unread replies, control frames). Read `method` first, then `server`.
 """
-
-from headgate.service.grpc.method import (
-    CallError,
-    Code,
-    GrpcLimits,
-    GrpcServer,
-    Methods,
-    Stream,
-    Streams,
-    TlsFiles,
-    Unary,
-    open_server,
-)
-
-__all__ = [
-    "CallError",
-    "Code",
-    "GrpcLimits",
-    "GrpcServer",
-    "Methods",
-    "Stream",
-    "Streams",
-    "TlsFiles",
-    "Unary",
-    "open_server",
-]

@@ -1,10 +1,12 @@
 """The decision service over HTTP: an ASGI app without a framework.
 
-app             routes; read this first
+app             routes, and requests of gateways; read this first
+endpoints       all other endpoints
 original        the request that a gateway asks about, and the headers to trust
 check_request   the request that a body describes
 check           the engine call and its reply
-receipts        the id of a reservation
+reservations    amounts that are held and settled later; receipts has their ids
+schemas         the bodies of requests and responses; openapi describes them
 """
 
 from headgate.service.http.app import HttpApp

@@ -12,7 +12,7 @@ from headgate.errors import StoreError
 from headgate.integrations.request_view import encoded
 from headgate.overload.shaper import WAITING
 from headgate.runtime.drivers import adrive
-from headgate.runtime.heartbeat import ASYNC_HEART, BEATS
+from headgate.runtime.heartbeat import StartHeartbeat
 from headgate.service.http.body import DisconnectedError
 from headgate.service.http.check import TOO_MANY_REQUESTS, Checker
 from headgate.service.http.endpoints import Endpoints
@@ -20,7 +20,7 @@ from headgate.service.http.openapi import openapi_document
 from headgate.service.http.original import Peers, original_at, original_in, untrusted
 from headgate.service.http.replies import (
     HttpOptions,
-    RefusedError,
+    RejectedError,
     Reply,
     header_of,
     problem,
@@ -31,7 +31,6 @@ from headgate.service.http.verdict_json import debugged
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from headgate.engine.plan import Plan
     from headgate.engine.use_cases import Engine
     from headgate.engine.verdict import Verdict
     from headgate.service.core import Core
@@ -60,7 +59,9 @@ async def wait_in_queue(verdict: Verdict, engine: Engine, receive: Receive) -> N
     async def renew() -> bool:
         return await adrive(engine.renew(verdict))
 
-    beat = None if lasts_ns is None else ASYNC_HEART.beat(renew, lasts_ns // BEATS)
+    beat = None
+    if lasts_ns is not None:
+        beat = await StartHeartbeat(lambda: engine.renew(verdict), lasts_ns).aperform()
     try:
         with WAITING:
             await asyncio.wait({leaving}, timeout=verdict.delay)
@@ -141,7 +142,7 @@ class HttpApp:
                         await app(scope, receive, send)
                         return
                 reply = await self._endpoints.reply(scope, path, receive)
-        except RefusedError as rejected:
+        except RejectedError as rejected:
             reply = rejected.reply
         except DisconnectedError:
             return
@@ -150,17 +151,15 @@ class HttpApp:
     async def _authorize(self, scope: Scope, rest: bytes, receive: Receive) -> Reply:
         """Decide the request that a gateway asks about, delayed if the policy says so."""
         if len(scope["headers"]) > self.options.most_headers:
-            raise RefusedError(problem(431, f"more than {self.options.most_headers} headers"))
+            raise RejectedError(problem(431, f"more than {self.options.most_headers} headers"))
         if len(rest) > self.options.longest_target:
-            raise RefusedError(problem(414, f"more than {self.options.longest_target} bytes"))
+            raise RejectedError(problem(414, f"more than {self.options.longest_target} bytes"))
         peer, is_gateway = self._peers.peer_of(scope)
         if not is_gateway:
             raise untrusted(peer)
         checker = self._checker
-        plan, denied_as = self._plan(scope, rest, peer)
-        verdict = checker.at_once(plan)
-        if verdict is None:
-            verdict = await checker.decided(plan)
+        request, denied_as = _original(scope, rest, peer)
+        verdict = await checker.decide(checker.plan(request))
         if verdict.allowed:
             if verdict.delay_ns:
                 await wait_in_queue(verdict, checker.engine, receive)
@@ -169,31 +168,29 @@ class HttpApp:
         accept = header_of(scope, b"accept")
         # Only Envoy's form has a path. For Envoy's filter a 5xx is not a denial but a failure of
         # ours, which it may be configured to ignore.
-        reply = checker.refusal(verdict, accept, denied_as=denied_as, is_below_500=bool(rest))
+        reply = checker.authorization_denial(
+            verdict, accept, denied_as=denied_as, is_below_500=bool(rest)
+        )
         return debugged(checker.core, scope, verdict, reply)
 
-    def _plan(self, scope: Scope, rest: bytes, peer: str) -> tuple[Plan, int]:
-        """The plan of the request, and the status for a denial."""
-        request, denied_as = self._original(scope, rest, peer)
-        return self._checker.plan(request), denied_as
 
-    def _original(self, scope: Scope, rest: bytes, peer: str) -> tuple[Original, int]:
-        """The request, and the status for a denial."""
-        if not rest:
-            return original_in(scope, peer), _denied_as(scope.get("query_string", b""))
-        if rest[0] not in b"/*":
-            raise RefusedError(problem(404, "no such path; use /v1/authorize/ with a slash"))
-        return original_at(scope, rest, peer), TOO_MANY_REQUESTS
+def _original(scope: Scope, rest: bytes, peer: str) -> tuple[Original, int]:
+    """The request that the gateway asks about, and the status for a denial."""
+    if not rest:
+        return original_in(scope, peer), _denied_as(scope.get("query_string", b""))
+    if rest[0] not in b"/*":
+        raise RejectedError(problem(404, "no such path; use /v1/authorize/ with a slash"))
+    return original_at(scope, rest, peer), TOO_MANY_REQUESTS
 
 
 def _denied_as(query: bytes) -> int:
-    """The status that the gateway wants for denials: nginx knows only 401 and 403."""
+    """The status of denials for the gateway: nginx knows only 401 and 403."""
     if not query:
         return TOO_MANY_REQUESTS
-    wanted = parse_qs(query.decode("latin-1")).get("deny", [""])  # a client may send any bytes
-    status = _DENIALS.get(wanted[0]) if len(wanted) == 1 else None
+    asked = parse_qs(query.decode("latin-1")).get("deny", [""])  # a client may send any bytes
+    status = _DENIALS.get(asked[0]) if len(asked) == 1 else None
     if status is None:
-        raise RefusedError(problem(400, "deny is the status of denials: expected 403 or 429"))
+        raise RejectedError(problem(400, "deny is the status of denials: expected 403 or 429"))
     return status
 
 

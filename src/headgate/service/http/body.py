@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from json.scanner import make_scanner
-from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from headgate.service.http.replies import CLOSE, RefusedError, problem
+from headgate.service.http.replies import CLOSE, RejectedError, problem
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator
-
     from headgate.service.http.replies import HttpOptions, Receive, Scope
 
 
@@ -34,7 +30,7 @@ async def json_body_of(scope: Scope, receive: Receive, options: HttpOptions) -> 
 async def body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes:
     """Read an optional body; its content type, if any, must be JSON.
 
-    Raises `RefusedError` if it is too large or too slow, and `DisconnectedError` if the client
+    Raises `RejectedError` if it is too large or too slow, and `DisconnectedError` if the client
     leaves.
     """
     kind, length = _announced(scope)
@@ -60,81 +56,46 @@ def _announced(scope: Scope) -> tuple[bytes | None, bytes]:
 
 
 def _check_kind(kind: bytes | None) -> None:
-    """Raise `RefusedError` unless *kind* is JSON."""
+    """Raise `RejectedError` unless *kind* is JSON."""
     media_type, _, rest = (kind or b"none").partition(b";")
     charset = rest.strip().lower().replace(b'"', b"")
     if media_type.strip().lower() == _JSON and charset in (b"", b"charset=utf-8"):
         return
     found = (kind or b"none").decode("latin-1")[:80]
     detail = f"the content type is {found!r}; expected application/json in UTF-8"
-    raise RefusedError(problem(415, detail, headers=((b"accept", _JSON),)))
+    raise RejectedError(problem(415, detail, headers=((b"accept", _JSON),)))
 
 
 async def _received(receive: Receive, length: bytes, options: HttpOptions) -> bytes:
     """Read the body. One with a declared *length* that is too large is not read at all."""
     if length.isdigit() and (len(length) > 18 or int(length) > options.largest_body):
         raise _too_large(options.largest_body)
-    reading = _read(receive, options.largest_body)
-    # The body usually arrives with the headers: then nothing waits, and no timer is needed.
-    try:
-        waited = reading.send(None)
-    except StopIteration as done:
-        body: bytes = done.value
-        return body
     try:
         async with asyncio.timeout(options.body_timeout):
-            return await _resumed(reading, waited)
+            return await _read(receive, options.largest_body)
     except TimeoutError:
         detail = f"the body did not arrive within {options.body_timeout:g} seconds"
-        raise RefusedError(problem(408, detail, headers=(CLOSE,))) from None
-
-
-@coroutine
-def _resumed(begun: Coroutine[Any, Any, bytes], waited: Any) -> Generator[Any, Any, bytes]:
-    """Continue *begun*, which was started by hand and waits for *waited*."""
-    try:
-        while True:
-            try:
-                received = yield waited
-            except BaseException as error:  # noqa: BLE001 (cancellation belongs to *begun*)
-                waited = begun.throw(error)
-            else:
-                waited = begun.send(received)
-    except StopIteration as done:
-        body: bytes = done.value
-        return body
+        raise RejectedError(problem(408, detail, headers=(CLOSE,))) from None
 
 
 async def _read(receive: Receive, most: int) -> bytes:
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise DisconnectedError
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        return _bounded(body, most)
-    chunks, size = [body], len(body)
-    while message.get("more_body", False):
-        if size > most:
-            break
+    chunks, size, has_more = [], 0, True
+    while has_more and size <= most:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise DisconnectedError
-        chunk = message.get("body", b"")
-        chunks.append(chunk)
-        size += len(chunk)
-    return _bounded(b"".join(chunks), most)
-
-
-def _bounded(body: bytes, most: int) -> bytes:
-    if len(body) > most:
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        has_more = message.get("more_body", False)
+    if size > most:
         raise _too_large(most)
-    return body
+    return b"".join(chunks)
 
 
-def _too_large(most: int) -> RefusedError:
+def _too_large(most: int) -> RejectedError:
     # The connection stays open: closing it while data arrives would lose the answer. The server
     # discards the rest, within the time limit of a request.
-    return RefusedError(problem(413, f"the body is larger than {most} bytes"))
+    return RejectedError(problem(413, f"the body is larger than {most} bytes"))
 
 
 # Strict JSON: one object, no duplicate names, no NaN, bounded depth.
@@ -148,9 +109,9 @@ class _FlawError(ValueError):
 
 
 def document_of(body: bytes) -> Document:
-    """Parse *body* as an object. Raises `RefusedError` if it is not one."""
+    """Parse *body* as an object. Raises `RejectedError` if it is not one."""
     try:
-        found = _found_in(body.decode("utf-8"))
+        found = _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise _bad(f"it is not UTF-8 (byte {error.start})") from None
     except _FlawError as error:
@@ -181,17 +142,8 @@ def described(value: object) -> str:
     return json.dumps(value)
 
 
-def _found_in(text: str) -> object:
-    try:
-        found, end = _SCAN(text, 0) if text[:1] == "{" else (None, 0)
-    except StopIteration:  # a missing value; the decoder below reports it
-        end = 0
-    # With whitespace around the object, or anything else:
-    return found if end and end == len(text) else _DECODER.decode(text)
-
-
-def _bad(why: str) -> RefusedError:
-    return RefusedError(problem(400, f"the body cannot be read as a JSON object: {why}"))
+def _bad(why: str) -> RejectedError:
+    return RejectedError(problem(400, f"the body cannot be read as a JSON object: {why}"))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Document:
@@ -210,4 +162,3 @@ def _constant(name: str) -> NoReturn:
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
-_SCAN: Final = make_scanner(_DECODER)  # type: ignore[arg-type]  # typeshed wants a scanner

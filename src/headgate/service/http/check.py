@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headgate.engine.verdict import answer_of
-from headgate.responses import allowed_lines, encoded_lines, headers_for, refusal
+from headgate.responses import allowed_lines, encoded_lines, headers_for, response_for
 from headgate.runtime.drivers import adrive
-from headgate.runtime.holds import new_name
+from headgate.runtime.heartbeat import new_name
 from headgate.service.http.body import document_of
 from headgate.service.http.check_request import TO_CHECK, read_asked
 from headgate.service.http.replies import (
     JSON_LINE,
     NO_STORE,
-    RefusedError,
+    RejectedError,
     Reply,
     header_of,
     problem,
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from headgate.clock import Clock
-    from headgate.engine.plan import Plan
+    from headgate.engine.plan import CompiledRule, Plan
     from headgate.engine.request import Request
-    from headgate.engine.rule import CompiledRule
     from headgate.engine.verdict import Verdict
     from headgate.limits import Limit
     from headgate.policy.compiled import Costs
@@ -75,11 +74,7 @@ class ResponseEncoder:
         """The response headers of an allowed request."""
         if verdict.is_replay:
             return self.slow_lines(verdict)
-        shown = [
-            (one.rule.id, one.decision)
-            for one in verdict.rules
-            if one.rule.headers == "on" and one.rule.mode == "enforce"
-        ]
+        shown = [(one.rule.id, decision) for one, decision in verdict.pairs if one.is_shown]
         lines = allowed_lines(shown, self._clock()) if self._options.has_usual_families else None
         return self.slow_lines(verdict) if lines is None else lines
 
@@ -112,8 +107,7 @@ class ResponseEncoder:
         least = reset_ns = delay_ns = 0
         source = "store"
         texts = []
-        for one in verdict.rules:
-            decision = one.decision
+        for one, decision in verdict.pairs:
             remaining, back_ns, by = decision.remaining, decision.reset_after_ns, decision.source
             template = self._rule_text(one.rule, decision.limit)
             if one.rule.mode == "enforce":
@@ -177,16 +171,15 @@ class Checker:
         compiled = self._in_force.compiled
         return compiled.plan(request, cost=cost, lease=new_name() if compiled.has_slots else None)
 
-    def at_once(self, plan: Plan) -> Verdict | None:
-        """Decide *plan* without waiting, or return None."""
-        return self.engine.decide_now(plan)
-
-    async def decided(self, plan: Plan) -> Verdict:
-        """Decide *plan*, waiting for the store."""
-        return await self.within_deadline(adrive(self.engine.decide(plan)))
+    async def decide(self, plan: Plan) -> Verdict:
+        """Decide *plan*, and wait for the store only if it has to be asked."""
+        verdict = self.engine.decide_now(plan)
+        if verdict is None:
+            verdict = await self.within_deadline(adrive(self.engine.decide(plan)))
+        return verdict
 
     async def within_deadline(self, asking: Coroutine[None, None, T]) -> T:
-        """Await *asking*. Raises `RefusedError` (503) if it exceeds the deadline.
+        """Await *asking*. Raises `RejectedError` (503) if it exceeds the deadline.
 
         A store operation in flight is not abandoned and may last as long as the store's timeout.
         The answer does not wait for it.
@@ -202,7 +195,7 @@ class Checker:
         if task.done():
             return task.result()
         detail = f"no decision within {self._deadline:g} seconds"
-        raise RefusedError(problem(503, detail, headers=(_RETRY_SOON,)))
+        raise RejectedError(problem(503, detail, headers=(_RETRY_SOON,)))
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._late.discard(task)
@@ -214,10 +207,10 @@ class Checker:
         asked = read_asked(document_of(body), TO_CHECK)
         plan = self.plan(asked.request, asked.cost)
         if asked.peek:
-            looking = adrive(self.engine.peek(plan))
-            return self._reply(await self.within_deadline(looking), scope)
-        verdict = self.at_once(plan)
-        return self._reply(await self.decided(plan) if verdict is None else verdict, scope)
+            verdict = await self.within_deadline(adrive(self.engine.peek(plan)))
+        else:
+            verdict = await self.decide(plan)
+        return self._reply(verdict, scope)
 
     def _reply(self, verdict: Verdict, scope: Scope) -> Reply:
         if not verdict.allowed:
@@ -228,7 +221,7 @@ class Checker:
         reply = Reply(200, lines, self.encoder.text(verdict).encode("ascii"))
         return debugged(self.core, scope, verdict, reply)
 
-    def refusal(
+    def authorization_denial(
         self, verdict: Verdict, accept: str | None, *, denied_as: int, is_below_500: bool = False
     ) -> Reply:
         """The denial for a gateway to pass on. It has the status *denied_as*; an outage has its
@@ -248,7 +241,7 @@ class Checker:
     ) -> tuple[int, Headers, bytes]:
         answer = answer_of(verdict, jitter=random.random())  # noqa: S311 (not a secret)
         core = self.core
-        response = refusal(
+        response = response_for(
             answer, now_ns=core.clock(), options=options or core.answers, accept=accept
         )
         return response.status, encoded_lines(response.headers), response.body

@@ -5,17 +5,25 @@ All fields are validated, so the reply lists all errors at once, up to `MAX_ERRO
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from itertools import islice
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.engine.request import NOTHING, Request
-from headgate.policy.diagnostics import choosing, closest, meaning
+from headgate.engine.request import Request
 from headgate.policy.identity.address import read_address
+from headgate.policy.problems import did_you_mean, expected_one_of, nearest
 from headgate.service.http.body import described
-from headgate.service.http.replies import Flaw, RefusedError, problem
+from headgate.service.http.replies import Flaw, RejectedError, problem
+from headgate.service.http.schemas import (
+    LONGEST_METHOD,
+    LONGEST_PATH,
+    CallerRequest,
+    CheckRequest,
+    CommitRequest,
+    ReservationRequest,
+    fields_of,
+)
 from headgate.stores.base import LARGEST_AMOUNT
 
 if TYPE_CHECKING:
@@ -24,15 +32,12 @@ if TYPE_CHECKING:
     from headgate.policy.compiled import Costs
     from headgate.service.http.body import Document
 
-LONGEST_METHOD: Final = 64
-LONGEST_PATH: Final = 8_192
 DEFAULT_TTL: Final = 60.0
 MAX_ERRORS: Final = 20
 """Errors that are listed at most, so that a reply is not many times as large as the body."""
-_INTEGER: Final = f"an integer from 0 to {LARGEST_AMOUNT}"
 
 
-class CheckRequest(NamedTuple):
+class RequestedCheck(NamedTuple):
     """A request and the options of its check. *ttl* in seconds."""
 
     request: Request
@@ -47,12 +52,17 @@ class BodyFields(NamedTuple):
     fields: frozenset[str]
     required: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, body: type) -> BodyFields:
+        fields = fields_of(body)
+        required = tuple(name for name, (_, is_required) in fields.items() if is_required)
+        return cls(frozenset(fields), required)
 
-_OF_REQUEST: Final = frozenset({"method", "path", "host", "headers", "ip", "attributes"})
-TO_CHECK: Final = BodyFields(_OF_REQUEST | {"cost", "peek"}, ("path",))
-TO_LOOK: Final = BodyFields(_OF_REQUEST)
-TO_RESERVE: Final = BodyFields(_OF_REQUEST | {"cost", "ttl"}, ("path", "cost"))
-TO_COMMIT: Final = BodyFields(frozenset({"cost"}))
+
+TO_CHECK: Final = BodyFields.of(CheckRequest)
+TO_LOOK: Final = BodyFields.of(CallerRequest)
+TO_RESERVE: Final = BodyFields.of(ReservationRequest)
+TO_COMMIT: Final = BodyFields.of(CommitRequest)
 
 
 class Flaws(list[Flaw]):
@@ -63,14 +73,14 @@ class Flaws(list[Flaw]):
 
 
 def read_asked(
-    document: Document, wanted: BodyFields, *, longest_ttl: float = DEFAULT_TTL
-) -> CheckRequest:
-    """Validate *document*. Raises `RefusedError` with all errors."""
-    found, flaws = read_fields(document, wanted)
+    document: Document, body: BodyFields, *, longest_ttl: float = DEFAULT_TTL
+) -> RequestedCheck:
+    """Validate *document*. Raises `RejectedError` with all errors."""
+    found, flaws = read_fields(document, body)
     cost, peek = found.pop("cost", None), found.pop("peek", False)
     ttl = DEFAULT_TTL
-    if "ttl" in wanted.fields:
-        ttl = found.pop("ttl", min(DEFAULT_TTL, longest_ttl))
+    if "ttl" in body.fields:
+        ttl = float(found.pop("ttl", min(DEFAULT_TTL, longest_ttl)))
         _check_hold(ttl, longest_ttl, cost, flaws)
     if flaws:
         raise invalid(flaws)
@@ -81,36 +91,38 @@ def read_asked(
             if name.lower() == "host":
                 found["host"] = value
                 break
-    return CheckRequest(Request(**found), cost, peek, ttl)
+    return RequestedCheck(Request(**found), cost, peek, ttl)
 
 
-def read_fields(document: Document, wanted: BodyFields) -> tuple[dict[str, Any], Flaws]:
+def read_fields(document: Document, body: BodyFields) -> tuple[dict[str, Any], Flaws]:
     """The validated fields of *document*, and its errors."""
     flaws = Flaws()
     found: dict[str, Any] = {}
     for name, value in document.items():
-        if name in wanted.fields:
-            found[name] = _READERS[name](value, flaws)
+        if name not in body.fields:
+            _unknown(name, body.fields, flaws)
+        elif (field := _FIELDS[name]).is_valid(value):
+            found[name] = value if field.read is None else field.read(value, flaws)
         else:
-            _unknown(name, wanted.fields, flaws)
-    for name in wanted.required:
+            flaws.add(name, value, field.expected)
+    for name in body.required:
         if name not in document:
-            flaws.append(Flaw(name, "it is missing", f"expected {_EXPECTED[name]}"))
+            flaws.append(Flaw(name, "it is missing", f"expected {_FIELDS[name].expected}"))
     return found, flaws
 
 
-def invalid(flaws: Collection[Flaw]) -> RefusedError:
+def invalid(flaws: Collection[Flaw]) -> RejectedError:
     """The 400 response for a body with *flaws*."""
     count = "1 error" if len(flaws) == 1 else f"{len(flaws)} errors"
     listed = tuple(islice(flaws, MAX_ERRORS))
     more = "" if len(listed) == len(flaws) else f"; these are the first {MAX_ERRORS}"
-    return RefusedError(problem(400, f"the body has {count}{more}", flaws=listed))
+    return RejectedError(problem(400, f"the body has {count}{more}", flaws=listed))
 
 
 def _unknown(name: str, fields: Collection[str], flaws: Flaws) -> None:
     known = sorted(fields)
-    near = closest(name, known) if len(flaws) < MAX_ERRORS else None
-    hint = choosing(known) if near is None else meaning(near)
+    near = nearest(name, known) if len(flaws) < MAX_ERRORS else None
+    hint = expected_one_of(known) if near is None else did_you_mean(near)
     flaws.append(Flaw(name[:40], "no such field", hint))
 
 
@@ -122,37 +134,46 @@ def _check_hold(ttl: float, longest: float, cost: object, flaws: Flaws) -> None:
         flaws.append(Flaw("cost", "reserves nothing", "expected at least 1"))
 
 
-def _method(value: Any, flaws: Flaws) -> str:
-    if type(value) is str and 0 < len(value) <= LONGEST_METHOD and value.isascii():
-        return value.upper()
-    flaws.add("method", value, _EXPECTED["method"])
-    return "GET"
+# The fields of bodies. Values have exact types: `True` is not a number.
 
 
-def _path(value: Any, flaws: Flaws) -> str:
-    if type(value) is str and value[:1] in ("/", "*") and len(value) <= LONGEST_PATH:
-        return value if "?" not in value else value.partition("?")[0]
-    flaws.add("path", value, _EXPECTED["path"])
-    return "/"
+class _Field(NamedTuple):
+    """A field: whether a value is valid, words for a valid one, and how it is read."""
+
+    is_valid: Callable[[Any], bool]
+    expected: str
+    read: Callable[[Any, Flaws], Any] | None = None
 
 
-def _host(value: Any, flaws: Flaws) -> str:
-    if type(value) is str:
-        return value
-    flaws.add("host", value, _EXPECTED["host"])
-    return ""
+def _is_method(value: Any) -> bool:
+    return type(value) is str and 0 < len(value) <= LONGEST_METHOD and value.isascii()
 
 
-def _ip(value: Any, flaws: Flaws) -> str:
-    if type(value) is str and _is_address(value):
-        return value
-    flaws.add("ip", value, _EXPECTED["ip"])
-    return ""
+def _is_path(value: Any) -> bool:
+    return type(value) is str and value[:1] in ("/", "*") and len(value) <= LONGEST_PATH
 
 
-@lru_cache(maxsize=4096)
-def _is_address(text: str) -> bool:
-    return read_address(text) is not None
+_OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4: Final = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
+
+
+def _is_address(value: Any) -> bool:
+    if type(value) is not str:
+        return False
+    # The common case takes a tenth of the time of `read_address`.
+    return _IPV4.fullmatch(value) is not None or read_address(value) is not None
+
+
+def _is_amount(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST_AMOUNT
+
+
+def _is_ttl(value: Any) -> bool:
+    return type(value) in (int, float) and 0.001 <= value <= 1e9
+
+
+def _without_query(value: str, _flaws: Flaws) -> str:
+    return value if "?" not in value else value.partition("?")[0]
 
 
 def _headers(value: Any, flaws: Flaws) -> tuple[tuple[str, str], ...]:
@@ -163,15 +184,13 @@ def _headers(value: Any, flaws: Flaws) -> tuple[tuple[str, str], ...]:
                 lines.append((name, text))
             else:
                 lines += _several(name, text, flaws)
-    elif type(value) is list:
-        for place, pair in enumerate(value):
-            match pair:
-                case [str(name), str(text)] if name:
-                    lines.append((name, text))
-                case _:
-                    flaws.add(f"headers[{place}]", pair, "a pair [name, value] of texts")
-    else:
-        flaws.add("headers", value, _EXPECTED["headers"])
+        return tuple(lines)
+    for place, pair in enumerate(value):
+        match pair:
+            case [str(name), str(text)] if name:
+                lines.append((name, text))
+            case _:
+                flaws.add(f"headers[{place}]", pair, "a pair [name, value] of texts")
     return tuple(lines)
 
 
@@ -179,17 +198,14 @@ def _several(name: str, texts: Any, flaws: Flaws) -> list[tuple[str, str]]:
     """The lines of a header with several values."""
     if not name:
         flaws.append(Flaw("headers", "a header without a name", "expected a name"))
-        return []
-    if type(texts) is list and all(type(text) is str for text in texts):
+    elif type(texts) is list and all(type(text) is str for text in texts):
         return [(name, text) for text in texts]
-    flaws.add(f"headers.{name[:40]}", texts, "a text or a list of texts")
+    else:
+        flaws.add(f"headers.{name[:40]}", texts, "a text or a list of texts")
     return []
 
 
-def _attributes(value: Any, flaws: Flaws) -> Mapping[str, str]:
-    if type(value) is not dict:
-        flaws.add("attributes", value, _EXPECTED["attributes"])
-        return NOTHING
+def _attributes(value: dict[str, Any], flaws: Flaws) -> Mapping[str, str]:
     for name, text in value.items():
         if type(text) is not str:
             flaws.add(f"attributes.{name[:40]}", text, "a text")
@@ -197,56 +213,41 @@ def _attributes(value: Any, flaws: Flaws) -> Mapping[str, str]:
 
 
 def _cost(value: Any, flaws: Flaws) -> int | dict[str, int]:
-    if type(value) is int and 0 <= value <= LARGEST_AMOUNT:
-        return value
-    if type(value) is not dict:
-        flaws.add("cost", value, _EXPECTED["cost"])
-        return 0
-    for rule, amount in value.items():
-        if type(amount) is not int or not 0 <= amount <= LARGEST_AMOUNT:
-            flaws.add(f"cost.{rule[:40]}", amount, _INTEGER)
-    return value
+    if type(value) is dict:
+        for rule, amount in value.items():
+            if not _is_amount(amount):
+                flaws.add(f"cost.{rule[:40]}", amount, _INTEGER)
+    found: int | dict[str, int] = value
+    return found
 
 
-def _peek(value: Any, flaws: Flaws) -> bool:
-    if type(value) is bool:
-        return value
-    flaws.add("peek", value, _EXPECTED["peek"])
-    return False
-
-
-def _ttl(value: Any, flaws: Flaws) -> float:
-    if type(value) in (int, float) and 0.001 <= value <= 1e9:
-        return float(value)
-    flaws.add("ttl", value, _EXPECTED["ttl"])
-    return 1.0
-
-
-_READERS: Final[Mapping[str, Callable[[Any, Flaws], Any]]] = MappingProxyType(
-    {
-        "method": _method,
-        "path": _path,
-        "host": _host,
-        "headers": _headers,
-        "ip": _ip,
-        "attributes": _attributes,
-        "cost": _cost,
-        "peek": _peek,
-        "ttl": _ttl,
-    }
-)
-
-_EXPECTED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "method": f"a method such as POST, at most {LONGEST_METHOD} characters",
-        "path": f"a path that begins with /, at most {LONGEST_PATH} characters",
-        "host": "a text such as api.example.com",
-        "headers": "an object of names and texts, or a list of pairs",
-        "ip": "an address such as 203.0.113.7 or 2001:db8::1",
-        "attributes": "an object of names and texts",
-        "cost": f"{_INTEGER}, or an object of such by the ids of rules",
-        "peek": "true or false",
-        "ttl": "seconds, at least 0.001",
-    }
-)
-"""The expected value of each field, for error messages."""
+_INTEGER: Final = f"an integer from 0 to {LARGEST_AMOUNT}"
+_FIELDS: Final = {
+    "method": _Field(
+        _is_method,
+        f"a method such as POST, at most {LONGEST_METHOD} characters",
+        lambda value, _: value.upper(),
+    ),
+    "path": _Field(
+        _is_path,
+        f"a path that begins with /, at most {LONGEST_PATH} characters",
+        _without_query,
+    ),
+    "host": _Field(lambda value: type(value) is str, "a text such as api.example.com"),
+    "headers": _Field(
+        lambda value: type(value) in (dict, list),
+        "an object of names and texts, or a list of pairs",
+        _headers,
+    ),
+    "ip": _Field(_is_address, "an address such as 203.0.113.7 or 2001:db8::1"),
+    "attributes": _Field(
+        lambda value: type(value) is dict, "an object of names and texts", _attributes
+    ),
+    "cost": _Field(
+        lambda value: type(value) is dict or _is_amount(value),
+        f"{_INTEGER}, or an object of such by the ids of rules",
+        _cost,
+    ),
+    "peek": _Field(lambda value: type(value) is bool, "true or false"),
+    "ttl": _Field(_is_ttl, "seconds, at least 0.001"),
+}

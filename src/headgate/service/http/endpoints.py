@@ -11,7 +11,7 @@ from headgate.errors import StoreError
 from headgate.integrations.rate_limit_status import Shown, page_of, peek_at, unknown
 from headgate.observability import METRICS
 from headgate.policy.model import compiled_rule
-from headgate.service.dashboard import NAMES, PREFIX, file_reply, page_reply
+from headgate.service.dashboard import HEADERS, NAMES, PAGE, PREFIX, file_named
 from headgate.service.http.body import any_body_of, body_of, document_of, json_body_of
 from headgate.service.http.check_request import TO_LOOK, read_asked
 from headgate.service.http.original import Original, before_gateway, trail_in
@@ -20,7 +20,7 @@ from headgate.service.http.replies import (
     METRICS_LINE,
     NO_STORE,
     TEXT_LINE,
-    RefusedError,
+    RejectedError,
     Reply,
     header_of,
     json_reply,
@@ -59,7 +59,16 @@ def overview(scope: Scope) -> Reply:
     """The dashboard if the caller accepts HTML, as browsers do; otherwise the list."""
     if "text/html" not in (header_of(scope, b"accept") or ""):
         return Reply(200, [TEXT_LINE, _VARY], INDEX)
-    return page_reply(scope, _VARY)
+    return dashboard_file(scope, PAGE, _VARY)
+
+
+def dashboard_file(scope: Scope, name: str, *headers: tuple[bytes, bytes]) -> Reply:
+    """The file *name* of the dashboard; 304 if the caller has it already."""
+    file = file_named(name)
+    lines = [(b"etag", file.tag), *headers, *HEADERS]
+    if file.tag.decode() in (header_of(scope, b"if-none-match") or ""):
+        return Reply(304, lines, b"")
+    return Reply(200, [(b"content-type", file.type), *lines], file.body)
 
 
 # The state of every limit of a caller, without consuming any.
@@ -154,12 +163,12 @@ class Endpoints:
         methods = self._table.get(path)
         if methods is None:
             if not path.startswith(RESERVATIONS + b"/"):
-                raise RefusedError(problem(404, "no such path; see /openapi.json"))
+                raise RejectedError(problem(404, "no such path; see /openapi.json"))
             methods = self._of_one(path[len(RESERVATIONS) + 1 :])
         endpoint = methods.get(scope["method"])
         if endpoint is None:
             allowed = ", ".join(sorted(methods))
-            raise RefusedError(
+            raise RejectedError(
                 problem(
                     405,
                     f"{scope['method'][:40]} is not allowed for this path; expected {allowed}",
@@ -218,7 +227,7 @@ class Endpoints:
         return overview(scope)
 
     async def _file(self, name: str, scope: Scope, _receive: Receive) -> Reply:
-        return file_reply(scope, name)
+        return dashboard_file(scope, name)
 
 
 async def _own_metrics() -> str:

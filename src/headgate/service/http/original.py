@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headgate.engine.request import NOTHING, Request
 from headgate.integrations.request_view import LOCAL
 from headgate.policy.identity.address import Proxies, read_address
-from headgate.service.http.replies import UNIX, RefusedError, problem
+from headgate.service.http.replies import UNIX, RejectedError, problem
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -120,20 +120,20 @@ class Original(Request):
 
     def header(self, name: str) -> str | None:
         """The value of the header *name* (lower case); of several lines the first."""
-        wanted = name.encode("latin-1", "replace")
-        if wanted == FORWARDED_FOR and self._trail is not None:
+        field_name = name.encode("latin-1", "replace")
+        if field_name == FORWARDED_FOR and self._trail is not None:
             return self._trail.decode("latin-1") or None
         for field, value in self._lines:
-            if field == wanted:
+            if field == field_name:
                 return value.decode("latin-1")
         return None
 
     def header_lines(self, name: str) -> list[str]:
         """The values of all lines of the header *name* (lower case), in order."""
-        wanted = name.encode("latin-1", "replace")
-        if wanted == FORWARDED_FOR and self._trail is not None:
+        field_name = name.encode("latin-1", "replace")
+        if field_name == FORWARDED_FOR and self._trail is not None:
             return [self._trail.decode("latin-1")] if self._trail else []
-        return [value.decode("latin-1") for field, value in self._lines if field == wanted]
+        return [value.decode("latin-1") for field, value in self._lines if field == field_name]
 
     def parts(self, reads: Reads) -> tuple[Hashable, ...]:
         """The values of everything that *reads* names, undecoded."""
@@ -246,9 +246,9 @@ def path_text(target: bytes) -> str:
     return target.decode("utf-8", "surrogateescape")
 
 
-def untrusted(peer: str) -> RefusedError:
+def untrusted(peer: str) -> RejectedError:
     """The response to a peer that is not a gateway."""
-    return RefusedError(
+    return RejectedError(
         problem(
             403,
             f"{peer} is not a trusted gateway: add its network to the setting gateways",
@@ -283,5 +283,5 @@ def _same(real: bytes, seen: str) -> bool:
     return read_address(real.strip(b" \t").decode("latin-1")) == read_address(seen)
 
 
-def _rejected(detail: str) -> RefusedError:
-    return RefusedError(problem(400, detail))
+def _rejected(detail: str) -> RejectedError:
+    return RejectedError(problem(400, detail))

@@ -51,7 +51,7 @@ class Flaw(NamedTuple):
     hint: str = ""
 
 
-class RefusedError(HeadgateError):
+class RejectedError(HeadgateError):
     """A rejected request; *reply* is the response."""
 
     def __init__(self, reply: Reply) -> None:

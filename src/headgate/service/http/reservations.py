@@ -36,7 +36,7 @@ from headgate.service.http.replies import (
     JSON_LINE,
     NO_STORE,
     Flaw,
-    RefusedError,
+    RejectedError,
     Reply,
     header_of,
     json_reply,
@@ -186,7 +186,7 @@ class Reservations:
         name = self._receipts.id_of(receipt)
         if name is None:
             await adrive(rules.engine.undo(verdict))
-            raise RefusedError(problem(422, _TOO_MUCH))
+            raise RejectedError(problem(422, _TOO_MUCH))
         if not receipt.is_held:
             self._offline.granted(receipt)
         lines = self._checker.encoder.lines(verdict)
@@ -214,22 +214,22 @@ class Reservations:
     def _receipt(self, name: bytes) -> Receipt:
         receipt = self._receipts.receipt_of(name)
         if receipt is None:
-            raise RefusedError(problem(404, "no such reservation"))
+            raise RejectedError(problem(404, "no such reservation"))
         return receipt
 
     async def _close(self, receipt: Receipt, amounts: dict[str, int]) -> None:
-        """Settle *receipt* once. Raises `RefusedError` if it was not open or the outcome is
+        """Settle *receipt* once. Raises `RejectedError` if it was not open or the outcome is
         unknown."""
         try:
             was_open = await self._checker.within_deadline(self._settled(receipt, amounts))
         except StoreError as error:
             detail = f"the store failed ({error.reason}): try again"
-            raise RefusedError(problem(503, detail, headers=(_RETRY_SOON,))) from None
+            raise RejectedError(problem(503, detail, headers=(_RETRY_SOON,))) from None
         if was_open:
             return
         if self._core.clock() < receipt.expires_ns:
-            raise RefusedError(problem(409, "this reservation is already settled or cancelled"))
-        raise RefusedError(problem(410, "this reservation has expired; nothing was charged"))
+            raise RejectedError(problem(409, "this reservation is already settled or cancelled"))
+        raise RejectedError(problem(410, "this reservation has expired; nothing was charged"))
 
     async def _settled(self, receipt: Receipt, amounts: dict[str, int]) -> bool:
         """Settle *receipt* in the store; true if everything was still held."""

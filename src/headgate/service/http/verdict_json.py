@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +26,9 @@ def denial_json(verdict: Verdict) -> dict[str, Any]:
     shown = tuple([one for one in verdict.rules if one.rule.headers == "on"])
     binding = verdict.denied_by
     if binding is not None and binding.rule.headers == "on":
-        return verdict_json(replace(verdict, rules=shown))
+        pairs = zip(verdict.plan.rules, verdict.decisions, strict=True)
+        decisions = [decision if one.rule.headers == "on" else None for one, decision in pairs]
+        return verdict_json(verdict.with_decisions(decisions, allowed=False))
     hidden = dict.fromkeys(("limit", "quota", "remaining", "retry_after", "retry_after_ms"))
     return {
         "allowed": False,

@@ -1,12 +1,11 @@
 """Live figures of all workers of a node: now and in the last minutes.
 
-recorder          samples the journal once a second: rings, cells, latency
-worker_state      the state of this worker: policy, store, busiest keys
-snapshot          all figures of a worker, as data and as bytes
-shared_snapshots  memory that the workers share, where each publishes its snapshot
+view              the figures of all workers, once a second and on request; read this first
+recorder          samples of the decision recorder: points by second and minute, recent growth
+snapshot          all figures of a worker, which it publishes
+shared_snapshots  the memory that the workers share for them
 merging           merges the snapshots of all workers
-view              all of that for one worker, once a second and on request; read this first
-measures          the service's own metrics, and the text of `/metrics`
+measures          the service's own metrics
 """
 
 from headgate.service.live.measures import ServiceMeasures

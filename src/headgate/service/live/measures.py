@@ -8,20 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
 from headgate.observability import METRICS
-from headgate.observability.metrics import MetricSnapshot, text_of
 from headgate.policy.loader import policy_to_data
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from headgate.control.watcher import PolicyWatcher
     from headgate.observability import MetricRegistry
-    from headgate.observability.metrics import Labels
     from headgate.policy.model import Policy
     from headgate.rule_engine import AsyncRuleEngine
-    from headgate.service.live.recorder import Counted, Name
-    from headgate.service.live.snapshot import Family, Snapshot
 
 
 _DIGEST_BYTES: Final = 6
@@ -53,7 +47,7 @@ class ServiceMeasures:
             ("policy_digest", "Made of the policy in force: equal where that is.", self.digest),
             ("policy_rules", "Rules in force.", self.rules),
             ("policy_stale", "1 if where the policy comes from cannot be asked.", self.stale),
-            ("policy_refused", "1 if a newer policy cannot be put in force.", self.refused),
+            ("policy_refused", "1 if a newer policy cannot be put in force.", self.rejected),
             ("start_time_seconds", "When it began, in seconds since the epoch.", self.began),
         ):
             measures.gauge(name, text, read)
@@ -79,7 +73,7 @@ class ServiceMeasures:
     def stale(self) -> float:
         return float(any(one.state.is_stale for one in self._watchers))
 
-    def refused(self) -> float:
+    def rejected(self) -> float:
         return float(any(one.state.problems is not None for one in self._watchers))
 
     def began(self) -> float:
@@ -87,53 +81,3 @@ class ServiceMeasures:
 
     def one(self) -> float:
         return 1.0
-
-
-# The metrics of several workers as one text: the reply of `/metrics`.
-
-
-DECISIONS: Final = "decisions"
-"""The metric whose samples are the cells: published as numbers and formatted here."""
-
-_NAME: Final = f"headgate_{DECISIONS}"
-
-
-class Writer:
-    """Formats metrics of workers; caches the names and labels of their many cells."""
-
-    def __init__(self) -> None:
-        self._begun: dict[Labels, tuple[list[Name], list[str]]] = {}
-
-    def text(self, workers: Iterable[tuple[Snapshot, Labels, bool]]) -> str:
-        """The Prometheus text of all workers: snapshot, labels of the worker, and whether it is
-        alive. Of one that is not, only counters are included."""
-        by_name: dict[str, list[tuple[Family, str]]] = {}
-        for snapshot, marks, is_here in workers:
-            for family in snapshot.families():
-                if is_here or family.kind != "gauge":
-                    body = family.body
-                    if family.name == _NAME:
-                        body = self._cells(marks, snapshot.counted())
-                    by_name.setdefault(family.name, []).append((family, body))
-        parts: list[str] = []
-        for _, together in sorted(by_name.items()):
-            if any(body for _, body in together):
-                parts += [together[0][0].head, "\n", *(body for _, body in together)]
-        return "".join(parts)
-
-    def _cells(self, marks: Labels, counted: Counted) -> str:
-        names, begun = self._begun.get(marks, ([], []))
-        if names != counted.names:
-            begun = _begun(marks, counted.names)
-            self._begun[marks] = counted.names, begun
-        return "".join([f"{start}{n}\n" for start, n in zip(begun, counted.counts, strict=True)])
-
-
-def _begun(marks: Labels, names: Iterable[Name]) -> list[str]:
-    """The lines of cells without their values."""
-    samples = [
-        ("_total", (*marks, ("outcome", outcome), ("rule", rule), ("source", source)), 0.0)
-        for rule, outcome, source in names
-    ]
-    _, _, *lines, _ = text_of([MetricSnapshot(_NAME, "counter", "", tuple(samples))]).split("\n")
-    return [line.removesuffix("0") for line in lines]

@@ -16,20 +16,10 @@ import os
 import struct
 import tempfile
 import zlib
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from headgate.errors import HeadgateError
-from headgate.observability.shadow_stats import folded_candidates
-from headgate.service.live.recorder import packed_counts
-from headgate.service.live.snapshot import SnapshotError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from headgate.service.live.snapshot import Series, Snapshot, State
-
 
 SIDE: Final = 8 * 1024 * 1024
 """Bytes of a side. This reserves address space; only written pages use memory."""
@@ -123,64 +113,3 @@ def new_file() -> int:
 
 def _start(slot: int, side: int) -> int:
     return (2 * slot + side) * SIDE
-
-
-# Counts of the previous worker in the same slot, so that a restart loses nothing.
-
-
-@dataclass(frozen=True, slots=True)
-class PreviousCounts:
-    """The counts to start with; empty if there was no previous worker."""
-
-    began: float | None = None
-    requests: tuple[int, int] = (0, 0)
-    cells: bytes = field(default_factory=lambda: packed_counts({}))
-    """Packed, because they are published again every second."""
-    calls: int = 0
-    errors: dict[str, int] = field(default_factory=dict)
-    series: Series | None = None
-    candidates: tuple[dict[str, Any], ...] = ()
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> PreviousCounts:
-        """The counts in *snapshot*. Raises `SnapshotError` for another version."""
-        try:
-            state = snapshot.state()
-            refused, admitted = state["requests"]
-            return cls(
-                began=state["began"],
-                requests=(refused, admitted),
-                cells=packed_counts(
-                    {(rule, said, by): count for rule, said, by, count in state["cells"]}
-                ),
-                calls=state["store"]["calls"],
-                errors=state["store"]["errors"],
-                series=snapshot.series(),
-                candidates=(folded_candidates(snapshot.candidates()),),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise SnapshotError(f"unexpected content: {error!r}") from error
-
-    def added_to(self, state: State) -> State:
-        """Add the earlier counts to *state*, except `cells`."""
-        if self.began is None:
-            return state
-        store = state["store"]
-        return {
-            **state,
-            "began": min(self.began, state["began"]),
-            "requests": [a + b for a, b in zip(self.requests, state["requests"], strict=True)],
-            "store": {
-                **store,
-                "calls": self.calls + store["calls"],
-                "errors": _sums((self.errors, store["errors"])),
-            },
-        }
-
-
-def _sums(all_of: Iterable[dict[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for one in all_of:
-        for name, count in one.items():
-            found[name] = found.get(name, 0) + count
-    return found

@@ -1,258 +1,270 @@
-"""All figures of a worker at one moment, as data and as bytes.
-
-The bytes have sections that can be read one by one: the state of the worker, its metrics, the
-decisions of its rules (and those of previous workers), its points by second and by minute, and its
-shadow rules. They are written every second while requests wait, so large parts are numbers, and
-unchanged parts are not encoded again.
-"""
+"""All figures of a worker at one moment: its counts, its policy and store, the busiest keys."""
 
 from __future__ import annotations
 
-import json
-import sys
-from array import array
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
+import pickle
+from collections import Counter
+from dataclasses import dataclass, replace
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.errors import HeadgateError
-from headgate.observability.metrics import text_of
-from headgate.service.live.recorder import RECENT_S, Points, added_up, unpacked_cells
+from headgate.observability.candidates import folded_candidates
+from headgate.observability.metrics import PREFIX
+from headgate.service.live.recorder import Series
+from headgate.stores.base import groups_of
+from headgate.stores.layers.leases import LeasedStore
+from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from headgate.observability.metrics import MetricSnapshot
-    from headgate.service.live.recorder import Counted, Line, Ring
+    from headgate.control.watcher import PolicyWatcher
+    from headgate.observability import DecisionRecorder
+    from headgate.observability.metrics import MetricSnapshot, Sample
+    from headgate.observability.sketches import Heavy
+    from headgate.service.core import Core
+    from headgate.service.live.recorder import Name, Recorder
 
-
-# Points as bytes: there are many numbers, and they are published every second.
-
-
-_BYTES: Final = 8
-_LENGTH: Final = 4
-"""Bytes of the length of the list of names."""
-
-
-class RingPacker:
-    """Encodes the points of *ring*; cached until they change."""
-
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
-        self._changes = -1
-        self._data = b""
-        self._names: list[Line] = []
-        self._written = b"[]"
-
-    def packed(self) -> bytes:
-        """Encode for `unpacked`: the names of the lines as JSON, then all numbers in ring order."""
-        ring = self._ring
-        if self._changes != ring.changes:
-            lines = ring.lines()
-            names = list(lines)
-            if names != self._names:
-                self._names, self._written = names, _json(names)
-            numbers = [points.tobytes() for points in lines.values()]
-            self._data = _joined(ring.end, ring.length, self._written, numbers)
-            self._changes = ring.changes
-        return self._data
-
-
-def unpacked(data: bytes) -> Points:
-    """Decode points from a `RingPacker`. Raises `ValueError` for anything else."""
-    start = _LENGTH + int.from_bytes(data[:_LENGTH], sys.byteorder)
-    end, length, names = json.loads(data[_LENGTH:start])
-    numbers = array("q")
-    numbers.frombytes(data[start:])
-    if len(numbers) != length * len(names):
-        raise ValueError(f"there are {len(numbers)} numbers for {len(names)} lines of {length}")
-    first = 0 if end is None else (end + 1) % length if length else 0
-    lines: dict[Line, array[int]] = {}
-    for place, (rule, outcome) in enumerate(names):
-        begins = place * length
-        turns = begins + first
-        lines[rule, outcome] = numbers[turns : begins + length] + numbers[begins:turns]
-    return Points(end, lines)
-
-
-def _json(names: list[Line]) -> bytes:
-    return json.dumps(names, separators=(",", ":")).encode("ascii")
-
-
-def _joined(end: int | None, length: int, names: bytes, numbers: Iterable[bytes]) -> bytes:
-    head = b"[%b,%d,%b]" % (json.dumps(end).encode("ascii"), length, names)
-    return b"".join([len(head).to_bytes(_LENGTH, sys.byteorder), head, *numbers])
-
-
-NO_POINTS: Final = _joined(None, 0, b"[]", ())
-"""The encoding of an empty ring."""
-
-
-def joined(sections: Iterable[bytes]) -> bytes:
-    """Join sections, each with its length before it."""
-    parts = []
-    for section in sections:
-        parts += [len(section).to_bytes(_BYTES, sys.byteorder), section]
-    return b"".join(parts)
-
-
-def parted(data: bytes) -> list[bytes]:
-    """Split what `joined` made. Raises `ValueError` for anything else."""
-    sections, start = [], 0
-    while start < len(data):
-        begins = start + _BYTES
-        ends = begins + int.from_bytes(data[start:begins], sys.byteorder)
-        if ends > len(data):
-            raise ValueError(f"a section ends at {ends}, but there are {len(data)} bytes")
-        sections.append(data[begins:ends])
-        start = ends
-    return sections
-
-
-FORMAT: Final = b"headgate live 1"
-"""Change the number with the format: a dead worker may be replaced by one of newer code while the
+FORMAT: Final = b"headgate live 2\n"
+"""Change the number with `Snapshot`: a dead worker may be replaced by one of newer code while the
 others still run the old one."""
+
+MAX_KEYS: Final = 40
+"""Keys of each kind per worker: more than are shown, because workers have different keys."""
 
 KeyRow = tuple[str | None, str, float, float]
 """Rule, displayed key, lower and upper bound of requests per second."""
 
 
 class SnapshotError(HeadgateError):
-    """Data that is not a snapshot."""
+    """Data that is not a snapshot of this version."""
 
 
-class State(TypedDict):
-    """The state of a worker. Rows come back from JSON as lists."""
+class TopKeys(NamedTuple):
+    """The busiest keys, the most denied ones, those that the store is asked for most, and by rule
+    the number of nodes with leases and the maximum overshoot in units."""
 
-    worker: int
-    at: float
-    """Seconds since the epoch."""
-    seen_ns: int
-    """The same on the machine's monotonic clock, which all its processes share."""
-    began: float
-    policy: dict[str, Any]
-    store: dict[str, Any]
-    factor: float
-    requests: list[int]
-    """Denied and allowed since the start."""
-    latency: list[int]
-    """Decisions of the last minute by latency bucket."""
-    cells: list[tuple[str, str, str, int]]
-    """Rule, outcome, source, count."""
-    rates: list[tuple[str, str, str, float]]
-    """Rule, outcome, source, recent decisions per second."""
-    busiest_keys: list[KeyRow]
-    refused_keys: list[KeyRow]
-    hot_keys: list[KeyRow]
+    busiest: list[KeyRow]
+    denied: list[KeyRow]
+    hot: list[KeyRow]
     bounds: list[tuple[str | None, int, int]]
-    """Rule, holders, units."""
-    queues: list[tuple[str, float, float, float, float]]
-    """Gate, waiting, in flight, slots, seconds to wait."""
-
-
-class Series(NamedTuple):
-    """Recent decisions of a worker's rules."""
-
-    seconds: Points
-    minutes: Points
-
-
-class Family(NamedTuple):
-    """Metrics of one name as Prometheus text: the head lines and the samples."""
-
-    name: str
-    kind: str
-    head: str
-    body: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The figures of a worker by section.
+    """The figures of a worker.
 
-    *cells* and the points in *seconds* and *minutes* are packed; *previous* has the counts of
-    previous workers, packed like *cells*; *shadow* has the figures of shadow rules.
+    *seen_ns* is its time on the machine's monotonic clock, which all processes share. *requests*
+    are denied and allowed ones, *latency* those of the last minute by latency bucket. *cells* are
+    decisions by rule, outcome and source, without those of *previous* workers in the same place;
+    *rates* are recent ones per second. *queues* have for each gate: requests that wait, those in
+    flight, slots, and seconds to wait. *metrics* are all metrics except the cells.
     """
 
-    worker_state: bytes
-    measures: bytes
-    cells: bytes
-    previous: bytes
-    seconds: bytes
-    minutes: bytes
-    shadow: bytes
+    seen_ns: int
+    began: float
+    policy: dict[str, Any]
+    store: dict[str, Any]
+    factor: float
+    requests: tuple[int, int]
+    latency: list[int]
+    cells: dict[Name, int]
+    rates: dict[Name, float]
+    keys: TopKeys
+    queues: dict[str, list[float]]
+    seconds: Series
+    minutes: Series
+    candidates: list[dict[str, Any]]
+    metrics: tuple[MetricSnapshot, ...]
+    previous: Mapping[Name, int]
 
     @classmethod
     def decoded(cls, data: bytes) -> Snapshot:
         """Decode the result of `encoded`. Raises `SnapshotError`."""
-        try:
-            written_as, *sections = parted(data)
-            if written_as != FORMAT:
-                raise SnapshotError(f"the format is {written_as[:40]!r}; expected {FORMAT!r}")
-            return cls(**dict(zip(_SECTIONS, sections, strict=True)))
-        except ValueError as error:
-            raise SnapshotError(f"the sections are malformed: {error}") from error
+        if not data.startswith(FORMAT):
+            raise SnapshotError(f"the format is {data[:40]!r}; expected {FORMAT!r}")
+        # Only workers of this service can write to the memory that they share.
+        found: Snapshot = pickle.loads(data[len(FORMAT) :])  # noqa: S301
+        return found
 
     def encoded(self) -> bytes:
-        return joined((FORMAT, *(getattr(self, section) for section in _SECTIONS)))
+        return FORMAT + pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
 
     def without_series(self) -> Snapshot:
         """The same without points and shadow rules."""
-        return replace(self, seconds=NO_POINTS, minutes=NO_POINTS, shadow=b"[]")
+        empty = Series(self.seconds.length), Series(self.minutes.length)
+        return replace(self, seconds=empty[0], minutes=empty[1], candidates=[])
 
-    def state(self) -> State:
-        """The state of the worker."""
-        own = self.counted()
-        counts = added_up((own, unpacked_cells(self.previous)))
-        found = json.loads(self.worker_state)
-        found["cells"] = [(*name, count) for name, count in counts.items()]
-        found["rates"] = _rates(own)
-        return cast("State", found)
+    def ended(self) -> Snapshot:
+        """The same as the last snapshot of a previous worker."""
+        return replace(
+            self,
+            cells={},
+            previous=Counter(self.cells) + Counter(self.previous),
+            candidates=[folded_candidates(self.candidates)],
+        )
 
-    def seen_ns(self) -> int:
-        """The time of the snapshot on the machine's monotonic clock."""
-        return cast("int", json.loads(self.worker_state)["seen_ns"])
-
-    def counted(self) -> Counted:
-        """The counts of its rules, without those of previous workers."""
-        return unpacked_cells(self.cells)
-
-    def families(self) -> list[Family]:
-        """The metrics."""
-        return [Family(*one) for one in json.loads(self.measures)]
-
-    def series(self) -> Series:
-        """The points. Raises `ValueError` if they are malformed."""
-        return Series(unpacked(self.seconds), unpacked(self.minutes))
-
-    def candidates(self) -> list[dict[str, Any]]:
-        """The figures of shadow rules for `merged_candidates`, of this worker and of previous
-        ones."""
-        return cast("list[dict[str, Any]]", json.loads(self.shadow))
+    def continuing(self, previous: Snapshot) -> Snapshot:
+        """The same with the counts of *previous*, so that a restart loses nothing."""
+        store, before = self.store, previous.store
+        return replace(
+            self,
+            began=min(self.began, previous.began),
+            requests=(
+                self.requests[0] + previous.requests[0],
+                self.requests[1] + previous.requests[1],
+            ),
+            store={
+                **store,
+                "calls": store["calls"] + before["calls"],
+                "errors": dict(Counter(store["errors"]) + Counter(before["errors"])),
+            },
+            previous=previous.previous,
+        )
 
 
-_SECTIONS: Final = tuple(one.name for one in fields(Snapshot))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFigures:
+    """Sources of a worker's snapshots.
+
+    *store* is its URL without a password, *trouble* describes what is wrong with it.
+    """
+
+    core: Core
+    watcher: PolicyWatcher | None
+    decisions: DecisionRecorder
+    recorder: Recorder
+    store: str
+    trouble: Callable[[], tuple[str, ...]]
+    began_ns: int
+
+    def snapshot(
+        self,
+        *,
+        seen_ns: int,
+        metrics: tuple[MetricSnapshot, ...],
+        keys: TopKeys,
+        candidates: list[dict[str, Any]],
+    ) -> Snapshot:
+        """The current figures."""
+        samples = {one.name.removeprefix(PREFIX): one.samples for one in metrics}
+        cells = dict(self.decisions.counts())
+        recent = zip(cells, self.recorder.recent.rates(), strict=False)
+        return Snapshot(
+            seen_ns=seen_ns,
+            began=self.began_ns / SECOND,
+            policy=self._policy(),
+            store=self._store(samples),
+            factor=float(self.core.rules.in_force.scale.factor),
+            requests=(self.decisions.requests[False][0], self.decisions.allowed_requests()),
+            latency=self.recorder.latency.counts(),
+            cells=cells,
+            rates={name: rate for name, rate in recent if rate},
+            keys=keys,
+            queues=_queues(samples),
+            seconds=replace(self.recorder.seconds),
+            minutes=replace(self.recorder.minutes),
+            candidates=candidates,
+            metrics=metrics,
+            previous={},
+        )
+
+    def keys(self) -> TopKeys:
+        """The busiest keys now."""
+        now_ns = monotonic_ns()  # the clock of the decision recorder
+        busiest = self.decisions.busiest.top(MAX_KEYS, now_ns)
+        denied = self.decisions.most_denied.top(MAX_KEYS, now_ns)
+        return TopKeys(
+            [key_row(self.core, one.group, one) for one in busiest],
+            [key_row(self.core, one.group, one) for one in denied],
+            hot_keys(self.core, MAX_KEYS),
+            bounds(self.core),
+        )
+
+    def rules(self) -> list[tuple[str, str, str | None]]:
+        """Id, mode, and the rule it is a candidate of, for each rule in force."""
+        policy = self.core.rules.in_force.policy
+        return [(rule.id, rule.mode, rule.candidate_of) for rule in policy.rules]
+
+    def _policy(self) -> dict[str, Any]:
+        state = None if self.watcher is None else self.watcher.state
+        return {
+            "revision": None if state is None else state.revision,
+            "rules": len(self.core.rules.in_force.policy.rules),
+            "current": state is None or state.is_current,
+            "stale": state is not None and state.is_stale,
+            "trouble": None if state is None else state.trouble,
+            "problems": 0 if state is None else len(state.problems or ()),
+            "failures": 0 if state is None else state.failures,
+        }
+
+    def _store(self, samples: Mapping[str, tuple[Sample, ...]]) -> dict[str, Any]:
+        trouble = self.trouble()
+        breaker = _largest(samples.get("store_breaker_state", ()))
+        fail_mode = int(_largest(samples.get("fail_mode_active", ())))
+        errors: Counter[str] = Counter()
+        for _, labels, value in samples.get("store_errors", ()):
+            errors[dict(labels).get("reason", "")] += int(value)
+        is_failing = bool(trouble or fail_mode or breaker)
+        return {
+            "url": self.store,
+            "state": "open" if breaker >= OPEN else "failing" if is_failing else "ok",
+            "trouble": list(trouble),
+            "errors": dict(errors),
+            "calls": int(sum(value for _, _, value in samples.get("store_calls", ()))),
+            "fail_mode": fail_mode,
+        }
 
 
-def _rates(counted: Counted) -> list[tuple[str, str, str, float]]:
-    """Recent decisions of each rule per second; a new worker had none before."""
-    seconds = max(RECENT_S, counted.span)
-    pairs = zip(counted.names, counted.recent, strict=True)
-    return [(*name, count / seconds) for name, count in pairs if count]
+OPEN: Final = 2
+"""The value of the metric when the circuit is open."""
+
+_GATES: Final = ("gate_waiting", "gate_in_flight", "gate_slots", "gate_wait_seconds")
 
 
-def written(metrics: Iterable[MetricSnapshot]) -> bytes:
-    """Encode metrics as the section `measures`."""
-    return json_of([_written(one) for one in metrics])
+def _largest(samples: Iterable[Sample]) -> float:
+    return max((value for _, _, value in samples), default=0.0)
 
 
-_HEAD_LINES: Final = 2
+def _queues(samples: Mapping[str, tuple[Sample, ...]]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for place, name in enumerate(_GATES):
+        for _, labels, value in samples.get(name, ()):
+            row = found.setdefault(dict(labels).get("gate", ""), [0.0] * len(_GATES))
+            row[place] = value
+    return found
 
 
-def _written(metric: MetricSnapshot) -> Family:
-    *head, body = text_of([metric]).split("\n", _HEAD_LINES)
-    return Family(metric.name, metric.kind, "\n".join(head), body)
+def hot_keys(core: Core, count: int) -> list[KeyRow]:
+    """The *count* keys that the store is asked for most."""
+    store = core.rules.engine.store
+    if not isinstance(store, LeasedStore):
+        return []
+    rules = _rules_by_group(core)
+    return [key_row(core, rules.get(one.group), one) for one in store.hot_keys(count)]
 
 
-def json_of(value: object) -> bytes:
-    """Encode *value* as compact JSON."""
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
+def bounds(core: Core) -> list[tuple[str | None, int, int]]:
+    """By rule: the number of nodes with leases, and the maximum overshoot in units."""
+    store = core.rules.engine.store
+    if not isinstance(store, LeasedStore):
+        return []
+    rules = _rules_by_group(core)
+    return [(rules.get(one.group), one.holders, one.bound) for one in store.bounds()]
+
+
+def key_row(core: Core, rule: str | None, heavy: Heavy) -> KeyRow:
+    """Rule, displayed key, lower and upper bound of requests per second."""
+    least, most = heavy.per_second, heavy.per_second + heavy.error
+    return rule, core.show_key(heavy.key), round(least, 1), round(most, 1)
+
+
+def _rules_by_group(core: Core) -> dict[str, str]:
+    """The rules of groups of counters."""
+    return {
+        group: rule.id
+        for rule in core.rules.in_force.policy.rules
+        for limits in rule.limits.values()
+        for group in groups_of(core.namespace, rule.id, len(limits))
+    }

@@ -1,4 +1,4 @@
-"""The live figures of one worker, and of all workers of its node.
+"""The figures of all workers of a node, as any one of them reports them.
 
 Once a second it samples the counters and publishes a snapshot. A request publishes one too and
 reads the others, so figures never go backwards between workers. Errors here are logged once and
@@ -14,20 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from headgate.observability import METRICS, RECORDER
-from headgate.observability.candidates import CANDIDATES, merged_candidates
+from headgate.observability.candidates import CANDIDATES
 from headgate.runtime.supervised_task import SupervisedTask
-from headgate.service.live import merging
-from headgate.service.live.measures import DECISIONS, Writer
-from headgate.service.live.merging import encoded_view, merged_view
+from headgate.service.live.merging import DECISIONS, encoded_view, merged_view, metrics_text
 from headgate.service.live.recorder import Recorder
-from headgate.service.live.shared_snapshots import PreviousCounts, SharedSnapshotError
-from headgate.service.live.snapshot import RingPacker, Snapshot, SnapshotError, json_of, written
-from headgate.service.live.worker_state import WorkerState
+from headgate.service.live.shared_snapshots import SharedSnapshotError
+from headgate.service.live.snapshot import Snapshot, SnapshotError, WorkerFigures
 from headgate.service.logs import LOG
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from headgate.clock import Clock
     from headgate.control.watcher import PolicyWatcher
@@ -85,7 +82,7 @@ class Live:
         options: LiveOptions | None = None,
         shared_snapshots: SharedSnapshots | None = None,
         store_trouble: Callable[[], tuple[str, ...]] | None = None,
-        journal: DecisionRecorder = RECORDER,
+        decisions: DecisionRecorder = RECORDER,
         measures: MetricRegistry = METRICS,
         monotonic: Clock = time.monotonic_ns,
     ) -> None:
@@ -94,41 +91,34 @@ class Live:
         self._monotonic = monotonic
         self._shared = shared_snapshots
         self._measures = measures
-        self._recorder = Recorder(journal)
-        self._worker_state = WorkerState(
+        self._recorder = Recorder(decisions)
+        self._figures = WorkerFigures(
             core=core,
             watcher=watcher,
-            journal=journal,
+            decisions=decisions,
+            recorder=self._recorder,
             store=self.options.store,
             trouble=store_trouble or core.trouble,
-            worker=self.options.worker,
             began_ns=core.clock(),
         )
-        self._packers = RingPacker(self._recorder.seconds), RingPacker(self._recorder.minutes)
         self._ticking = SupervisedTask(self._tick, name="headgate-live", pause=1.0)
-        self._previous = PreviousCounts()
-        self._shadow = _Cached(SHADOW_NS, lambda: json_of(self._all_shadow()))
-        self._keys = _Cached(KEYS_NS, self._worker_state.keys)
+        self._previous: Snapshot | None = None
+        self._candidates = _Cached(SHADOW_NS, self._all_candidates)
+        self._keys = _Cached(KEYS_NS, self._figures.keys)
         self._policy: Policy | None = None
         self._publish_lock = threading.Lock()
-        self._made = self._published = 0
+        self._published_ns = 0
         self._has_failed = False
         self._unread: set[int] = set()
-        self._writer = Writer()
         self._asking = asyncio.Lock()
         self._next_answer: asyncio.Future[bytes] | None = None
 
     def start(self) -> None:
         """Sample once a second from now on, continuing the counts of the previous worker."""
-        data = None if self._shared is None else self._shared.read(self.options.worker)
-        if data is not None:
-            try:
-                self._previous = PreviousCounts.of(Snapshot.decoded(data))
-            except SnapshotError as error:
-                LOG.warning("the counts of the previous worker are lost: %s", error)
-        series = self._previous.series
-        if series is not None:
-            self._recorder.restore(*series)
+        previous = self._read_slot(self.options.worker)
+        if previous is not None:
+            self._previous = previous.ended()
+            self._recorder.seconds, self._recorder.minutes = previous.seconds, previous.minutes
         self._recorder.sample(self._clock())
         self._ticking.start()
 
@@ -140,9 +130,13 @@ class Live:
 
     async def view(self) -> dict[str, Any]:
         """The figures of all workers."""
-        own = self._snapshot()
-        rules = self._worker_state.rules()
-        return await asyncio.to_thread(self._publish_and_merge, own, rules)
+        own, rules, at_ns = self._snapshot(), self._figures.rules(), self._clock()
+
+        def merged() -> dict[str, Any]:
+            all_of = [one for _, one in self._published_with(own)]
+            return merged_view(all_of, rules, now_ns=self._monotonic(), at_ns=at_ns)
+
+        return await asyncio.to_thread(merged)
 
     async def answer(self) -> bytes:
         """The same as JSON. Concurrent requests are answered one after the other, and those that
@@ -154,45 +148,17 @@ class Live:
     async def text(self) -> str:
         """The metrics of all workers as Prometheus text."""
         own = self._snapshot(in_full=False)
-        return await asyncio.to_thread(self._publish_and_format, own)
+
+        def text() -> str:
+            return metrics_text(self._published_with(own), self._monotonic())
+
+        return await asyncio.to_thread(text)
 
     def publish(self) -> Snapshot:
         """Publish a snapshot and return it."""
         made = self._snapshot()
-        self._publish(*made)
-        return made[1]
-
-    def _snapshot(self, *, in_full: bool = True) -> tuple[int, Snapshot]:
-        """A new snapshot and its number.
-
-        The figures of shadow rules and of the busiest keys are expensive and change slowly: unless
-        *in_full*, those of a few seconds ago are used. A new policy refreshes the shadow rules at
-        once.
-        """
-        now_ns = self._monotonic()
-        policy = self._worker_state.core.rules.in_force.policy
-        is_other, self._policy = policy is not self._policy, policy
-        self._recorder.sample(self._clock())
-        metrics = self._measures.snapshot(bare=(DECISIONS,))
-        keys = self._keys.value(now_ns, is_new=in_full)
-        latency = self._recorder.latency.counts()
-        state = self._worker_state.state(
-            metrics=metrics, latency=latency, seen_ns=now_ns, keys=keys
-        )
-        seconds, minutes = self._packers
-        self._made += 1
-        return self._made, Snapshot(
-            worker_state=json_of(self._previous.added_to(state)),
-            measures=written(metrics),
-            cells=self._recorder.cells.packed(),
-            previous=self._previous.cells,
-            seconds=seconds.packed(),
-            minutes=minutes.packed(),
-            shadow=self._shadow.value(now_ns, is_new=in_full or is_other),
-        )
-
-    def _all_shadow(self) -> list[dict[str, Any]]:
-        return [CANDIDATES.snapshot(), *self._previous.candidates]
+        self._publish(made)
+        return made
 
     async def _answer(self) -> bytes:
         async with self._asking:
@@ -208,15 +174,38 @@ class Live:
             if self._shared is None:
                 self._recorder.sample(self._clock())
             else:
-                await asyncio.to_thread(self._publish, *self._snapshot(in_full=False))
+                await asyncio.to_thread(self._publish, self._snapshot(in_full=False))
 
-    def _publish(self, number: int, snapshot: Snapshot) -> None:
+    def _snapshot(self, *, in_full: bool = True) -> Snapshot:
+        """A new snapshot.
+
+        The figures of shadow rules and of the busiest keys are expensive and change slowly: unless
+        *in_full*, those of a few seconds ago are used. A new policy refreshes the shadow rules at
+        once.
+        """
+        now_ns = self._monotonic()
+        policy = self._figures.core.rules.in_force.policy
+        is_other, self._policy = policy is not self._policy, policy
+        self._recorder.sample(self._clock())
+        made = self._figures.snapshot(
+            seen_ns=now_ns,
+            metrics=tuple(self._measures.snapshot(bare=(DECISIONS,))),
+            keys=self._keys.value(now_ns, is_new=in_full),
+            candidates=self._candidates.value(now_ns, is_new=in_full or is_other),
+        )
+        return made if self._previous is None else made.continuing(self._previous)
+
+    def _all_candidates(self) -> list[dict[str, Any]]:
+        previous = [] if self._previous is None else self._previous.candidates
+        return [CANDIDATES.snapshot(), *previous]
+
+    def _publish(self, snapshot: Snapshot) -> None:
         """Publish *snapshot*, unless a newer one is published already. Thread-safe."""
         if self._shared is None:
             return
         with self._publish_lock:
-            if number > self._published:
-                self._published = number
+            if snapshot.seen_ns >= self._published_ns:
+                self._published_ns = snapshot.seen_ns
                 self._write(self._shared, snapshot)
 
     def _write(self, shared_snapshots: SharedSnapshots, snapshot: Snapshot) -> None:
@@ -234,6 +223,23 @@ class Live:
         else:
             self._has_failed = False
 
+    def _published_with(self, own: Snapshot) -> list[tuple[Labels, Snapshot]]:
+        """Publish *own*, and return the snapshots of all workers with their labels."""
+        if self._shared is None:
+            return [((), own)]
+        self._publish(own)
+        found: list[tuple[Labels, Snapshot]] = []
+        for slot in range(self._shared.count):
+            # If publishing failed, other workers know less: then this one reports no more than
+            # they.
+            is_own = slot == self.options.worker
+            snapshot = None if is_own and not self._has_failed else self._read_slot(slot)
+            if is_own and snapshot is None:
+                snapshot = own
+            if snapshot is not None:
+                found.append(((("worker", str(slot)),), snapshot))
+        return found
+
     def _read_slot(self, slot: int) -> Snapshot | None:
         data = None if self._shared is None else self._shared.read(slot)
         if data is None:
@@ -247,44 +253,3 @@ class Live:
             return None
         self._unread.discard(slot)
         return found
-
-    def _all(self, own: Snapshot) -> list[tuple[Labels, Snapshot]]:
-        """The snapshots of all workers by number, with their labels."""
-        if self._shared is None:
-            return [((), own)]
-        found: list[tuple[Labels, Snapshot]] = []
-        for slot in range(self._shared.count):
-            # If publishing failed, other workers know less: then this one reports no more than
-            # they.
-            is_own = slot == self.options.worker
-            snapshot = None if is_own and not self._has_failed else self._read_slot(slot)
-            if is_own and snapshot is None:
-                snapshot = own
-            if snapshot is not None:
-                found.append(((("worker", str(slot)),), snapshot))
-        return found
-
-    def _publish_and_format(self, made: tuple[int, Snapshot]) -> str:
-        """Publish the snapshot *made*, then format the metrics of all workers."""
-        self._publish(*made)
-        return self._text(made[1])
-
-    def _publish_and_merge(
-        self, made: tuple[int, Snapshot], rules: Sequence[merging.Declared]
-    ) -> dict[str, Any]:
-        self._publish(*made)
-        return self._merged(made[1], rules)
-
-    def _text(self, own: Snapshot) -> str:
-        since_ns = self._monotonic() - merging.STALE_NS
-        return self._writer.text(
-            (one, marks, one.seen_ns() >= since_ns) for marks, one in self._all(own)
-        )
-
-    def _merged(self, own: Snapshot, rules: Sequence[merging.Declared]) -> dict[str, Any]:
-        found = [one for _, one in self._all(own)]
-        workers = [(one.state(), one.series()) for one in found]
-        at_ns = self._clock()
-        metrics = merged_view(workers, rules, now_ns=self._monotonic(), at_ns=at_ns)
-        candidates = [one for found_one in found for one in found_one.candidates()]
-        return {**metrics, "candidates": merged_candidates(candidates, at_ns / SECOND)}

@@ -7,8 +7,9 @@ within `RlqsOptions.delivery`:
 - The rates of all gateways, on all replicas with one ledger store, never sum above R, and in any
 time t gateways together allow at most C + R * t, however gateways come, go or move (`ledger`). With
 more gateways than C, their number replaces C: each needs one token to allow anything.
-- After a restart that lost the assignments (`MemoryLedgerStore`) it is 1 + `restart_share` times
-that for one `ttl`, then the limit again. A shared ledger store loses nothing.
+- After a restart that lost the assignments (`MemoryLedgerStore`) it is twice that until a gateway
+  has reported usage from before (Envoy: within 5 seconds), then 1 + `restart_share` times until the
+  first `ttl` has passed, then the limit again. A shared ledger store loses nothing.
 - Rates follow demand fairly (`rates`) and leave room for other users of the same counters
   (`charging`).
 

@@ -77,11 +77,13 @@ def allocate(
     The assignments in force never exceed the whole.
 
     *states* are the claims of this replica, *gone* those whose stream has ended, *abandoned*
-    those that gateways were made to forget. *opens_ns* is for a new ledger.
+    those that gateways were made to forget. *opens_ns* is as in `Ledger`.
     """
     if ledger is None:
         share = _shared(allowance, is_recovering=now_ns < opens_ns, options=options)
         ledger = Ledger(share.burst * MILLION, now_ns, opens_ns)
+    elif opens_ns > ledger.opens_ns:
+        ledger = replace(ledger, opens_ns=opens_ns)
     is_recovering = now_ns < ledger.opens_ns
     share = _shared(allowance, is_recovering=is_recovering, options=options)
     for_gateways = share if left == 1 else Allowance(share.rate * left, share.burst)
@@ -150,8 +152,10 @@ class _Allocator:
         self._has_starving = any(not self._claims[name].given for name in self._shares)
 
     def run(self) -> Allocation:
-        own = sorted(self._standings, key=lambda name: (self._claims[name].given > 0, name))
-        for name in own:
+        claims = self._claims  # without a rate first, then those with a small burst
+        for name in sorted(
+            self._standings, key=lambda one: (claims[one].given > 0, claims[one].burst)
+        ):
             self._settle(name)
         ledger = replace(self._ledger, pool=self._pool, claims=self._claims)
         return Allocation(
@@ -169,10 +173,8 @@ class _Allocator:
         away = sum(one.rate for name, one in self._claims.items() if name not in known)
         total = max(self._total - away, 0)
         needs = {name: self._need(name, len(here)) for name in here}
-        if len(here) == 1:
-            return {here[0]: total}, needs
-        shares = divide(total, [needs[name] for name in here], spread=True)
-        return {name: int(share) for name, share in zip(here, shares, strict=True)}, needs
+        shares = divide(total, [needs[name] for name in here])
+        return dict(zip(here, shares, strict=True)), needs
 
     def _need(self, name: str, gateways: int) -> int:
         demand = self._claims[name].demand
@@ -200,15 +202,17 @@ class _Allocator:
         if self._is_short(name, share) and (
             self._is_unmet or room - claim.rate > self._total // _TOLERANCE
         ):
-            wanted = min(share, room)
-            if _exceeds(wanted, claim.given) and self._give(name, wanted):
+            rate = min(share, room)
+            if _exceeds(rate, claim.given) and self._give(name, rate):
                 return
         self._renew(name)
 
     def _give(self, name: str, rate: int) -> bool:
         """Assign about *rate* to *name*; false if it cannot be paid for."""
         claim = self._claims[name]
-        token_bucket = nearest_bucket(Fraction(rate, MILLION), self._burst(rate))
+        # A gateway that has to wait for its rate gets the burst of its share already.
+        burst = self._burst(max(rate, self._shares[name]))
+        token_bucket = nearest_bucket(Fraction(rate, MILLION), burst)
         if token_bucket is None:
             return False
         token_bucket = token_bucket.distinct(claim.token_bucket)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.observability import RECORDER
-from headgate.runtime.holds import new_name
+from headgate.runtime.heartbeat import new_name
+from headgate.runtime.supervised_task import SupervisedTask
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs.charging import Charging
 from headgate.service.rlqs.gateway import DemandEstimate, Gateway, Share
-from headgate.service.rlqs.ledger import NEVER, Action, reported_bytes
+from headgate.service.rlqs.ledger import NEVER
+from headgate.service.rlqs.messages import Action, reported_bytes
 from headgate.service.rlqs.rates import limits_of
 from headgate.service.rlqs.reports import read_reports
 from headgate.service.rlqs.shared import MemoryLedgerStore, SharedCounter
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.service.core import Core
-    from headgate.service.rlqs.ledger import BucketId
+    from headgate.service.rlqs.messages import BucketId
     from headgate.service.rlqs.options import RlqsOptions
     from headgate.service.rlqs.rates import BucketLimits
     from headgate.service.rlqs.reports import Usage
@@ -101,21 +102,17 @@ class QuotaCalls:
         self._counters: dict[str, SharedCounter] = {}
         self._buckets = 0
         self._logged_ns: dict[str, int] = {}
-        self._ticker: asyncio.Task[None] | None = None
+        self._ticker = SupervisedTask(self._run, name="headgate-rlqs", pause=_TICK_S, log=_LOG)
         self._is_draining = False
 
     async def start(self) -> None:
-        """Start to reallocate once a second."""
-        self._ticker = asyncio.get_running_loop().create_task(self._run())
+        """Start the periodic work: once a second, and when a changed assignment has arrived."""
+        self._ticker.start()
 
     async def aclose(self) -> None:
         """End all streams in order, accept no more, and close the ledger store."""
         self._is_draining = True
-        if self._ticker is not None:
-            self._ticker.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._ticker
-            self._ticker = None
+        await self._ticker.aclose()
         for gateway in list(self._gateways.values()):
             gateway.end()
             self._disconnect(gateway)
@@ -154,7 +151,9 @@ class QuotaCalls:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(_TICK_S)
+            due_ns = min((one.due_ns for one in self._counters.values()), default=self._clock())
+            until_due = (due_ns - self._clock()) / SECOND
+            await asyncio.sleep(until_due if 0 < until_due < _TICK_S else _TICK_S)
             await self.tick()
 
     async def _follow_policy(self, _now_ns: int) -> None:
@@ -252,6 +251,8 @@ class QuotaCalls:
         is_full = is_full or gateway.reported_bytes + size > options.room
         if is_full or self._buckets >= options.most_buckets_in_all:
             return None
+        if usage.elapsed_ns and usage.allowed:
+            self._ledgers.begin_recovery()  # the bucket is older than its stream
         limits = limits_of(self._engine, gateway.domain, usage.bucket)
         estimate = DemandEstimate(now_ns, now_ns)
         name = f"{gateway.name}/{new_name()}"

@@ -16,7 +16,7 @@ from headgate.stores.operations import Charge, Refund
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from headgate.algorithms import Outcome
     from headgate.service.rlqs.rates import Binding, BucketLimits
@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 #
 # That applies if there are others. A burst of the gateways themselves leaves the counter short
 # as well, and cutting their rates for it would leave the limit unused. So while no other usage is
-# detected they lose a tenth at most: the counter still fills up, and a new user finds tokens and is
-# detected. (`OtherUsage` compares two looks at the counter with the gateways' charges in between.)
+# detected they lose 3% at most. Together with the reserve of the allocation (5%) the counter still
+# fills up, and a new user finds tokens and is detected. (`OtherUsage` compares two looks at the
+# counter with the gateways' charges in between.)
 #
 # R / 10 is the bound on what gateways can lose to others under their tightest rule. Rates are
 # divided under that one; the other matching rules are enforced by this alone, with the same
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 LEAST: Final = Fraction(1, 10)
 LEAST_OF_OTHERS: Final = Fraction(1, 1_000)
-LEAST_ALONE: Final = Fraction(9, 10)
+LEAST_ALONE: Final = Fraction(97, 100)
 
 _RECENT_NS: Final = 20 * SECOND
 _MIN_UNITS: Final = 2
@@ -162,40 +163,31 @@ class Charging:
     async def charge_ahead(self, counters: Iterable[SharedCounter], now_ns: int) -> None:
         """Charge the usage that is expected since the last call."""
         self._now_ns = now_ns
-        amounts = _Amounts()
+        amounts: list[tuple[BucketLimits, int]] = []
         usage: dict[Counter, int] = {}
         elsewhere: dict[Counter, int] = {}
         for counter in list(counters):
-            for share in counter.shares.values():
+            shares = list(counter.shares.values())
+            for share in shares:
                 given = 0 if share.assigned is None else share.assigned.millionths
-                amounts.add(share.limits, share.estimate.expected(now_ns, given))
+                amounts.append((share.limits, share.estimate.expected(now_ns, given)))
                 for binding in share.limits.bindings[1:]:
                     place = (binding.check.group, binding.check.key)
                     usage[place] = usage.get(place, 0) + share.estimate.usage
-            for share in counter.shares.values():
-                first = share.limits.bindings[0].check
+            if shares:
+                first = shares[0].limits.bindings[0].check
+                own = sum(share.estimate.usage for share in shares)
                 usage[first.group, first.key] = counter.usage
-                own = sum(one.estimate.usage for one in counter.shares.values())
                 elsewhere[first.group, first.key] = max(counter.usage - own, 0) * first.cost
-                break
         self._usage, self._elsewhere = usage, elsewhere
-        await asyncio.gather(*(self._charge_ahead(*one) for one in amounts.all))
+        await asyncio.gather(*(self._charge_ahead(*one) for one in _summed(amounts)))
 
-    async def charge_reported(self, reported: Sequence[tuple[BucketLimits, int]]) -> None:
+    async def charge_reported(self, reported: Iterable[tuple[BucketLimits, int]]) -> None:
         """Charge what was used beyond the charge ahead, or refund what was not used.
 
         A charge is at most the capacity of a counter: older usage has been replenished since.
         """
-        amounts = _Amounts()
-        for limits, amount in reported:
-            if limits.is_shared:
-                amounts.add(limits, amount)
-        await asyncio.gather(
-            *(
-                self._charge(limits, amount) if amount > 0 else self._give_back(limits, -amount)
-                for limits, amount in amounts.all
-            )
-        )
+        await asyncio.gather(*(self._correct(*one) for one in _summed(reported)))
 
     def left(self, counter: SharedCounter, now_ns: int) -> Fraction:
         """The fraction of *counter* for gateways."""
@@ -221,16 +213,13 @@ class Charging:
                 least = LEAST if self._has_other_usage(check, outcome) else LEAST_ALONE
             self._record_left(binding, check, outcome, least)
 
-    async def _charge(self, limits: BucketLimits, amount: int) -> None:
-        checks = [_times(one.check, amount) for one in limits.bindings]
-        held = [replace(one, cost=min(one.cost, one.limit.quota)) for one in checks]
-        await self._run_operation(Charge(tuple(held)))
-        self._record_own(held, 1)
-
-    async def _give_back(self, limits: BucketLimits, amount: int) -> None:
-        checks = tuple(_times(one.check, amount) for one in limits.bindings)
-        await self._run_operation(Refund(checks))
-        self._record_own(checks, -1)
+    async def _correct(self, limits: BucketLimits, amount: int) -> None:
+        """Charge *amount* requests, or refund them if it is negative."""
+        checks = tuple(_times(one.check, abs(amount)) for one in limits.bindings)
+        if amount > 0:
+            checks = tuple(replace(one, cost=min(one.cost, one.limit.quota)) for one in checks)
+        await self._run_operation(Charge(checks) if amount > 0 else Refund(checks))
+        self._record_own(checks, 1 if amount > 0 else -1)
 
     def _record_own(self, checks: Iterable[Check], sign: int) -> None:
         for check in checks:
@@ -275,21 +264,14 @@ class Charging:
         return other_usage.is_recent(self._now_ns)
 
 
-class _Amounts:
-    """Sums of amounts per counter."""
-
-    def __init__(self) -> None:
-        self._by_place: dict[object, tuple[BucketLimits, int]] = {}
-
-    def add(self, limits: BucketLimits, amount: int) -> None:
-        if amount:
-            places = limits.places
-            _, before = self._by_place.get(places, (limits, 0))
-            self._by_place[places] = (limits, before + amount)
-
-    @property
-    def all(self) -> list[tuple[BucketLimits, int]]:
-        return [(limits, amount) for limits, amount in self._by_place.values() if amount]
+def _summed(amounts: Iterable[tuple[BucketLimits, int]]) -> list[tuple[BucketLimits, int]]:
+    """The sums of *amounts* for the same counters, without those of 0."""
+    sums: dict[object, tuple[BucketLimits, int]] = {}
+    for limits, amount in amounts:
+        if limits.is_shared:
+            _, before = sums.get(limits.charged, (limits, 0))
+            sums[limits.charged] = (limits, before + amount)
+    return [one for one in sums.values() if one[1]]
 
 
 def _times(check: Check, amount: int) -> Check:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.rlqs.ledger import NEVER, Action, BucketId
-from headgate.service.rlqs.messages import encoded
+from headgate.service.rlqs.ledger import NEVER
+from headgate.service.rlqs.messages import Action, BucketId, encoded
 from headgate.service.rlqs.rates import MILLION
 from headgate.stores.base import LARGEST_AMOUNT
 from headgate.units import SECOND
@@ -172,12 +172,14 @@ class DemandEstimate:
     def record_report(self, usage: Usage, now_ns: int) -> int:
         """Process a report and return the amount to charge for it, or to refund if negative."""
         allowed = min(usage.allowed, LARGEST_AMOUNT)
-        asked = allowed + min(usage.denied, LARGEST_AMOUNT)
+        requests = allowed + min(usage.denied, LARGEST_AMOUNT)
         since_ns = now_ns - self.reported_ns
         span_ns = usage.elapsed_ns if self._is_new or since_ns < _SHORTEST_NS else since_ns
         if span_ns > 0:
-            self._update(asked * MILLION * SECOND // span_ns, allowed * MILLION * SECOND // span_ns)
-        if asked:
+            self._update(
+                requests * MILLION * SECOND // span_ns, allowed * MILLION * SECOND // span_ns
+            )
+        if requests:
             self.requested_ns = now_ns
         left = allowed - self._ahead
         self.reported_ns = self._charged_ns = now_ns
@@ -203,7 +205,9 @@ class DemandEstimate:
         ahead, self._ahead, self._carry = self._ahead, 0, 0
         return ahead
 
-    def _update(self, asked: int, used: int) -> None:
+    def _update(self, requests: int, used: int) -> None:
         """Follow growing demand at once and falling demand by halves."""
-        self.demand = asked if self.demand is None else max(asked, (asked + self.demand) // 2)
+        self.demand = (
+            requests if self.demand is None else max(requests, (requests + self.demand) // 2)
+        )
         self.usage = used if self._is_new else (self.usage + used) // 2

@@ -19,8 +19,8 @@ A change counts from the moment it is made; what it replaces counts until it mus
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import astuple, dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from headgate.service.rlqs.rates import MILLION, TokenBucket
 from headgate.units import SECOND
@@ -86,13 +86,8 @@ class Claim:
 
     def earlier(self, by_ns: int) -> Claim:
         """The claim with all times moved back, except those that mean never."""
-        return replace(
-            self,
-            seen_ns=max(self.seen_ns - by_ns, NEVER),
-            made_ns=max(self.made_ns - by_ns, NEVER),
-            ends_ns=max(self.ends_ns - by_ns, NEVER),
-            held_until_ns=max(self.held_until_ns - by_ns, NEVER),
-        )
+        times = ("seen_ns", "made_ns", "ends_ns", "held_until_ns")
+        return replace(self, **{one: max(getattr(self, one) - by_ns, NEVER) for one in times})
 
     def released(self, until_ns: int | None = None) -> Claim:
         """End the assignment; it may be in force until *until_ns*, or else until its end."""
@@ -189,8 +184,8 @@ class Ledger:
         return max(free, self.at_ns, self.opens_ns) + refill
 
     def packed(self) -> str:
-        """Encode the ledger as text."""
-        claims = {name: _packed(one) for name, one in self.claims.items()}
+        """Encode the ledger as text: the fields of each claim in their order."""
+        claims = {name: astuple(one) for name, one in self.claims.items()}
         whole = [_FORMAT, self.pool, self.at_ns, self.opens_ns, claims]
         return json.dumps(whole, separators=(",", ":"))
 
@@ -199,63 +194,15 @@ class Ledger:
         """Decode *text*; None if it is not one of our ledgers."""
         try:
             number, pool, at_ns, opens_ns, written = json.loads(text)
-            claims = {name: _unpacked(one) for name, one in written.items()}
+            claims = {name: _unpacked(*one) for name, one in written.items()}
         except (ValueError, TypeError, AttributeError):
             return None
         return cls(pool, at_ns, opens_ns, claims) if number == _FORMAT else None
 
 
-def _packed(claim: Claim) -> list[Any]:
-    token_bucket = claim.token_bucket
-    return [
-        claim.demand,
-        claim.usage,
-        claim.seen_ns,
-        None
-        if token_bucket is None
-        else [token_bucket.tokens, token_bucket.seconds, token_bucket.burst],
-        claim.made_ns,
-        claim.ends_ns,
-        claim.held_rate,
-        claim.held_burst,
-        claim.held_until_ns,
-    ]
-
-
-def _unpacked(shares: list[Any]) -> Claim:
-    demand, usage, seen_ns, token_bucket, *times = shares
+def _unpacked(
+    demand: int | None, usage: int, seen_ns: int, token_bucket: list[int] | None, *times: int
+) -> Claim:
     return Claim(
         demand, usage, seen_ns, None if token_bucket is None else TokenBucket(*token_bucket), *times
     )
-
-
-# Actions for gateways.
-
-
-BucketId = tuple[tuple[str, str], ...]
-"""A bucket as gateways name it: keys and values, sorted by key."""
-
-_BYTES_OF_ENTRY: Final = 10
-_BYTES_OF_REPORT: Final = 48
-
-
-def reported_bytes(bucket: BucketId) -> int:
-    """The maximum length of a report on *bucket*."""
-    texts = sum(len(text.encode()) for entry in bucket for text in entry)
-    return texts + _BYTES_OF_ENTRY * len(bucket) + _BYTES_OF_REPORT
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """An assignment for *bucket*: for *ttl_seconds* allow what *token_bucket* says; without one,
-    all if *is_open*, or nothing. *is_abandoned*: forget the bucket instead.
-
-    *replaces*: replace whatever the gateway has. Otherwise Envoy keeps a bucket that looks the same
-    (see `rates`)."""
-
-    bucket: BucketId
-    ttl_seconds: int = 0
-    token_bucket: TokenBucket | None = None
-    is_open: bool = False
-    replaces: bool = False
-    is_abandoned: bool = False

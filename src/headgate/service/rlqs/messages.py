@@ -1,157 +1,61 @@
 """The messages of `envoy.service.rate_limit_quota.v3`, as far as a server needs them.
 
-Field numbers are those of Envoy's definitions; a test holds them against `xds-protos`.
+A test compares the definitions with `xds-protos`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.protos import (
-    DURATION,
-    STRING,
-    UINT32,
-    UINT64,
-    WRAPPERS,
-    Enum,
-    Field,
-    File,
-    Message,
-    define,
-)
-from headgate.service.wire_text import in_octets
+from headgate.service.grpc.protobuf import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.service.rlqs.ledger import Action
+    from headgate.service.rlqs.rates import TokenBucket
 
 PATH: Final = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas"
 
-ALLOW_ALL: Final = 0
-DENY_ALL: Final = 1
+_FILE: Final = "envoy/service/rate_limit_quota/v3/rlqs.proto"
+_REPORTS: Final = "envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports"
+MESSAGES: Final = load(_FILE)
+"""The message classes, by full name."""
 
-_PACKAGE: Final = "envoy.service.rate_limit_quota.v3"
-_TYPES: Final = "envoy.type.v3"
-_DURATION: Final = "google.protobuf.Duration"
-_BUCKET: Final = File(
-    "envoy/type/v3/token_bucket.proto",
-    _TYPES,
-    (
-        Message(
-            "TokenBucket",
-            (
-                Field(1, "max_tokens", UINT32),
-                Field(2, "tokens_per_fill", "google.protobuf.UInt32Value"),
-                Field(3, "fill_interval", _DURATION),
-            ),
-        ),
-    ),
-    needs=(DURATION.name, WRAPPERS.name),
-)
-_STRATEGY: Final = File(
-    "envoy/type/v3/ratelimit_strategy.proto",
-    _TYPES,
-    (
-        Message(
-            "RateLimitStrategy",
-            (
-                Field(
-                    1,
-                    "blanket_rule",
-                    f"{_TYPES}.RateLimitStrategy.BlanketRule",
-                    is_enum=True,
-                    one_of="strategy",
-                ),
-                Field(3, "token_bucket", f"{_TYPES}.TokenBucket", one_of="strategy"),
-            ),
-            enums=(Enum("BlanketRule", {"ALLOW_ALL": ALLOW_ALL, "DENY_ALL": DENY_ALL}),),
-        ),
-    ),
-    needs=(_BUCKET.name,),
-)
-_USAGE: Final = Message(
-    "BucketQuotaUsage",
-    (
-        Field(1, "bucket_id", f"{_PACKAGE}.BucketId"),
-        Field(2, "time_elapsed", _DURATION),
-        Field(3, "num_requests_allowed", UINT64),
-        Field(4, "num_requests_denied", UINT64),
-    ),
-)
-_RESPONSE: Final = f"{_PACKAGE}.RateLimitQuotaResponse"
-_ACTION: Final = Message(
-    "BucketAction",
-    (
-        Field(1, "bucket_id", f"{_PACKAGE}.BucketId"),
-        Field(
-            2,
-            "quota_assignment_action",
-            f"{_RESPONSE}.BucketAction.QuotaAssignmentAction",
-            one_of="bucket_action",
-        ),
-        Field(
-            3,
-            "abandon_action",
-            f"{_RESPONSE}.BucketAction.AbandonAction",
-            one_of="bucket_action",
-        ),
-    ),
-    (
-        Message(
-            "QuotaAssignmentAction",
-            (
-                Field(2, "assignment_time_to_live", _DURATION),
-                Field(3, "rate_limit_strategy", f"{_TYPES}.RateLimitStrategy"),
-            ),
-        ),
-        Message("AbandonAction"),
-    ),
-)
-_FILE: Final = File(
-    "envoy/service/rate_limit_quota/v3/rlqs.proto",
-    _PACKAGE,
-    (
-        Message(
-            "BucketId",
-            (Field(1, "bucket", f"{_PACKAGE}.BucketId.BucketEntry", many=True),),
-            (
-                Message(
-                    "BucketEntry", (Field(1, "key", STRING), Field(2, "value", STRING)), entry=True
-                ),
-            ),
-        ),
-        Message(
-            "RateLimitQuotaUsageReports",
-            (
-                Field(1, "domain", STRING),
-                Field(
-                    2,
-                    "bucket_quota_usages",
-                    f"{_PACKAGE}.RateLimitQuotaUsageReports.BucketQuotaUsage",
-                    many=True,
-                ),
-            ),
-            (_USAGE,),
-        ),
-        Message(
-            "RateLimitQuotaResponse",
-            (Field(1, "bucket_action", f"{_RESPONSE}.BucketAction", many=True),),
-            (_ACTION,),
-        ),
-    ),
-    needs=(DURATION.name, _STRATEGY.name),
-)
-
-_FILES: Final = (DURATION, WRAPPERS, _BUCKET, _STRATEGY, _FILE)
-_REPORTS: Final = f"{_PACKAGE}.RateLimitQuotaUsageReports"
-MESSAGES: Final = define(*_FILES)
 REPORTS: Final[Any] = MESSAGES[_REPORTS]
-OCTET_REPORTS: Final[Any] = define(*map(in_octets, _FILES))[_REPORTS]
-"""The same with bytes in place of strings: see `wire_text`."""
+BYTES_REPORTS: Final[Any] = load(_FILE, strings_as_bytes=True)[_REPORTS]
+RESPONSE: Final[Any] = MESSAGES["envoy.service.rate_limit_quota.v3.RateLimitQuotaResponse"]
+_STRATEGY: Final[Any] = MESSAGES["envoy.type.v3.RateLimitStrategy"]
+ALLOW_ALL: Final[int] = _STRATEGY.ALLOW_ALL
+DENY_ALL: Final[int] = _STRATEGY.DENY_ALL
 
-RESPONSE: Final[Any] = MESSAGES[_RESPONSE]
+BucketId = tuple[tuple[str, str], ...]
+"""A bucket as gateways name it: keys and values, sorted by key."""
+
+_BYTES_OF_ENTRY: Final = 10
+_BYTES_OF_REPORT: Final = 48
+
+
+def reported_bytes(bucket: BucketId) -> int:
+    """The maximum length of a report on *bucket*."""
+    texts = sum(len(text.encode()) for entry in bucket for text in entry)
+    return texts + _BYTES_OF_ENTRY * len(bucket) + _BYTES_OF_REPORT
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An assignment for *bucket*: for *ttl_seconds* allow what *token_bucket* says; without one,
+    all if *is_open*, or nothing. *is_abandoned*: forget the bucket instead.
+
+    *replaces*: replace whatever the gateway has. Otherwise Envoy keeps a bucket that looks the same
+    (see `rates`)."""
+
+    bucket: BucketId
+    ttl_seconds: int = 0
+    token_bucket: TokenBucket | None = None
+    is_open: bool = False
+    replaces: bool = False
+    is_abandoned: bool = False
 
 
 def encoded(actions: Iterable[Action]) -> bytes:

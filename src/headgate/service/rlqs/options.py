@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from headgate.errors import OptionError
@@ -22,7 +22,7 @@ class RlqsOptions:
     *silence* loses its share; a bucket without requests for *idle* is abandoned.
 
     *reserve* is the fraction of a limit that is not assigned as rates but pays for changes.
-    *restart_share* is the fraction of a limit that is assigned in the first *ttl* after a start
+    *restart_share* is the fraction of a limit that is assigned in the first *ttl* after a restart
     without a shared store, when earlier assignments may still be in force.
 
     The other options are bounds: streams, buckets, entries of a bucket, characters of its keys, its
@@ -53,7 +53,7 @@ class RlqsOptions:
             raise OptionError(problem)
 
     def _problems(self) -> Iterator[str]:
-        if type(self.ttl) is not int or not 4 <= self.ttl <= 3_600:
+        if not 4 <= self.ttl <= 3_600:
             yield f"ttl is {self.ttl!r}; expected whole seconds from 4 to 3600"
         if not 0 < self.delivery <= self.ttl / 4:
             yield f"delivery is {self.delivery!r}; expected seconds up to a quarter of ttl"
@@ -62,21 +62,13 @@ class RlqsOptions:
                 f"silence is {self.silence!r}; expected more than 5 seconds, which is how often"
                 f" Envoy reports, and no more than idle, {self.idle!r}"
             )
-        for name in ("reserve", "restart_share"):
-            if not 0 < getattr(self, name) < 1:
-                yield f"{name} is {getattr(self, name)!r}; expected a share between 0 and 1"
-        for name in (
-            "most_streams",
-            "most_buckets",
-            "most_buckets_in_all",
-            "most_entries",
-            "longest_key",
-            "longest_value",
-            "longest_bucket",
-            "most_bytes",
-        ):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                yield f"{name} is {getattr(self, name)!r}; expected a whole number of at least 1"
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in ("reserve", "restart_share"):
+                if not 0 < value < 1:
+                    yield f"{field.name} is {value!r}; expected a share between 0 and 1"
+            elif type(field.default) is int and (type(value) is not int or value < 1):
+                yield f"{field.name} is {value!r}; expected a whole number of at least 1"
 
     @property
     def room(self) -> int:

@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.request import Request
-from headgate.errors import LimitError, UsageError
 from headgate.limits import Concurrency, LeakyQueue
 from headgate.limits.model import PacedLimit
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN, RULE, attributes_of, request_of
@@ -22,10 +21,9 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.engine.plan import Plan
-    from headgate.engine.rule import CompiledRule
+    from headgate.engine.plan import CompiledRule, Plan
     from headgate.policy.compiled import CompiledPolicy
-    from headgate.service.rlqs.ledger import BucketId
+    from headgate.service.rlqs.messages import BucketId
     from headgate.stores.operations import Check
 
 
@@ -56,13 +54,8 @@ class TokenBucket:
     burst: int
 
     def __post_init__(self) -> None:
-        for what, value, most in (
-            ("tokens", self.tokens, MOST_TOKENS),
-            ("seconds", self.seconds, LONGEST_SECONDS),
-            ("burst", self.burst, MOST_TOKENS),
-        ):
-            if not 1 <= value <= most:
-                raise LimitError(f"{what} is {value}; it must be from 1 to {most}")
+        if min(self.tokens, self.seconds, self.burst) < 1:
+            raise ValueError(f"{self} is not a token bucket; its numbers are at least 1")
 
     @property
     def rate(self) -> Fraction:
@@ -165,44 +158,22 @@ def _allowed(check: Check) -> Allowance:
     return Allowance(rate, burst)
 
 
-# Dividing a capacity by demand: weighted max-min fairness. No I/O.
+# Dividing a capacity by demand: max-min fairness. No I/O.
 #
-# Each claimant gets what it wants up to a common level (by weight), and that level is as high as
-# the capacity allows. Small demands are met in full; the others get equal shares by weight. So
-# a share can grow only at the expense of a smaller one, and no capacity is kept back while demand
-# is unmet.
-#
-# Capacity that is left when all demands are met can be *spread* by weight, so that a quiet
-# claimant can start at once.
+# Each claimant gets what it needs up to a common level, and that level is as high as the capacity
+# allows. Small needs are met in full; the others get equal shares. So a share can grow only at the
+# expense of a smaller one, and no capacity is kept back while a need is unmet. Capacity that is
+# left when all needs are met is spread evenly, so that a quiet claimant can start at once.
 
 
-def divide(
-    capacity: Fraction | int,
-    wanted: Sequence[Fraction | int],
-    weights: Sequence[int] | None = None,
-    *,
-    spread: bool = False,
-) -> tuple[Fraction, ...]:
-    """Divide *capacity* in the order of *wanted*; exact.
-
-    Without *weights* all count alike. The shares never sum above *capacity*, and sum to it exactly
-    if more is wanted or if the rest is *spread*.
-    """
-    widths = [1] * len(wanted) if weights is None else list(weights)
-    if len(widths) != len(wanted) or any(one < 1 for one in widths):
-        raise UsageError(f"the weights are {widths}; expected one of at least 1 for each")
-    left, width = max(Fraction(capacity), Fraction(0)), sum(widths)
-    wants = [max(Fraction(one), Fraction(0)) for one in wanted]
-    shares = [Fraction(0)] * len(wants)
-    by_level = sorted(range(len(wants)), key=lambda n: wants[n] / widths[n])
-    for n in by_level:
-        shares[n] = min(wants[n], left * widths[n] / width)
+def divide(capacity: int, needs: Sequence[int]) -> list[int]:
+    """Divide *capacity* in the order of *needs*; the shares never sum above it."""
+    shares = [0] * len(needs)
+    left = capacity
+    for place, n in enumerate(sorted(range(len(needs)), key=needs.__getitem__)):
+        shares[n] = min(needs[n], left // (len(needs) - place))
         left -= shares[n]
-        width -= widths[n]
-    if spread and left and wants:
-        width = sum(widths)
-        shares = [share + left * own / width for share, own in zip(shares, widths, strict=True)]
-    return tuple(shares)
+    return [share + left // len(needs) for share in shares]
 
 
 # The limits of a bucket, from the rules in force. No I/O.
@@ -229,13 +200,7 @@ class BucketLimits:
     @property
     def charged(self) -> tuple[tuple[str, str, int], ...]:
         """The counters to charge, with the cost of a request."""
-        bound = self.bindings if self.is_shared else ()
-        return tuple((one.check.group, one.check.key, one.check.cost) for one in bound)
-
-    @property
-    def places(self) -> tuple[tuple[str, str, int], ...]:
-        """All counters, with the cost of a request."""
-        checks = [one.check for one in self.bindings]
+        checks = [one.check for one in self.bindings] if self.is_shared else []
         return tuple((one.group, one.key, one.cost) for one in checks)
 
     @property
@@ -250,7 +215,7 @@ def limits_of(engine: CompiledPolicy, domain: str, bucket: BucketId) -> BucketLi
     plan = _plan(engine, domain, bucket)
     found = bindings(plan)
     never_fits = any(one.allowance.burst < 1 for one in found)
-    return BucketLimits(found, is_closed=plan.is_refused or never_fits)
+    return BucketLimits(found, is_closed=plan.is_denied or never_fits)
 
 
 def _plan(engine: CompiledPolicy, domain: str, bucket: BucketId) -> Plan:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from headgate.errors import StoreError
-from headgate.runtime.holds import new_name
+from headgate.runtime.heartbeat import new_name
 from headgate.service.rlqs.ledger import NEVER, Ledger
 from headgate.service.rlqs.shared import LedgerStore
 from headgate.stores.redis.async_transport import AsyncTransport

@@ -2,7 +2,7 @@
 
 The values of a bucket come from clients, so they must not end the stream that all callers of a
 gateway share. A gateway is made to forget a bucket with values that are too long. A bucket with
-values that are not UTF-8 (see `wire_text`) is skipped: Envoy ends a stream that names such a
+values that are not UTF-8 (see `grpc.protobuf`) is skipped: Envoy ends a stream that names such a
 bucket. Requests of both are handled as before the first assignment.
 """
 
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.rlqs.messages import OCTET_REPORTS, REPORTS
-from headgate.service.wire_text import text_of
+from headgate.service.grpc.protobuf import text_of
+from headgate.service.rlqs.messages import BYTES_REPORTS, REPORTS
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from headgate.service.rlqs.ledger import BucketId
+    from headgate.service.rlqs.messages import BucketId
     from headgate.service.rlqs.options import RlqsOptions
 
 
@@ -106,7 +106,7 @@ def read_reports(message: bytes, options: RlqsOptions) -> Reports:
         read = REPORTS.FromString(message)
     except DecodeError:
         read, is_odd = _in_octets(message), True
-    domain = _text(read.domain)
+    domain = text_of(read.domain)
     if len(domain) > options.longest_value:
         raise _beyond(f"the domain has {len(domain)} characters", options.longest_value)
     usages: list[Usage] = []
@@ -125,19 +125,15 @@ def read_reports(message: bytes, options: RlqsOptions) -> Reports:
 
 def _in_octets(message: bytes) -> Any:
     try:
-        return OCTET_REPORTS.FromString(message)
+        return BYTES_REPORTS.FromString(message)
     except DecodeError as error:
         raise _invalid("the message is not a valid RateLimitQuotaUsageReports") from error
-
-
-def _text(read: str | bytes) -> str:
-    return read if isinstance(read, str) else text_of(read)
 
 
 def _bucket(read: Any, where: str, options: RlqsOptions) -> BucketId:
     """The bucket from *read*, a map, or a list of entries where strings are bytes."""
     pairs = read.items() if hasattr(read, "items") else [(one.key, one.value) for one in read]
-    entries = {_text(key): _text(value) for key, value in pairs}
+    entries = {text_of(key): text_of(value) for key, value in pairs}
     if not entries:
         raise _invalid(f"{where}: the bucket_id is empty; expected at least one key")
     if len(entries) > options.most_entries:

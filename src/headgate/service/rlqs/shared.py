@@ -117,9 +117,8 @@ class SharedCounter:
         return await self._ledgers.update(self.name, step)
 
     def _allowance(self) -> Allowance:
-        for share in self.shares.values():
-            self._whole = share.limits.bindings[0].allowance
-            break
+        if self.shares:
+            self._whole = next(iter(self.shares.values())).limits.bindings[0].allowance
         return self._whole
 
     def use_fallback(self, now_ns: int) -> None:
@@ -150,7 +149,7 @@ class SharedCounter:
 
 
 Step = Callable[[Ledger | None, int, int], Allocation]
-"""One allocation: from a ledger (or None), the time, and the `opens_ns` of a new ledger.
+"""One allocation: from a ledger (or None), the time, and its `opens_ns`.
 
 May be called several times for one update, so it must not have side effects.
 """
@@ -168,6 +167,9 @@ class LedgerStore(ABC):
         Raises `StoreError` if the update failed or its outcome is unknown.
         """
 
+    def begin_recovery(self) -> None:  # noqa: B027 (not all stores lose ledgers)
+        """Expect assignments that were made before this store was opened."""
+
     async def aclose(self) -> None:  # noqa: B027 (not all stores hold resources)
         """Release resources."""
 
@@ -175,27 +177,31 @@ class LedgerStore(ABC):
 class MemoryLedgerStore(LedgerStore):
     """The ledgers of a single replica, on *clock*.
 
-    A new process does not know earlier assignments. While those may be in force, new ledgers
-    assign only a fraction of the limit (see `RlqsOptions.restart_share`): until then at most 1 +
-    that fraction of the limit is allowed, afterwards the limit.
+    A new process does not know earlier assignments. If a gateway reports usage from before, others
+    may be in force too: until they must have ended, only a fraction of each limit is assigned (see
+    `RlqsOptions.restart_share`).
     """
 
     def __init__(self, clock: Clock, options: RlqsOptions) -> None:
         self._clock = clock
         self._opens_ns = clock() + options.ttl_ns + options.delivery_ns
+        self._is_recovering = False
         self._ledgers: dict[str, Allocation] = {}
-        self._turns = 0
+        self._updates = 0
 
     async def update(self, name: str, step: Step) -> Allocation:
         now_ns = self._clock()
-        self._turns += 1
-        if self._turns % _SWEEP == 0:
+        self._updates += 1
+        if self._updates % _SWEEP == 0:
             self._forget(now_ns)
         before = self._ledgers.get(name)
-        opens_ns = self._opens_ns if now_ns < self._opens_ns else NEVER
+        opens_ns = self._opens_ns if self._is_recovering and now_ns < self._opens_ns else NEVER
         allocation = step(None if before is None else before.ledger, now_ns, opens_ns)
         self._ledgers[name] = allocation
         return allocation
+
+    def begin_recovery(self) -> None:
+        self._is_recovering = True
 
     def _forget(self, now_ns: int) -> None:
         self._ledgers = {

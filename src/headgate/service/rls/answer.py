@@ -15,7 +15,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import starmap
+from itertools import islice, starmap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from google.protobuf import json_format
@@ -23,16 +23,23 @@ from google.protobuf import json_format
 from headgate.engine.calls import is_allowed
 from headgate.policy.envoy_config import UNIT_SECONDS
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN
-from headgate.responses import Answer, Told, allowed_lines, headers_for, limit_template, refusal
+from headgate.responses import (
+    Answer,
+    RuleAnswer,
+    allowed_lines,
+    headers_for,
+    limit_template,
+    response_for,
+)
 from headgate.responses.answer import TOO_MANY_REQUESTS, WITHOUT_FIGURES
 from headgate.service.rls import messages
 from headgate.service.rls.descriptors import MAX_SHOWN
 from headgate.service.rls.messages import UNITS, Struct
-from headgate.service.rls.ruled import denial_field
+from headgate.service.rls.ruled import DENIAL_FIELDS
 from headgate.units import SECOND, seconds_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from headgate.decision import Decision
@@ -40,7 +47,7 @@ if TYPE_CHECKING:
     from headgate.limits import Limit
     from headgate.responses.headers import LimitTemplate
     from headgate.service.core import Core
-    from headgate.service.rls.descriptors import Asked, Line
+    from headgate.service.rls.descriptors import Line, PlannedCall
     from headgate.service.rls.reading import Call, Descriptor, RlsOptions
 
 
@@ -100,7 +107,6 @@ def _plain(value: object) -> Any:
 MAX_FIELDS: Final = 4096
 """Encoded limits that are kept."""
 
-_BODY_HEADERS: Final = frozenset({"Content-Type", "Cache-Control"})
 _UNIT_NUMBERS: Final = {
     seconds * SECOND: UNITS[unit.upper()] for unit, seconds in UNIT_SECONDS.items()
 }
@@ -143,25 +149,21 @@ class ReplyEncoder:
         # By the identity of limits, which templates keep: hashing one takes longer than a hit.
         self._fields: dict[tuple[str, str, int], _Fields] = {}
 
-    def reply(self, asked: Asked, decisions: Decisions) -> bytes:
+    def reply(self, planned: PlannedCall, decisions: Decisions) -> bytes:
         """The reply to a call, by the decision on each of its parts."""
-        parts, options = asked.plan.parts, self._options
-        if asked.shown and self._is_usual and (reply := self._usual(asked.shown, decisions)):
+        parts, options = planned.plan.parts, self._options
+        if planned.shown and self._is_usual and (reply := self._usual(planned.shown, decisions)):
             return reply
         allowed = is_allowed(parts, decisions)
         fields = [messages.overall(passes=allowed)]
-        start = 0
-        for line in asked.lines:
-            end = start + len(line.parts)
-            fields.append(self._status(line, decisions[start:end]))
-            start = end
+        fields += [self._status(*one) for one in _by_line(planned, decisions)]
         if not allowed:
-            fields += self._denial(asked.call.domain, _shown(parts, decisions))
+            fields += self._denial(planned.call.domain, _shown(parts, decisions))
         elif options.headers and (shown := _shown(parts, decisions)):
             fields += self._headers(shown)
         if options.metadata:
-            passed = _passed(asked, decisions)
-            fields.append(messages.metadata(metadata_of(asked.call, passed)))
+            passed = [line for line, own in _by_line(planned, decisions) if _passes(line, own)]
+            fields.append(messages.metadata(metadata_of(planned.call, passed)))
         return b"".join(fields)
 
     def _usual(self, shown: Sequence[tuple[int, Part]], decisions: Decisions) -> bytes | None:
@@ -193,22 +195,23 @@ class ReplyEncoder:
         return b"".join((reply, *starmap(_header, lines)))
 
     def _headers(self, shown: Sequence[Shown]) -> list[bytes]:
-        answer = Answer(allowed=True, told=_told(shown))
+        answer = Answer(allowed=True, rules=_rule_answers(shown))
         lines = headers_for(answer, now_ns=self._core.clock(), options=self._for_gateway)
         return [messages.header(*line) for line in lines]
 
     def _denial(self, domain: str, shown: Sequence[Shown]) -> list[bytes]:
-        """The headers and the body of a denial, as over HTTP. (Envoy does not pass `Accept` on.)"""
+        """The headers and the body of a denial, as over HTTP; without headers there is no body
+        either. (Envoy does not pass `Accept` on.)"""
         jitter = random.random()  # noqa: S311 (it only spreads retries)
-        answer = Answer(allowed=False, told=_told(shown), jitter=jitter)
+        answer = Answer(allowed=False, rules=_rule_answers(shown), jitter=jitter)
         options = self._for_gateway if domain == GATEWAY_DOMAIN else self._for_others
-        response = refusal(answer, now_ns=self._core.clock(), options=options)
-        headers = response.headers
-        if not self._options.headers:
-            headers = tuple([line for line in headers if line[0] in _BODY_HEADERS])
-        fields = [*[messages.header(*line) for line in headers], messages.body(response.body)]
+        response = response_for(answer, now_ns=self._core.clock(), options=options)
+        fields: list[bytes] = []
+        if self._options.headers:
+            fields += [messages.header(*line) for line in response.headers]
+            fields.append(messages.body(response.body))
         if domain == GATEWAY_DOMAIN:
-            fields.append(denial_field(is_outage=response.status != TOO_MANY_REQUESTS))
+            fields.append(DENIAL_FIELDS[response.status != TOO_MANY_REQUESTS])
         return fields
 
     def _status(self, line: Line, decisions: Decisions) -> bytes:
@@ -258,16 +261,17 @@ def _allowed_status(limit: bytes, remaining: int, seconds: int) -> bytes:
     return messages.overall(passes=True) + status
 
 
-def _passed(asked: Asked, decisions: Decisions) -> list[Line]:
-    """The lines that no limit denied."""
-    passed, start = [], 0
-    for line in asked.lines:
-        end = start + len(line.parts)
-        pairs = zip(line.parts, decisions[start:end], strict=True)
-        if all(part.role in ("shadow", "hidden") or one.allowed for part, one in pairs):
-            passed.append(line)
-        start = end
-    return passed
+def _by_line(planned: PlannedCall, decisions: Decisions) -> Iterator[tuple[Line, Decisions]]:
+    """The lines of a call, each with the decisions on its parts."""
+    left = iter(decisions)
+    for line in planned.lines:
+        yield line, list(islice(left, len(line.parts)))
+
+
+def _passes(line: Line, decisions: Decisions) -> bool:
+    """True if no limit denied *line*."""
+    pairs = zip(line.parts, decisions, strict=True)
+    return all(part.role in ("shadow", "hidden") or one.allowed for part, one in pairs)
 
 
 def _shown(parts: Sequence[Part], decisions: Decisions) -> Sequence[Shown]:
@@ -285,9 +289,12 @@ def _shown(parts: Sequence[Part], decisions: Decisions) -> Sequence[Shown]:
     return shown
 
 
-def _told(shown: Iterable[Shown]) -> tuple[Told, ...]:
+def _rule_answers(shown: Iterable[Shown]) -> tuple[RuleAnswer, ...]:
     return tuple(
-        [Told(one.title, said, one.planned.rule.headers, one.planned.sheds) for one, said in shown]
+        [
+            RuleAnswer(one.title, said, one.planned.rule.headers, one.planned.sheds)
+            for one, said in shown
+        ]
     )
 
 

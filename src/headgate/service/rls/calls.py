@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
-
-from google.protobuf import json_format
 
 from headgate.engine.calls import decide_call, decide_call_now, is_allowed
 from headgate.engine.tracing import traced
 from headgate.errors import StoreError
+from headgate.observability import METRICS
 from headgate.responses.debug import NO_STORE, decision_lines
 from headgate.runtime.bounded_cache import BoundedCache
 from headgate.runtime.drivers import adrive, drive
@@ -18,49 +17,19 @@ from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import messages
 from headgate.service.rls.answer import ReplyEncoder
 from headgate.service.rls.configured import Configured
-from headgate.service.rls.descriptors import Amounts, Asked
-from headgate.service.rls.messages import OVER_LIMIT, RateLimitRequest, RateLimitResponse
+from headgate.service.rls.descriptors import Amounts, PlannedCall
+from headgate.service.rls.http_endpoints import answer_json
 from headgate.service.rls.reading import RlsOptions, read_call
 from headgate.service.rls.ruled import Ruled
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Awaitable, Iterator, Sequence
 
+    from headgate.engine.calls import Part
+    from headgate.observability import Counter
     from headgate.responses.debug import Traced
     from headgate.service.core import Core
-    from headgate.service.grpc.method import Unary
     from headgate.service.rls.answer import Decisions
-
-
-# `POST /json`: the same call in the JSON of Protocol Buffers, as envoyproxy/ratelimit has it.
-#
-# Names are read as they are defined (`hits_addend`) and as JSON spells them (`hitsAddend`), and
-# written as JSON spells them. The status is 200 for OK, 429 for OVER_LIMIT, 400 for an invalid
-# request, and 500 for an error.
-
-
-_INVALID: Final = frozenset({Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED})
-
-
-async def answer_json(body: bytes, method: Unary, options: RlsOptions) -> tuple[int, bytes]:
-    """The status and the body of the reply of *method* to *body*."""
-    if len(body) > options.most_bytes:
-        return 400, _problem(f"the body has {len(body)} bytes; at most {options.most_bytes} count")
-    try:
-        request = json_format.Parse(body, RateLimitRequest()).SerializeToString()
-    except (json_format.ParseError, RecursionError, ValueError) as error:
-        return 400, _problem(f"the body is not a RateLimitRequest in JSON: {error}")
-    try:
-        answer = method(request)
-        reply = RateLimitResponse.FromString(answer if isinstance(answer, bytes) else await answer)
-    except CallError as error:
-        return 400 if error.code in _INVALID else 500, _problem(str(error))
-    text = json_format.MessageToJson(reply, indent=None)
-    return 429 if reply.overall_code == OVER_LIMIT else 200, text.encode()
-
-
-def _problem(message: str) -> bytes:
-    return json.dumps({"message": message}).encode()
 
 
 MAX_BYTES: Final = 64 << 20
@@ -78,7 +47,8 @@ _COPIES: Final = 3
 _WIDEST: Final = 4
 """Bytes of each character in a text with one beyond Latin-1."""
 
-_NO_STORE: Final = "the store of the counters could not be asked"
+_NEAR_PERCENT: Final = 80
+_NO_STORE: Final = "the store of the counters does not answer"
 
 
 class RateLimitCalls:
@@ -101,7 +71,7 @@ class RateLimitCalls:
         self._ruled = Ruled(self._amounts, self._configured)
         self._encoder = ReplyEncoder(core, options)
         # By message: to read one and find its plan takes six times as long as to decide it.
-        self._ready: BoundedCache[Asked] = BoundedCache(MAX_BYTES)
+        self._ready: BoundedCache[PlannedCall] = BoundedCache(MAX_BYTES)
         self._basis: tuple[object, ...] = ()
 
     def should_rate_limit(self, request: bytes) -> bytes | Awaitable[bytes]:
@@ -114,59 +84,64 @@ class RateLimitCalls:
         if basis != self._basis:
             self._basis, self._ready = basis, BoundedCache(MAX_BYTES)
         known = self._ready.get(request)
-        asked = self._read(request) if known is None else known[0]
+        planned = self._read(request) if known is None else known[0]
         try:
-            decisions = decide_call_now(self._engine, asked.plan)
+            decisions = decide_call_now(self._engine, planned.plan)
             if decisions is None:
                 if self._engine.store.waits:
-                    return self._reply_later(asked)
-                decisions = drive(decide_call(self._engine, asked.plan))
+                    return self._reply_later(planned)
+                decisions = drive(decide_call(self._engine, planned.plan))
         except StoreError as error:
             raise CallError(Code.UNAVAILABLE, _NO_STORE) from error
-        return self._reply(asked, decisions)
+        return self._reply(planned, decisions)
 
     async def json(self, body: bytes) -> tuple[int, bytes]:
         """The status and the body of the reply to `POST /json`."""
         return await answer_json(body, self.should_rate_limit, self._options)
 
-    def _read(self, request: bytes) -> Asked:
+    def _read(self, request: bytes) -> PlannedCall:
         """The call of *request*, with its plan; kept if the same message came before."""
         call = read_call(request, self._options)
         compiled, envoy = self._in_force.compiled, self._core.envoy
         revision = compiled.policy.revision
         if envoy is not None and call.domain in envoy.domains:
             lines = self._configured.lines(envoy, call)
-            asked = Asked.of(call, lines, revision, self._options.charge)
+            planned = PlannedCall.of(call, lines, revision, self._options.charge)
+            planned = planned._replace(is_configured=True)
         else:
-            asked = Asked.of(call, self._ruled.lines(compiled, call), revision)
-        is_lasting = not (compiled.policy.overrides or asked.debug_tokens)  # which expire
+            planned = PlannedCall.of(call, self._ruled.lines(compiled, call), revision)
+        is_lasting = not (compiled.policy.overrides or planned.debug_tokens)  # which expire
         if is_lasting and len(request) <= LARGEST_MESSAGE and self._ready.is_offered_again(request):
-            self._ready.put(request, asked, _size_of(request, asked))
-        return asked
+            self._ready.put(request, planned, _size_of(request, planned))
+        return planned
 
-    async def _reply_later(self, asked: Asked) -> bytes:
+    async def _reply_later(self, planned: PlannedCall) -> bytes:
         try:
-            decisions = await adrive(decide_call(self._engine, asked.plan))
+            decisions = await adrive(decide_call(self._engine, planned.plan))
         except StoreError as error:
             raise CallError(Code.UNAVAILABLE, _NO_STORE) from error
-        return self._reply(asked, decisions)
+        return self._reply(planned, decisions)
 
-    def _reply(self, asked: Asked, decisions: Decisions) -> bytes:
-        reply = self._encoder.reply(asked, decisions)
-        if asked.debug_tokens and any(is_debugged(self._core, one) for one in asked.debug_tokens):
-            reply += self._trace(asked, decisions)
+    def _reply(self, planned: PlannedCall, decisions: Decisions) -> bytes:
+        if planned.is_configured:
+            _count_near_limit(planned.plan.parts, decisions)
+        reply = self._encoder.reply(planned, decisions)
+        if planned.debug_tokens and any(
+            is_debugged(self._core, one) for one in planned.debug_tokens
+        ):
+            reply += self._trace(planned, decisions)
         return reply
 
-    def _trace(self, asked: Asked, decisions: Decisions) -> bytes:
+    def _trace(self, planned: PlannedCall, decisions: Decisions) -> bytes:
         """The headers that trace the decisions, for a client with a debug token: see
         `responses.debug`. No cache keeps a denial anyway."""
-        lines = decision_lines(self._traced(asked, decisions))
-        if not is_allowed(asked.plan.parts, decisions):
+        lines = decision_lines(self._traced(planned, decisions))
+        if not is_allowed(planned.plan.parts, decisions):
             lines.remove(NO_STORE)
         return b"".join([messages.header(name.lower(), value) for name, value in lines])
 
-    def _traced(self, asked: Asked, decisions: Decisions) -> Iterator[Traced]:
-        for part, decision in zip(asked.plan.parts, decisions, strict=True):
+    def _traced(self, planned: PlannedCall, decisions: Decisions) -> Iterator[Traced]:
+        for part, decision in zip(planned.plan.parts, decisions, strict=True):
             checks = part.planned.checks  # a limit of 0 has none
             for place, (one, check) in enumerate(zip(decision.limits, checks, strict=False), 1):
                 yield traced(
@@ -176,13 +151,31 @@ class RateLimitCalls:
                     key=self._core.hash_key(check.key),
                     counter=check.group,
                     cost=check.cost,
-                    revision=asked.plan.plan.revision,
+                    revision=planned.plan.plan.revision,
                 )
 
 
-def _size_of(message: bytes, asked: Asked) -> int:
+def _count_near_limit(parts: Sequence[Part], decisions: Decisions) -> None:
+    """Count the units above 80% of a limit, as envoyproxy/ratelimit does."""
+    for part, decision in zip(parts, decisions, strict=True):
+        if not decision.allowed or part.verb != "take":
+            continue
+        quota = decision.limit.quota
+        near = quota - decision.remaining - quota * _NEAR_PERCENT // 100
+        if near > 0:
+            _near_limit(part.planned.rule.id).add(min(near, part.planned.cost))
+
+
+@lru_cache(maxsize=8192)
+def _near_limit(rule: str) -> Counter:
+    return METRICS.counter(
+        "near_limit", "units allowed above 80% of a limit of envoy_config", rule=rule
+    )
+
+
+def _size_of(message: bytes, planned: PlannedCall) -> int:
     """Estimate the bytes of a call that is kept ready; above what CPython allocates."""
-    checks = sum([len(part.planned.checks) for part in asked.plan.parts])
+    checks = sum([len(part.planned.checks) for part in planned.plan.parts])
     width = 1 if message.isascii() else _WIDEST
     texts = _COPIES * width * len(message)
-    return _READY_BYTES + _LINE_BYTES * len(asked.lines) + _CHECK_BYTES * checks + texts
+    return _READY_BYTES + _LINE_BYTES * len(planned.lines) + _CHECK_BYTES * checks + texts

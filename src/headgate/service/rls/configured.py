@@ -1,9 +1,9 @@
 """Descriptors under the configuration of envoyproxy/ratelimit, with its semantics.
 
 The same as there: a limit in a call replaces the configured one with its modes; `replaces`;
-`unlimited`; a limit of 0 denies all; shadow and quota modes. Different by default: a denied call
-charges nothing (see `Charging`), an explicit 0 is denied when nothing is left rather than when more
-was used, and usage beyond the limit counts in the windows that follow.
+`unlimited`; a limit of 0 denies all; shadow and quota modes; an explicit 0 is denied only when more
+than the limit was used. Different by default: a denied call charges nothing (see `Charging`), and
+usage beyond the limit counts in the windows that follow.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.decision import OnFailure
 from headgate.engine.calls import Part
-from headgate.engine.plan import RulePlan
-from headgate.engine.rule import CompiledRule
+from headgate.engine.plan import CompiledRule, RulePlan
 from headgate.limits import FixedWindow
 from headgate.policy.envoy_config import UNIT_SECONDS, counter_name, without_replaced
 from headgate.service.rls.descriptors import Line, amount_of
@@ -25,7 +24,7 @@ from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
     from headgate.engine.calls import Role
-    from headgate.engine.rule import Mode
+    from headgate.engine.plan import Mode
     from headgate.policy.envoy_config import EnvoyConfig, Found
     from headgate.policy.envoy_config.model import Unit
     from headgate.service.rls.descriptors import Amounts
@@ -81,10 +80,11 @@ class Configured:
         return Part(planned, verb, "decides", "", title, None if planned.checks else limit.unit)
 
     def _line(self, call: Call, one: Descriptor, found: Found | None) -> Line:
-        asked = amount_of(one, call.hits)
-        hits = 1 if asked is None else asked
+        amount = amount_of(one, call.hits)
+        hits = 1 if amount is None else amount
         if one.limit is not None:
-            return Line((self.part_of_call(call.domain, one, one.limit, hits),))
+            part = self.part_of_call(call.domain, one, one.limit, hits)
+            return Line((part._replace(allows_full=True),))
         if found is None:
             return Line()
         limit, unit = found.limit, found.limit.unit
@@ -98,14 +98,10 @@ class Configured:
         planned = _planned(rule, group, found.key, limit.requests_per_unit, unit, hits)
         verb = self._amounts.verb(one, ("limit", found.domain, *steps))
         closed = None if planned.checks else unit
-        part = Part(planned, verb, _role(found), name, title, closed)
+        role: Role = "quota" if found.quota_mode else "decides"
+        role = "shadow" if found.shadow_mode else role
+        part = Part(planned, verb, role, name, title, closed, allows_full=True)
         return Line((part,), metadata=found.metadata)
-
-
-def _role(found: Found) -> Role:
-    if found.shadow_mode:
-        return "shadow"
-    return "quota" if found.quota_mode else "decides"
 
 
 @lru_cache(maxsize=4096)

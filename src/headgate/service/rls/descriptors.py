@@ -33,7 +33,7 @@ class Line(NamedTuple):
     """The plan of the parts, if it exists already."""
 
 
-class Asked(NamedTuple):
+class PlannedCall(NamedTuple):
     """A call with its plan, by which it can be decided any number of times."""
 
     call: Call
@@ -43,6 +43,8 @@ class Asked(NamedTuple):
     shown: tuple[tuple[int, Part], ...] = ()
     """The parts that decide, with their places, if the reply to an allowed call shows all of them,
     in one status, and nothing else."""
+    is_configured: bool = False
+    """True if the configuration of envoyproxy/ratelimit decides the call."""
 
     @classmethod
     def of(
@@ -51,7 +53,7 @@ class Asked(NamedTuple):
         lines: tuple[Line, ...],
         revision: int,
         charge: Charging = "all_or_nothing",
-    ) -> Asked:
+    ) -> PlannedCall:
         """The call that *lines*, those of *call*, make together."""
         plan, parts = lines[0].plan, lines[0].parts
         if len(lines) > 1:

@@ -1,7 +1,7 @@
 """The messages of `envoy.service.ratelimit.v3`, as far as a server needs them.
 
-Field numbers are those of Envoy's definitions; a test holds them against `xds-protos`, and
-`is_negative_hits`, which is younger than that package, against Envoy itself.
+A test compares the definitions with `xds-protos`, and `is_negative_hits`, which is younger than
+that package, with Envoy itself.
 """
 
 from __future__ import annotations
@@ -9,154 +9,25 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final
 
-from headgate.protos import (
-    BOOL,
-    BYTES,
-    STRING,
-    UINT32,
-    Enum,
-    Field,
-    File,
-    Message,
-    define,
-)
-from headgate.service.wire_text import in_octets
+from headgate.service.grpc.protobuf import load
 
 PATH: Final = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
-UNITS: Final = {
-    "UNKNOWN": 0,
-    "SECOND": 1,
-    "MINUTE": 2,
-    "HOUR": 3,
-    "DAY": 4,
-    "MONTH": 5,
-    "YEAR": 6,
-    "WEEK": 7,
-}
-"""The units of a reply. Those of a limit in a request are the same without the week."""
-
-CODES: Final = {"UNKNOWN": 0, "OK": 1, "OVER_LIMIT": 2}
-OK: Final = CODES["OK"]
-OVER_LIMIT: Final = CODES["OVER_LIMIT"]
-
-_PB: Final = "google.protobuf"
-_STANDARD: Final = tuple(
-    [f"google/protobuf/{name}.proto" for name in ("duration", "wrappers", "timestamp", "struct")]
-)
-_UNIT: Final = File(
-    "envoy/type/v3/ratelimit_unit.proto",
-    "envoy.type.v3",
-    enums=(Enum("RateLimitUnit", {name: UNITS[name] for name in UNITS if name != "WEEK"}),),
-)
-_HEADER: Final = File(
-    "envoy/config/core/v3/base.proto",
-    "envoy.config.core.v3",
-    (
-        Message(
-            "HeaderValue",
-            (Field(1, "key", STRING), Field(2, "value", STRING), Field(3, "raw_value", BYTES)),
-        ),
-    ),
-)
-_DESCRIPTOR_NAME: Final = "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor"
-_DESCRIPTOR: Final = File(
-    "envoy/extensions/common/ratelimit/v3/ratelimit.proto",
-    "envoy.extensions.common.ratelimit.v3",
-    (
-        Message(
-            "RateLimitDescriptor",
-            (
-                Field(1, "entries", f"{_DESCRIPTOR_NAME}.Entry", many=True),
-                Field(2, "limit", f"{_DESCRIPTOR_NAME}.RateLimitOverride"),
-                Field(3, "hits_addend", f"{_PB}.UInt64Value"),
-                Field(4, "is_negative_hits", BOOL),
-            ),
-            (
-                Message("Entry", (Field(1, "key", STRING), Field(2, "value", STRING))),
-                Message(
-                    "RateLimitOverride",
-                    (
-                        Field(1, "requests_per_unit", UINT32),
-                        Field(2, "unit", "envoy.type.v3.RateLimitUnit", is_enum=True),
-                    ),
-                ),
-            ),
-        ),
-    ),
-    needs=(_UNIT.name, "google/protobuf/wrappers.proto"),
-)
-_SERVICE_NAME: Final = "envoy.service.ratelimit.v3"
-_RESPONSE_NAME: Final = f"{_SERVICE_NAME}.RateLimitResponse"
-_LIMIT: Final = Message(
-    "RateLimit",
-    (
-        Field(1, "requests_per_unit", UINT32),
-        Field(2, "unit", f"{_RESPONSE_NAME}.RateLimit.Unit", is_enum=True),
-        Field(3, "name", STRING),
-    ),
-    enums=(Enum("Unit", UNITS),),
-)
-_QUOTA: Final = Message(
-    "Quota",
-    (
-        Field(1, "requests", UINT32),
-        Field(2, "valid_until", f"{_PB}.Timestamp", one_of="expiration_specifier"),
-        Field(3, "id", STRING),
-    ),
-)
-_STATUS: Final = Message(
-    "DescriptorStatus",
-    (
-        Field(1, "code", f"{_RESPONSE_NAME}.Code", is_enum=True),
-        Field(2, "current_limit", f"{_RESPONSE_NAME}.RateLimit"),
-        Field(3, "limit_remaining", UINT32),
-        Field(4, "duration_until_reset", f"{_PB}.Duration"),
-        Field(5, "quota", f"{_RESPONSE_NAME}.Quota"),
-    ),
-)
-_RESPONSE: Final = Message(
-    "RateLimitResponse",
-    (
-        Field(1, "overall_code", f"{_RESPONSE_NAME}.Code", is_enum=True),
-        Field(2, "statuses", f"{_RESPONSE_NAME}.DescriptorStatus", many=True),
-        Field(3, "response_headers_to_add", "envoy.config.core.v3.HeaderValue", many=True),
-        Field(4, "request_headers_to_add", "envoy.config.core.v3.HeaderValue", many=True),
-        Field(5, "raw_body", BYTES),
-        Field(6, "dynamic_metadata", f"{_PB}.Struct"),
-        Field(7, "quota", f"{_RESPONSE_NAME}.Quota"),
-    ),
-    (_LIMIT, _QUOTA, _STATUS),
-    (Enum("Code", CODES),),
-)
-_SERVICE: Final = File(
-    "envoy/service/ratelimit/v3/rls.proto",
-    _SERVICE_NAME,
-    (
-        Message(
-            "RateLimitRequest",
-            (
-                Field(1, "domain", STRING),
-                Field(2, "descriptors", _DESCRIPTOR_NAME, many=True),
-                Field(3, "hits_addend", UINT32),
-            ),
-        ),
-        _RESPONSE,
-    ),
-    needs=(_DESCRIPTOR.name, _HEADER.name, *_STANDARD),
-)
-FILES: Final = (_UNIT, _HEADER, _DESCRIPTOR, _SERVICE)
-
-MESSAGES: Final[dict[str, type[Any]]] = define(*_STANDARD, *FILES)
+_FILE: Final = "envoy/service/ratelimit/v3/rls.proto"
+_REQUEST: Final = "envoy.service.ratelimit.v3.RateLimitRequest"
+MESSAGES: Final = load(_FILE)
 """The message classes, by full name."""
 
-RateLimitRequest: Final[type[Any]] = MESSAGES[f"{_SERVICE_NAME}.RateLimitRequest"]
-_OCTETS: Final = define(*_STANDARD, *map(in_octets, FILES))
-OctetRequest: Final[type[Any]] = _OCTETS[f"{_SERVICE_NAME}.RateLimitRequest"]
-"""The same with bytes where it has texts: see `wire_text`."""
+RateLimitRequest: Final[type[Any]] = MESSAGES[_REQUEST]
+BytesRequest: Final[type[Any]] = load(_FILE, strings_as_bytes=True)[_REQUEST]
+RateLimitResponse: Final[type[Any]] = MESSAGES["envoy.service.ratelimit.v3.RateLimitResponse"]
+Struct: Final[type[Any]] = MESSAGES["google.protobuf.Struct"]
 
-RateLimitResponse: Final[type[Any]] = MESSAGES[_RESPONSE_NAME]
-Struct: Final[type[Any]] = MESSAGES[f"{_PB}.Struct"]
+UNITS: Final = dict(RateLimitResponse.RateLimit.Unit.items())
+"""The units of a reply. Those of a limit in a request are the same without the week."""
+
+OK: Final = RateLimitResponse.OK
+OVER_LIMIT: Final = RateLimitResponse.OVER_LIMIT
 
 
 # The fields of a reply as bytes.

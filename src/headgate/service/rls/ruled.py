@@ -76,11 +76,6 @@ def gateway_entries(domain: str, entries: Entries) -> GatewayEntries:
     )
 
 
-def denial_field(*, is_outage: bool) -> bytes:
-    """The reason of a denial for the gateway, as a field of the reply."""
-    return _DENIAL_FIELDS[is_outage]
-
-
 def cost_left(rule: Rule, reported: int, charged: int) -> int:
     """The rest to be charged for a request that cost *reported* and was charged *charged* before;
     0 if *rule* charges nothing afterwards."""
@@ -94,8 +89,8 @@ def _denial_field(why: str) -> bytes:
     return messages.metadata(struct.SerializeToString(deterministic=True))
 
 
-_DENIAL_FIELDS: Final = {False: _denial_field(LIMIT), True: _denial_field(OUTAGE)}
-
+DENIAL_FIELDS: Final = {False: _denial_field(LIMIT), True: _denial_field(OUTAGE)}
+"""The reason of a denial for the gateway, as a field of the reply, by whether it is an outage."""
 
 _LOG: Final = logging.getLogger("headgate.service.rls")
 
@@ -119,10 +114,10 @@ class Ruled:
             if added.is_denied or one.is_refund:
                 return Line(is_report=True)
             return self._report(engine.plan(request), one, added.report)
-        asked = amount_of(one, call.hits)
-        plan = engine.plan(request, cost=asked)
+        amount = amount_of(one, call.hits)
+        plan = engine.plan(request, cost=amount)
         if one.limit is not None and not plan.rules:
-            hits = 1 if asked is None else asked
+            hits = 1 if amount is None else amount
             return Line((self._configured.part_of_call(call.domain, one, one.limit, hits),))
         parts = []
         is_whole = plan.is_plain

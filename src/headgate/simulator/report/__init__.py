@@ -1,7 +1,7 @@
 """Reports on one replay, or on two of the same traffic, before a change and after it.
 
-`text` is for terminals and needs nothing; `html` and `plots` need matplotlib (extra `plots`), which
-is imported on first use.
+Read `findings` first: all that a report says. `text` lays it out for terminals and needs rich
+(extra `cli`); `html` and `plots` need matplotlib (extra `plots`), which is imported on first use.
 """
 
 from __future__ import annotations

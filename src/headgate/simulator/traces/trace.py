@@ -21,65 +21,20 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, cast
 
 from headgate.errors import OptionError
-from headgate.simulator.traces.access_logs import EnvoyLog, NginxLog, is_envoy, is_nginx
-from headgate.simulator.traces.formats import InvalidLineError, TraceError, wanted_by
-from headgate.simulator.traces.rows import JsonLines, Table, is_header
+from headgate.simulator.traces.columns import TraceError, header_names
+from headgate.simulator.traces.formats import EXPECTED, FORMATS, format_of
 from headgate.simulator.traffic import Traffic
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from io import BufferedReader
 
     from headgate.policy.model import Policy
-    from headgate.simulator.traces.formats import Format, Wanted
+    from headgate.simulator.traces.columns import HeaderNames
+    from headgate.simulator.traces.formats import Format
     from headgate.simulator.traffic import Event
 
-
-FORMATS: Final = ("csv", "jsonl", "nginx", "envoy")
-EXPECTED: Final = (
-    "expected CSV with a header row that names a time, JSON lines with a time, or an access log of "
-    "nginx or Envoy"
-)
-_DETECTION_LINES: Final = 50
-
-
-def format_of(
-    lines: Sequence[bytes], wanted: Wanted | None, *, name: str, said: str | None = None
-) -> tuple[Format, int]:
-    """Return the format of a trace that begins with *lines*, and the number of lines to skip.
-
-    *said* is the name of the format, if known; *name* that of the trace, for errors. Raises
-    `TraceError` if the format is unknown.
-    """
-    first = next((place for place, line in enumerate(lines) if line.strip()), None)
-    if first is None:
-        raise TraceError(f"{name} is empty; {EXPECTED}")
-    kind = said or _detect(lines[first:][:_DETECTION_LINES])
-    if kind == "csv":
-        try:
-            return Table(lines[first], wanted), first + 1
-        except InvalidLineError as error:
-            raise TraceError(f"{name} has no valid header row: {error}") from error
-    if kind is None:
-        raise TraceError(f"the format of {name} is unknown; {EXPECTED}")
-    if kind == "jsonl":
-        return JsonLines(wanted), first
-    return NginxLog(wanted) if kind == "nginx" else EnvoyLog(wanted), first
-
-
-def _detect(lines: Sequence[bytes]) -> str | None:
-    for line in lines:
-        if line.lstrip().startswith(b"{"):
-            return "jsonl"
-        if is_nginx(line):
-            return "nginx"
-        if is_envoy(line):
-            return "envoy"
-    return "csv" if is_header(lines[0]) else None
-
-
-if TYPE_CHECKING:
     Opener = Callable[[IO[bytes]], IO[bytes]]
 
 STDIN: Final = "-"
@@ -180,16 +135,16 @@ def open_trace(
     if kind is not None and kind not in FORMATS:
         raise OptionError(f"unknown format {kind!r}; expected one of {', '.join(FORMATS)}")
     policies = tuple(policies)
-    wanted = wanted_by(policies, headers) if policies or headers else None
-    return Trace(Lines(path), wanted, kind)
+    names = header_names(policies, headers or {}) if policies or headers else None
+    return Trace(Lines(path), names, kind)
 
 
 class Trace(Traffic):
     """The requests in *lines*: see `open_trace`."""
 
-    def __init__(self, lines: Lines, wanted: Wanted | None, kind: str | None) -> None:
+    def __init__(self, lines: Lines, headers: HeaderNames | None, kind: str | None) -> None:
         self._lines = lines
-        self._wanted = wanted
+        self._headers = headers
         self._kind = kind
         self._format: Format | None = None
         self._latest_ns = 0
@@ -232,7 +187,8 @@ class Trace(Traffic):
     def _events(self, lines: list[bytes]) -> list[Event]:
         reader = self._format
         if reader is None:
-            reader, used = format_of(lines, self._wanted, name=self._lines.name, said=self._kind)
+            name = self._lines.name
+            reader, used = format_of(lines, self._headers, name=name, kind=self._kind)
             self._format, lines = reader, lines[used:]
         events = reader.events(lines)
         self.skipped = reader.skipped
@@ -269,7 +225,7 @@ def _spread(batch: list[Event]) -> list[Event]:
         those = list(group)
         count = len(those)
         spread += [
-            (at_ns + place * SECOND // count, asked, took_ns)
-            for place, (_, asked, took_ns) in enumerate(those)
+            (at_ns + place * SECOND // count, request, took_ns)
+            for place, (_, request, took_ns) in enumerate(those)
         ]
     return spread

@@ -10,7 +10,7 @@ precision: a request sees 1/K of the limit.
   those of the sub-counter that was asked: a retry may fit earlier.
 - A peek asks all of them: `remaining` is the sum, `retry_after` the shortest.
 - `charge` and `refund` are spread evenly over all of them. What one cannot take back is lost, so a
-  refund never gives back more than was used.
+  refund never returns more than was used.
 - A reservation stays in one sub-counter, chosen by its name; a lease in one chosen by its holder.
 - A reset resets all of them. A changed K keeps the sub-counters that it has in common.
 
@@ -110,26 +110,18 @@ class SplitStore(Layer):
         kept = tuple(places)
         bound = self._parts, *self._bind(kept)
 
-        def renamed(keys: Sequence[str]) -> tuple[Prepared, Sequence[str]]:
+        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
             nonlocal bound
             if bound[0] is not self._parts:
                 bound = self._parts, *self._bind(kept)
             _, inner, counts = bound
-            if max(counts) == 1:
-                return inner, keys
-            number = self._pick(MOST_PARTS)
-            pairs = zip(keys, counts, strict=True)
-            return inner, [_sub_key(key, number, parts) for key, parts in pairs]
-
-        def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
-            inner, keys = renamed(keys)
+            if max(counts) > 1:
+                number = self._pick(MOST_PARTS)
+                pairs = zip(keys, counts, strict=True)
+                keys = [_sub_key(key, number, parts) for key, parts in pairs]
             return inner.effects(keys, costs)
 
-        def now(keys: Sequence[str], costs: Sequence[int]) -> Outcomes | None:
-            inner, keys = renamed(keys)
-            return None if inner.now is None else inner.now(keys, costs)
-
-        return Prepared(effects, now)
+        return Prepared(effects)
 
     def _bind(self, places: Sequence[Place]) -> tuple[Prepared, list[int]]:
         """The handle of the inner store, and the number of sub-counters of each place."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.algorithms import Algorithm, carry
 from headgate.algorithms.reservations import Holds, open_holds
@@ -36,16 +36,13 @@ SWEEP_STEPS: Final = 16
 SWEEP_PAUSE: Final = 100 * MICROSECOND
 """Time between two calls that examine some."""
 _LONGEST_ROUND: Final = 10 * MINUTE
-"""A sweep that is due later was planned before the clock stepped back."""
+"""The longest time between two rounds of the sweep."""
 
 _NEVER: Final = 1 << 63
 
 State = Any
 """The state of a counter, as its algorithm defines it."""
 NO_HOLDS: Final[Holds] = {}
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class Entry(NamedTuple):
@@ -56,6 +53,16 @@ class Entry(NamedTuple):
 
 
 UNTOUCHED: Final = Entry(None, NO_HOLDS)
+
+
+class Untouched(NamedTuple):
+    """In a table, the state of an untouched counter: one that has reservations, or was reset.
+
+    Its key is always among the `holds` of the table.
+    """
+
+    kept_until: int = 0
+    """When a counter that was reset may be dropped: until then the key shares none."""
 
 
 class Room:
@@ -91,103 +98,82 @@ class Room:
         self._lock = threading.Lock()
 
 
-class Aging(Generic[K, V]):
-    """A dictionary that a sweep examines a little at a time while it changes.
+class Table:
+    """The counters of one group under one limit that keys have of their own.
 
-    A round of the sweep begins by declaring all items to be *aging*, with an empty `live`. Each
-    step takes a few aging items out and puts back what is still of use; a key that is saved
-    becomes live at once. So a round examines every item once, and no step is long.
+    A sweep examines them a little at a time while they change. A round of the sweep begins by
+    declaring all to be *aging*, with an empty `live`. Each step takes a few aging ones out and puts
+    back what is still of use; a key that is saved becomes live at once. So a round examines every
+    counter once, and no step is long.
     """
 
-    __slots__ = ("aging", "due", "live", "room")
+    __slots__ = ("_due", "_room", "aging", "algorithm", "group", "holds", "is_dropped", "live")
 
-    def __init__(self, room: Room) -> None:
-        self.room = room
-        self.live: dict[K, V] = {}
-        self.aging: dict[K, V] = {}
-        self.due = 0
+    def __init__(self, algorithm: Algorithm[State], group: Group, room: Room) -> None:
+        self.algorithm = algorithm
+        self.group = group
+        self.live: dict[str, State] = {}
+        self.aging: dict[str, State] = {}
+        self.holds: dict[str, Holds] = {}
+        self.is_dropped = False
+        """True if the sweep has removed this table from its group."""
+        self._room = room
+        self._due = 0
         """When the next round begins."""
 
     def __len__(self) -> int:
         return len(self.live) + len(self.aging)
 
-    def __iter__(self) -> Iterator[K]:
+    def __iter__(self) -> Iterator[str]:
         return chain(self.live, self.aging)
-
-    def look(self, key: K) -> V | None:
-        """Return the value of *key*; None if there is none."""
-        value = self.live.get(key)
-        return self.aging.get(key) if value is None and self.aging else value
-
-    def put(self, key: K, value: V) -> None:
-        """Make *value* the value of *key*, live from now on."""
-        if self.aging:
-            self.aging.pop(key, None)
-        self.live[key] = value
-
-    def pop(self, key: K) -> None:
-        """Remove the value of *key*."""
-        if self.live.pop(key, None) is None:
-            self.aging.pop(key, None)
-
-    def is_over(self, key: K, value: V, now: int) -> bool:
-        """Return True if *value* has no effect any more."""
-        raise NotImplementedError
-
-    def interval(self) -> int:
-        """Return the nanoseconds between two rounds."""
-        return MINUTE
-
-    def examine(self, most: int, now: int, *, is_urgent: bool = False) -> int:
-        """Examine up to *most* items if a round is due or it *is_urgent*; return how many."""
-        if not self.aging:
-            interval = self.interval()
-            if now < self.due <= now + interval and not is_urgent:
-                return 0
-            self.due = now + interval
-            self.aging, self.live = self.live, {}
-        count = min(most, len(self.aging))
-        for _ in range(count):
-            key, value = self.aging.popitem()
-            if self.is_over(key, value, now):
-                self.room.release()
-            else:
-                self.live[key] = value
-        return count
-
-
-class Table(Aging[str, State]):
-    """The counters of one group under one limit that keys have of their own."""
-
-    __slots__ = ("algorithm", "group", "holds")
-
-    def __init__(self, algorithm: Algorithm[State], group: Group, room: Room) -> None:
-        super().__init__(room)
-        self.algorithm = algorithm
-        self.group = group
-        self.holds: dict[str, Holds] = {}
 
     def __contains__(self, key: str) -> bool:
         return key in self.live or key in self.aging
 
+    def begin(self, key: str, cost: int) -> bool:
+        """Make room for a new counter of *key* that *cost* fits into.
+
+        Returns False if there is no room, or *key* may have a counter here or elsewhere.
+        """
+        is_new = key not in self.live and key not in self.aging and self.group.is_plain
+        if not is_new or self.is_dropped or self.holds or cost > self.algorithm.quota:
+            return False
+        return self._room.reserve()
+
+    def give_up(self) -> None:
+        """Undo `begin`."""
+        self._room.release()
+
     def entry(self, key: str) -> Entry:
         """Return the counter of *key*, which is here."""
-        state = self.look(key)
-        return Entry(None if state is _ONLY_HELD else state, self.holds.get(key, NO_HOLDS))
+        state = self.live.get(key)
+        if state is None:
+            state = self.aging.get(key)
+        return Entry(None if type(state) is Untouched else state, self.holds.get(key, NO_HOLDS))
 
     def save(self, key: str, entry: Entry) -> None:
         """Keep *entry* as the counter of *key*."""
-        self.put(key, _ONLY_HELD if entry.state is None else entry.state)
+        self._put(key, Untouched() if entry.state is None else entry.state)
         if entry.holds:
             self.holds[key] = entry.holds
         elif self.holds:
             self.holds.pop(key, None)
 
+    def take_out(self, key: str) -> None:
+        """Remove the counter of *key*, which is here, and keep its room."""
+        if self.live.pop(key, None) is None:
+            self.aging.pop(key, None)
+        self.holds.pop(key, None)
+
     def remove(self, key: str) -> None:
         """Drop the counter of *key*, which is here."""
-        self.pop(key)
-        self.holds.pop(key, None)
-        self.room.release()
+        self.take_out(key)
+        self._room.release()
+
+    def reset(self, key: str, now: int) -> None:
+        """Make the counter of *key*, which is here, untouched, and keep it for a while."""
+        self._put(key, Untouched(now + self.algorithm.limit.period_ns))
+        self.holds[key] = NO_HOLDS
 
     def used(self, key: str, now: int) -> int:
         """Return what is used and held of the counter of *key*."""
@@ -195,21 +181,42 @@ class Table(Aging[str, State]):
         held = sum(hold.amount for hold in open_holds(holds, now).values())
         return held + self.algorithm.used(state, now)
 
-    def is_over(self, key: str, value: State, now: int) -> bool:
+    def _is_idle(self, key: str, value: State, now: int) -> bool:
+        """Return True if a counter is as new; its reservations are dropped then."""
         holds = self.holds.get(key)
         if holds is not None and open_holds(holds, now):
             return False
-        if value is not _ONLY_HELD and self.algorithm.fresh_in(value, now):
+        if type(value) is Untouched:
+            ends_in = value.kept_until - now
+            is_kept = 0 < ends_in <= self.algorithm.limit.period_ns
+        else:
+            is_kept = self.algorithm.fresh_in(value, now) > 0
+        if is_kept:
             return False
         self.holds.pop(key, None)
         return True
 
-    def interval(self) -> int:
-        return min(max(self.algorithm.limit.period_ns, SECOND), _LONGEST_ROUND)
+    def examine(self, most: int, now: int, *, is_urgent: bool = False) -> int:
+        """Examine up to *most* counters if a round is due or it *is_urgent*; return how many."""
+        if not self.aging:
+            interval = min(max(self.algorithm.limit.period_ns, SECOND), _LONGEST_ROUND)
+            if now < self._due <= now + interval and not is_urgent:
+                return 0
+            self._due = now + interval
+            self.aging, self.live = self.live, {}
+        count = min(most, len(self.aging))
+        for _ in range(count):
+            key, value = self.aging.popitem()
+            if self._is_idle(key, value, now):
+                self._room.release()
+            else:
+                self.live[key] = value
+        return count
 
-
-_ONLY_HELD: Final = object()
-"""The state of a counter that is untouched and has reservations."""
+    def _put(self, key: str, state: State) -> None:
+        if self.aging:
+            self.aging.pop(key, None)
+        self.live[key] = state
 
 
 class Group:
@@ -228,6 +235,11 @@ class Group:
 
     def __len__(self) -> int:
         return sum(len(table) for table in self.tables.values()) + len(self._shared)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if every key with a counter has it in the one table of this group."""
+        return len(self.tables) == 1 and not self._shared
 
     def home_of(self, key: str) -> Table | None:
         """Return the table that has the counter of *key*; None if it has none of its own."""
@@ -268,8 +280,7 @@ class Group:
             return
         table = self.home_of(key)
         if table is not None and table.algorithm.limit != algorithm.limit:
-            table.pop(key)
-            table.holds.pop(key, None)
+            table.take_out(key)
             self._table(algorithm).save(key, entry)
         elif table is not None:
             table.save(key, entry)
@@ -277,6 +288,17 @@ class Group:
             self._shared[_number(key)] = algorithm, entry
         else:
             self._table(algorithm).save(key, entry)
+
+    def reset(self, key: str, now: int) -> None:
+        """Make the counter of *key* untouched: its own, or else the one that it shares.
+
+        Where keys share counters it keeps its own, or it would take over what others have used.
+        """
+        table = self.home_of(key)
+        if table is not None and (self._room.is_full or self._shared_entry(key, now) is not None):
+            table.reset(key, now)
+        else:
+            self.drop(key)
 
     def drop(self, key: str) -> None:
         """Forget the counter of *key*: its own, or else the one that it shares."""
@@ -290,7 +312,7 @@ class Group:
         """Drop the shared counters that are as new; return how many there were."""
         count = len(self._shared)
         for number, (algorithm, entry) in list(self._shared.items()):
-            if _is_over(algorithm, entry, now):
+            if _is_idle(algorithm, entry, now):
                 del self._shared[number]
         return count
 
@@ -302,29 +324,27 @@ class Group:
 
     def _shared_entry(self, key: str, now: int) -> tuple[Algorithm[State], Entry] | None:
         found = self._shared.get(_number(key))
-        return None if found is None or _is_over(*found, now) else found
+        return None if found is None or _is_idle(*found, now) else found
 
 
 def _number(key: str) -> int:
     return hash(key) % SHARED_COUNTERS
 
 
-def _is_over(algorithm: Algorithm[State], entry: Entry, now: int) -> bool:
+def _is_idle(algorithm: Algorithm[State], entry: Entry, now: int) -> bool:
     return not algorithm.fresh_in(entry.state, now) and not open_holds(entry.holds, now)
 
 
 class Shard:
     """A lock and what it guards. Callers of all methods hold the lock."""
 
-    __slots__ = ("_examined", "_room", "beside", "groups", "lock")
+    __slots__ = ("_examined", "_room", "groups", "lock")
 
     def __init__(self, room: Room) -> None:
         self.lock = threading.Lock()
         self.groups: dict[tuple[str, bool], Group] = {}
-        self.beside: list[Aging[Any, Any]] = []
-        """Tables beside the counters, such as published values."""
         self._room = room
-        self._examined: list[Aging[Any, Any]] | None = None
+        self._examined: list[Table] | None = None
         """Tables that this round of the sweep has yet to examine."""
 
     def group(self, name: str, *, has_slots: bool = False) -> Group:
@@ -342,7 +362,7 @@ class Shard:
         """Examine up to *most* counters and tables; return how many."""
         count = 0
         if self._examined is None:
-            self._examined = [each for each in self.beside if len(each)]
+            self._examined = []
             for group in list(self.groups.values()):
                 count += group.sweep_shared(now)
                 self._examined.extend(group.tables.values())
@@ -353,7 +373,8 @@ class Shard:
             if table.aging:
                 break
             self._examined.pop()
-            if isinstance(table, Table) and not len(table):
+            if not len(table):
+                table.is_dropped = True
                 table.group.tables.pop(table.algorithm.limit, None)
                 self._drop_if_empty(table.group)
         return count
@@ -373,7 +394,7 @@ class Shard:
 class Sweep:
     """The rounds of sweeping a store, shard by shard; unless *is_timed*, only urgent ones."""
 
-    __slots__ = ("_is_timed", "_lock", "_next", "_shards", "_visited", "due")
+    __slots__ = ("_is_timed", "_lock", "_next", "_shards", "_visited", "due", "since")
 
     def __init__(self, shards: Sequence[Shard], now: int, *, is_timed: bool = True) -> None:
         self._lock = threading.Lock()
@@ -382,13 +403,14 @@ class Sweep:
         self._visited = 0
         self._is_timed = is_timed
         self.due = now + SECOND if is_timed else _NEVER
-        """When there is something to do."""
+        """When there is something to do, and"""
+        self.since = now if is_timed else -_NEVER
+        """when that was determined: a clock before this has stepped back."""
 
     def step(self, now: int, *, is_urgent: bool = False) -> None:
         """Examine some, if it is time or *is_urgent*. The caller holds no lock of a shard."""
         with self._lock:
-            is_due = self._is_timed and not now < self.due <= now + _LONGEST_ROUND
-            if not is_due and not is_urgent:
+            if self.since <= now < self.due and not is_urgent:
                 return
             left = SWEEP_STEPS
             while left > 0 and self._next < len(self._shards):
@@ -398,13 +420,12 @@ class Sweep:
                     self._next += shard.is_examined()
                 left -= visited
                 self._visited += visited
-            self.due = now + SWEEP_PAUSE
+            pause = SWEEP_PAUSE
             if self._next == len(self._shards):
-                pause = SECOND + self._visited * 10 * MICROSECOND
-                self.due = now + min(pause, _LONGEST_ROUND)
+                pause = min(SECOND + self._visited * 10 * MICROSECOND, _LONGEST_ROUND)
                 self._next = self._visited = 0
-            if not self._is_timed:
-                self.due = _NEVER
+            if self._is_timed:
+                self.since, self.due = now, now + pause
 
     def after_fork(self) -> None:
         """Replace the lock, which a thread of the parent may have held."""

@@ -18,14 +18,12 @@ from headgate.stores.constants import divide
 from headgate.stores.counter import CounterTransaction, execute
 from headgate.stores.memory.prepared import Counters, Kept, decide_one, decide_several, take_several
 from headgate.stores.memory.shard import SHARDS, Entry, Group, Room, Shard, Sweep
-from headgate.stores.memory.values import Expiring, ExpiringTable, Values, publish
 from headgate.stores.operations import (
     Check,
     GrantLease,
     MergeUsage,
     Operation,
     Outcomes,
-    PublishValue,
     Reset,
     Take,
     TakeEach,
@@ -33,14 +31,13 @@ from headgate.stores.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from headgate.algorithms import Algorithm
     from headgate.limits import Limit
     from headgate.stores import base
 
 R = TypeVar("R")
-V = TypeVar("V", bound=Expiring)
 
 DEFAULT_MAX_KEYS: Final = 1_000_000
 MOST_LIMITS: Final = 4096
@@ -119,25 +116,13 @@ class MemoryStore(Store):
             raise OptionError(f"max_keys is {max_keys!r}; expected an integer of at least 1")
         self.clock: Clock = MonotonicClock() if clock is None else checked_clock(clock)
         self._room = Room(max_keys)
-        self._rooms = [self._room]
         self._shards = [Shard(self._room) for _ in range(SHARDS)]
-        self._values = self.tables_beside(Values, max_keys)
         self._sweep = Sweep(self._shards, self.clock(), is_timed=sweeps_idle)
         watch_forks(self)
 
-    def tables_beside(self, make: Callable[[], V], most: int) -> list[ExpiringTable[V]]:
-        """Return a table beside the counters of each shard, for *most* things together."""
-        room = Room(most)
-        self._rooms.append(room)
-        tables = [ExpiringTable(make, room) for _ in self._shards]
-        for shard, table in zip(self._shards, tables, strict=True):
-            shard.beside.append(table)
-        return tables
-
     def after_fork(self) -> None:
         """Replace the locks, which threads of the parent may have held."""
-        for room in self._rooms:
-            room.after_fork()
+        self._room.after_fork()
         self._sweep.after_fork()
         for shard in self._shards:
             shard.lock = threading.Lock()
@@ -152,10 +137,6 @@ class MemoryStore(Store):
             with shard.lock:
                 total += sum(len(group) for group in shard.groups.values())
         return total
-
-    def beside(self) -> int:
-        """Count what is kept beside the counters."""
-        return sum(len(each) for shard in self._shards for each in shard.beside)
 
     def groups(self) -> list[str]:
         """Return the names of all groups that have counters."""
@@ -193,8 +174,7 @@ class MemoryStore(Store):
         if isinstance(operation, TakeEach):
             return cast("R", tuple([self.run(take) for take in operation.takes]))
         if not isinstance(operation, Take) or operation.consume:
-            is_full = any(room.is_full for room in self._rooms)
-            self._sweep.step(self.clock(), is_urgent=is_full)
+            self._sweep.step(self.clock(), is_urgent=self._room.is_full)
         numbers = {hash(key) % SHARDS for key in keys_of(operation)}
         return cast("R", self._locked(operation, sorted(numbers, reverse=True)))
 
@@ -211,10 +191,8 @@ class MemoryStore(Store):
             case Reset():
                 for check in operation.checks:
                     for group in self._shards[hash(check.key) % SHARDS].groups_of(check.group):
-                        group.drop(check.key)
+                        group.reset(check.key, now)
                 return None
-            case PublishValue():
-                return publish(operation, self._values[hash(operation.key) % SHARDS], now)
             case GrantLease() | MergeUsage():
                 raise UsageError(f"a store in memory does not support {type(operation).__name__}")
             case _:

@@ -147,7 +147,7 @@ class ReconnectingConnection:
             self._serve(connection)
 
     def _serve(self, connection: AsyncConnection) -> None:
-        if connection.is_over:  # the server closed it after the greeting
+        if connection.has_ended:  # the server closed it after the greeting
             self._give_up(errors.broken(connection.where))
             return
         self._backoff.succeeded()

@@ -335,14 +335,6 @@ class ThreadBatcher:
         self._free = connections
         self._queue: deque[_Job] = deque()
 
-    def enter(self) -> bool:
-        """Take a connection's place, if one is free; `leave` has to be called afterwards."""
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return True
-        return False
-
     def perform(self, add: Callable[[Batch], object]) -> bool:
         """Have what *add* adds sent and answered, or failed; or neither, if time is up before.
 
@@ -391,7 +383,7 @@ class ThreadBatcher:
         if not self._withdraw(job) and job.leads is not None:
             with self._lock:
                 self._queue.extendleft(reversed(job.leads[:-1]))
-            self.leave()
+            self._leave()
 
     def _lead(self, followers: list[_Job], add: Callable[[Batch], object], deadline: float) -> bool:
         """Send for all until *deadline*, then leave. Returns False if it was too late to send.
@@ -415,7 +407,7 @@ class ThreadBatcher:
             if is_in_time:
                 self._transport.perform(batch.drain(), deadline)
         finally:
-            self.leave()
+            self._leave()
             for follower in followers:
                 follower.is_unsent = not is_in_time
                 follower.wake()
@@ -423,7 +415,7 @@ class ThreadBatcher:
             raise problem
         return is_in_time
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """Hand the place on to those who have queued up, or free it."""
         with self._lock:
             if not self._queue:

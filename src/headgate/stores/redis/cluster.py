@@ -2,7 +2,7 @@
 
 A request is for one slot. An operation whose keys are in different slots is a number of steps. A
 step is a list of operations that may run at the same time. All or nothing takes two steps here:
-every part is reserved, and then all parts are confirmed or all are given back. Reserved units are
+every part is reserved, and then all parts are confirmed or all are returned. Reserved units are
 not free for other callers, so a check that was allowed is charged in full. If the caller dies in
 between, its units stay reserved until the reservation expires, after `CONFIRM_WITHIN_NS` at most:
 in those slots that were not confirmed, nothing is charged.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from headgate.errors import StoreError, UsageError
 from headgate.limits import Concurrency
 from headgate.server_urls import Address
-from headgate.stores.base import refuse_partial, refuse_undivided
+from headgate.stores.base import reject_partial, reject_undivided
 from headgate.stores.operations import (
     CancelQueued,
     Charge,
@@ -250,17 +250,17 @@ def slot_groups(operation: Operation[Any], names: Names) -> list[Group]:
     Raises `UsageError` for one that is not for slots, or whose keys have to be in one slot.
     """
     if isinstance(operation, GrantLease):
-        refuse_undivided((operation.check.limit,), "lend")
+        reject_undivided((operation.check.limit,), "GrantLease")
     if not isinstance(operation, CheckOperation):
         return [[0]]
     if isinstance(operation, MergeUsage):
-        refuse_undivided((check.limit for check in operation.checks), "absorb")
+        reject_undivided((check.limit for check in operation.checks), "MergeUsage")
     found: dict[bytes, Group] = {}
     for place, check in enumerate(operation.checks):
         tag = names.tag(names.counter(check.group, check.key))
         found.setdefault(tag, []).append(place)
     if isinstance(operation, TakeUpTo):
-        refuse_partial([check.limit for check in operation.checks], "hit_up_to")
+        reject_partial([check.limit for check in operation.checks], "hit_up_to")
         if len(found) > 1:
             raise UsageError("the checks of a TakeUpTo have different keys; expected one key")
     return list(found.values())
@@ -360,7 +360,7 @@ def _enter_queues(parts: list[Reserve | Take], results: list[Any]) -> Steps:
 
 
 def _undoing(parts: Sequence[Hold | Take], results: list[Any]) -> list[Operation[Any]]:
-    """Return operations that give back all that was reserved or taken, or may have been."""
+    """Return operations that return all that was reserved or taken, or may have been."""
     undoing: list[Operation[Any]] = []
     for part, result in zip(parts, results, strict=True):
         if not isinstance(result, StoreError) and not _is_granted(result):
@@ -377,18 +377,18 @@ def _undoing(parts: Sequence[Hold | Take], results: list[Any]) -> list[Operation
 
 def _vacating(checks: Sequence[Check], outcomes: Outcomes) -> list[CancelQueued]:
     """Return operations that give up the places in queues among *outcomes*."""
-    queued = [(c, one.turn_ns) for c, one in zip(checks, outcomes, strict=True) if one.turn_ns]
+    queued = [(c, one.place_ns) for c, one in zip(checks, outcomes, strict=True) if one.place_ns]
     if not queued:
         return []
-    places, turns_ns = zip(*queued, strict=True)
-    return [CancelQueued(places, turns_ns)]
+    places, places_ns = zip(*queued, strict=True)
+    return [CancelQueued(places, places_ns)]
 
 
 def _part(operation: C, group: Group) -> C:
     """Return the part of *operation* for the checks of *group*."""
     part = replace(operation, checks=_checks(operation, group))
     if isinstance(part, CancelQueued):
-        return replace(part, turns_ns=tuple([part.turns_ns[place] for place in group]))
+        return replace(part, places_ns=tuple([part.places_ns[place] for place in group]))
     return part
 
 
@@ -421,7 +421,7 @@ def _in_order(groups: list[Group], results: list[Outcomes]) -> Outcomes:
 def _raise_first(results: list[Any], *, is_given_back: bool) -> None:
     """Raise the first error, if there is one.
 
-    It is undone if no part was done, or if the parts that were done are given back.
+    It is undone if no part was done, or if the parts that were done are returned.
     """
     failed = [result for result in results if isinstance(result, StoreError)]
     if not failed:

@@ -19,9 +19,10 @@ from functools import lru_cache
 from math import gcd
 from typing import Any, Final
 
-from headgate.algorithms import Algorithm, LeakyQueueAlgorithm, Outcome, algorithm_for
-from headgate.algorithms.leaky_queue import Line, QueuedChecks, Vacancy
-from headgate.algorithms.reservations import Hold, Holds, outcome_beside, wait_beside
+from headgate.algorithms import LeakyQueueAlgorithm, Outcome, algorithm_for
+from headgate.algorithms.base import new_outcome
+from headgate.algorithms.leaky_queue import Line, Vacancy
+from headgate.algorithms.reservations import Hold, Holds
 from headgate.errors import HeadgateWarning, LimitError, UsageError
 from headgate.limits import (
     Concurrency,
@@ -32,77 +33,33 @@ from headgate.limits import (
     SlidingWindowLog,
 )
 from headgate.limits.model import PacedLimit
+from headgate.stores.counter import CounterTransaction
 from headgate.stores.redis.naming import SLOTS
 from headgate.units import MICROSECOND, SECOND
 
 
-class Counter(ABC):
-    """A counter as reported, which changes as it does on the server."""
+class ReportedCounter(CounterTransaction):
+    """A counter whose state a script reported: it changes as it does on the server."""
 
     __slots__ = ()
 
-    @abstractmethod
-    def wait(self, asked: int) -> int | None:
-        """Return the nanoseconds until *asked* units fit; None if they never can."""
-
-    @abstractmethod
-    def charge(self, cost: int) -> None:
-        """Take *cost* units."""
-
-    @abstractmethod
     def outcome(self, wait: int | None) -> Outcome:
-        """Return the figures as they are now, for a cost that has to wait *wait*."""
+        allowed, remaining, retry_after, reset_after, delay, *_ = super().outcome(wait)
+        delay = rounded_up(delay)
+        return Outcome(
+            allowed,
+            remaining,
+            None if retry_after is None else rounded_up(retry_after),
+            rounded_up(reset_after),
+            delay,
+            self._now + delay if delay else 0,
+        )
+
+    def close(self) -> None:
+        """Save nothing: the server has the counter."""
 
 
-class ComputedCounter(Counter):
-    """A counter whose state the pure algorithm can read."""
-
-    __slots__ = ("_algorithm", "_holds", "_now", "_state")
-
-    def __init__(
-        self, algorithm: Algorithm[Any], state: Any, holds: list[bytes], now_ns: int
-    ) -> None:
-        self._algorithm = algorithm
-        self._state = state
-        self._holds = _read_holds(holds)
-        self._now = now_ns
-
-    def wait(self, asked: int) -> int | None:
-        if self._holds:
-            return wait_beside(self._algorithm, self._state, self._holds, asked, self._now)
-        return self._algorithm.wait(self._state, asked, self._now)
-
-    def charge(self, cost: int) -> None:
-        self._state = self._algorithm.charge(self._state, cost, self._now)
-
-    def outcome(self, wait: int | None) -> Outcome:
-        if self._holds:
-            seen = outcome_beside(self._algorithm, self._state, self._holds, wait, self._now)
-        else:
-            seen = self._algorithm.outcome(self._state, wait, self._now)
-        return _in_microseconds(seen)
-
-
-class QueueCounter(ComputedCounter):
-    """A queue. Each check of it has a place of its own, behind those before."""
-
-    __slots__ = ("_queued",)
-
-    def __init__(self, algorithm: LeakyQueueAlgorithm, line: Line, now_ns: int) -> None:
-        super().__init__(algorithm, line, [], now_ns)
-        self._queued = QueuedChecks(algorithm, line, now_ns)
-
-    def wait(self, asked: int) -> int | None:
-        return self._queued.wait(asked)
-
-    def outcome(self, wait: int | None) -> Outcome:
-        seen = self._queued.placed(self._algorithm.outcome(self._state, wait, self._now))
-        delay = rounded_up(seen.delay_ns)
-        turn = self._now + delay if delay else 0
-        return _in_microseconds(seen)._replace(delay_ns=delay, turn_ns=turn)
-
-
-class ReportedCounter(Counter):
+class ReportedInstants:
     """A log or slots, whose instants the script computed, in microseconds.
 
     *room* units are free, *ends* is when all are, *fits_at* when the cost fits ("": never). A
@@ -120,11 +77,13 @@ class ReportedCounter(Counter):
         self._now = now_ns
         self._charged_until = charged_until
 
-    def wait(self, asked: int) -> int | None:
+    def wait(self, cost: int) -> int | None:
+        if not cost:
+            return 0
         return None if self._fits_at is None else self._fits_at - self._now
 
     def charge(self, cost: int) -> None:
-        if self._charged_until is not None:
+        if cost and self._charged_until is not None:
             self._room -= cost
             self._ends = max(self._ends, self._charged_until * MICROSECOND)
 
@@ -132,23 +91,13 @@ class ReportedCounter(Counter):
         return Outcome(wait == 0, max(0, self._room), wait, max(0, self._ends - self._now))
 
 
-def _in_microseconds(seen: Outcome) -> Outcome:
-    """Return the figures of *seen* that every limit has, rounded up."""
-    retry_after = None if seen.retry_after_ns is None else rounded_up(seen.retry_after_ns)
-    return Outcome(seen.allowed, seen.remaining, retry_after, rounded_up(seen.reset_after_ns))
+Counter = ReportedCounter | ReportedInstants
+"""Asked for the wait of each check, in their order, then charged, then asked for its figures."""
 
 
 def rounded_up(nanoseconds: int) -> int:
     """Round *nanoseconds* up to whole microseconds."""
     return -(-nanoseconds // MICROSECOND) * MICROSECOND
-
-
-def _read_holds(texts: list[bytes]) -> Holds:
-    holds: Holds = {}
-    for n, text in enumerate(texts):
-        expires, amount = text.split(b":")
-        holds[str(n)] = Hold(int(amount), int(expires) * MICROSECOND)
-    return holds
 
 
 EXACT: Final = 2**53
@@ -184,24 +133,56 @@ class Spec(ABC):
     def counter(self, state: bytes, now_ns: int) -> Counter:
         """Return the counter whose *state* a script reported."""
 
-    def allowed(self, state: bytes, cost: int, now: int) -> Outcome:
-        """Return the outcome of an allowed *cost*; *state* is that before, *now* microseconds."""
+    def outcome(self, state: bytes, cost: int, now: int, *, fits: bool) -> Outcome:
+        """Return the outcome of *cost* at *now*, in microseconds, from the *state* before the take.
+
+        Unless it *fits*, the take was denied, by this limit or another.
+        """
         counter = self.counter(state, now * MICROSECOND)
-        if cost:
+        wait = counter.wait(cost)
+        if fits:
+            wait = 0
             counter.charge(cost)
-        return counter.outcome(0)
-
-    def denied(self, state: bytes, cost: int, now: int) -> Outcome:
-        """Return the outcome of *cost* in a take that was denied, by this limit or another."""
-        counter = self.counter(state, now * MICROSECOND)
-        return counter.outcome(counter.wait(cost) if cost else 0)
+        return counter.outcome(wait)
 
 
-class SteadySpec(Spec):
-    """A limit with a steady rate: instants in microseconds and ticks."""
+class ComputedSpec(Spec):
+    """A limit whose state is reported in full: *algorithm* computes the figures."""
+
+    def __init__(self, limit: Limit) -> None:
+        super().__init__(limit)
+        self._algorithm = algorithm_for(limit)
+
+    @abstractmethod
+    def _state(self, text: bytes, now_ns: int) -> Any:
+        """Return the state that *text* is, as the algorithm defines it."""
+
+    def counter(self, state: bytes, now_ns: int) -> Counter:
+        text, *texts = state.split(b"|")
+        holds: Holds = {}
+        for n, hold in enumerate(texts):
+            expires, amount = hold.split(b":")
+            holds[str(n)] = Hold(int(amount), int(expires) * MICROSECOND)
+        return ReportedCounter(self._algorithm, self._state(text, now_ns), holds, now_ns)
+
+    def outcome(self, state: bytes, cost: int, now: int, *, fits: bool) -> Outcome:
+        if b"|" in state:  # with reservations
+            return super().outcome(state, cost, now, fits=fits)
+        now_ns, quick_take = now * MICROSECOND, self._algorithm.quick_take
+        before = self._state(state, now_ns)
+        _, wait, remaining, reset = quick_take(before, cost, now_ns)
+        if fits:
+            wait = 0
+        elif wait == 0:  # it would have fitted, but nothing is charged
+            _, _, remaining, reset = quick_take(before, 0, now_ns)
+        retry_after = None if wait is None else rounded_up(wait)
+        return new_outcome((wait == 0, remaining, retry_after, rounded_up(reset), 0, 0, "store"))
+
+
+class Rate:
+    """A steady rate: instants in microseconds and ticks."""
 
     def __init__(self, limit: PacedLimit | LeakyQueue) -> None:
-        super().__init__(limit)
         per_microsecond = limit.per_second * MICROSECOND / SECOND
         self.ticks, self.unit = per_microsecond.numerator, per_microsecond.denominator
         if int(float(self.unit)) != self.unit:
@@ -211,57 +192,39 @@ class SteadySpec(Spec):
             )
         shared = gcd(self.ticks, MICROSECOND)
         self._per_microsecond = MICROSECOND * self.ticks // shared
-        self._per_tick = MICROSECOND // shared
+        self.per_tick = MICROSECOND // shared
 
     def duration(self, cost: int) -> tuple[int, int]:
         """Return the time that *cost* takes to refill: microseconds and ticks."""
         whole, ticks = divmod(cost * self.unit, self.ticks)
         return min(whole, LARGEST_CHARGE), ticks
 
-    def _instant(self, whole: bytes, ticks: bytes) -> int:
+    def instant(self, whole: bytes, ticks: bytes) -> int:
         """Return a reported instant in the ticks of the pure algorithm."""
-        return int(whole) * self._per_microsecond + int(ticks) * self._per_tick
+        return int(whole) * self._per_microsecond + int(ticks) * self.per_tick
 
 
-class PacedSpec(SteadySpec):
+class PacedSpec(ComputedSpec):
     """Token bucket, GCRA, leaky bucket: one instant."""
 
     kind = b"P"
 
     def __init__(self, limit: PacedLimit) -> None:
         super().__init__(limit)
+        self.rate = Rate(limit)
+        self.ticks, self.unit = self.rate.ticks, self.rate.unit
         self.span = self.quota * self.unit
         self.suffix = paced_suffix(self.unit, self.ticks, self.quota)
-        self._algorithm = algorithm_for(limit)
+        self._pace = limit.pace
 
     def _rest(self, cost: int) -> list[bytes | int]:
         span = divmod(self.span, self.ticks)
-        return [*span, *self.duration(cost), self.unit, self.ticks, self.suffix]
+        return [*span, *self.rate.duration(cost), self.unit, self.ticks, self.suffix]
 
-    def counter(self, state: bytes, now_ns: int) -> Counter:
-        text, *holds = state.split(b"|")
-        instant = self._instant(*text.split(b","))
-        return ComputedCounter(self._algorithm, (instant, now_ns), holds, now_ns)
-
-    def allowed(self, state: bytes, cost: int, now: int) -> Outcome:
-        if b"|" in state:  # with reservations
-            return super().allowed(state, cost, now)
-        after = self.in_use(state, now) + cost * self.unit
-        remaining = max(0, self.span - after) // self.unit  # a cost of 0 fits in debt too
-        return Outcome(True, remaining, 0, -(-after // self.ticks) * MICROSECOND)  # noqa: FBT003
-
-    def denied(self, state: bytes, cost: int, now: int) -> Outcome:
-        if b"|" in state or cost > self.quota:
-            return super().denied(state, cost, now)
-        in_use, ticks = self.in_use(state, now), self.ticks
-        free = self.span - in_use
-        lacks = cost * self.unit - free if cost else 0
-        return Outcome(
-            lacks <= 0,
-            free // self.unit if free > 0 else 0,
-            -(-lacks // ticks) * MICROSECOND if lacks > 0 else 0,
-            -(-in_use // ticks) * MICROSECOND,
-        )
+    def _state(self, text: bytes, now_ns: int) -> int | tuple[int, int]:
+        instant = self.rate.instant(*text.split(b","))
+        is_in_debt = instant > now_ns * self._pace.ticks_per_ns + self._pace.span
+        return (instant, now_ns) if is_in_debt else instant
 
     def in_use(self, state: bytes, now: int) -> int:
         """Return the ticks in use at *now*."""
@@ -269,71 +232,58 @@ class PacedSpec(SteadySpec):
         return max(0, (int(whole) - now) * self.ticks + int(ticks))
 
 
-class QueueSpec(SteadySpec):
+class QueueSpec(Spec):
     """A queue: the instant at which it is empty, and places that were given up."""
 
     kind = b"Q"
 
     def __init__(self, limit: LeakyQueue) -> None:
         super().__init__(limit)
+        self._rate = Rate(limit)
         self._algorithm = LeakyQueueAlgorithm(limit, grain_ns=MICROSECOND)
-        ticks = self._algorithm.patience // self._per_tick
-        self._patience = divmod(ticks, self.ticks)
+        ticks = self._algorithm.patience // self._rate.per_tick
+        self._patience = divmod(ticks, self._rate.ticks)
 
     def _rest(self, cost: int) -> list[bytes | int]:
-        largest = self._algorithm.largest_cost
-        return [largest, *self._patience, *self.duration(cost), self.unit, self.ticks]
+        largest, rate = self._algorithm.largest_cost, self._rate
+        return [largest, *self._patience, *rate.duration(cost), rate.unit, rate.ticks]
 
     def counter(self, state: bytes, now_ns: int) -> Counter:
-        text, *_ = state.split(b"|")
-        ends, *given_up = text.split(b";")
+        ends, *given_up = state.partition(b"|")[0].split(b";")
+        instant = self._rate.instant
         vacancies = [one.split(b":") for one in given_up]
         line = Line(
-            self._instant(*ends.split(b",")),
-            tuple([Vacancy(self._instant(w, f), int(units)) for w, f, units in vacancies]),
+            instant(*ends.split(b",")),
+            tuple([Vacancy(instant(w, f), int(units)) for w, f, units in vacancies]),
             now_ns,
         )
-        return QueueCounter(self._algorithm, line, now_ns)
-
-    def allowed(self, state: bytes, cost: int, now: int) -> Outcome:
-        counter = self.counter(state, now * MICROSECOND)
-        counter.wait(cost)  # which finds its place
-        if cost:
-            counter.charge(cost)
-        return counter.outcome(0)
-
-    def denied(self, state: bytes, cost: int, now: int) -> Outcome:
-        counter = self.counter(state, now * MICROSECOND)
-        return counter.outcome(counter.wait(cost))
+        return ReportedCounter(self._algorithm, line, {}, now_ns)
 
 
-class FixedWindowSpec(Spec):
+class FixedWindowSpec(ComputedSpec):
     """Fixed window: the start of the window, and the count in it."""
 
     kind = b"F"
 
     def __init__(self, limit: FixedWindow) -> None:
         super().__init__(limit)
-        self._algorithm = algorithm_for(limit)
         self._window = limit.window_ns // MICROSECOND
 
     def _rest(self, cost: int) -> list[bytes | int]:
         return [self._window]
 
-    def counter(self, state: bytes, now_ns: int) -> Counter:
-        text, *holds = state.split(b"|")
+    def _state(self, text: bytes, now_ns: int) -> tuple[int, int]:
         start, count = map(int, text.split(b","))
-        return ComputedCounter(self._algorithm, (start * MICROSECOND, count), holds, now_ns)
+        return start * MICROSECOND, count
 
 
-class SlidingWindowCounterSpec(Spec):
+class SlidingWindowCounterSpec(ComputedSpec):
     """Sliding window counter: the index of the current cell, and the counts of all."""
 
     kind = b"C"
 
     def __init__(self, limit: SlidingWindowCounter) -> None:
         super().__init__(limit)
-        self._algorithm = algorithm_for(limit)
         self._window = limit.window_ns // MICROSECOND
         self._subwindows = limit.subwindows
         if not self._subwindows <= self._window < EXACT // self._subwindows:
@@ -345,10 +295,9 @@ class SlidingWindowCounterSpec(Spec):
     def _rest(self, cost: int) -> list[bytes | int]:
         return [self._window, self._subwindows]
 
-    def counter(self, state: bytes, now_ns: int) -> Counter:
-        text, *holds = state.split(b"|")
+    def _state(self, text: bytes, now_ns: int) -> tuple[int, tuple[int, ...]]:
         index, *counts = map(int, text.split(b","))
-        return ComputedCounter(self._algorithm, (index, tuple(counts)), holds, now_ns)
+        return index, tuple(counts)
 
 
 class SlidingWindowLogSpec(Spec):
@@ -376,7 +325,7 @@ class SlidingWindowLogSpec(Spec):
         held = [hold.split(b":") for hold in holds]
         room = max(0, self.quota - int(total) - int(debt)) - sum(int(units) for _, units in held)
         ends = max([ends, *(expires for expires, _ in held)], key=int)
-        return ReportedCounter(room, ends, fits_at, now_ns, int(high) + self._window)
+        return ReportedInstants(room, ends, fits_at, now_ns, int(high) + self._window)
 
 
 class SlotsSpec(Spec):
@@ -397,7 +346,7 @@ class SlotsSpec(Spec):
 
     def counter(self, state: bytes, now_ns: int) -> Counter:
         room, last, free_at = state.split(b",")
-        return ReportedCounter(int(room), last, free_at, now_ns)
+        return ReportedInstants(int(room), last, free_at, now_ns)
 
 
 @lru_cache(maxsize=4096)

@@ -211,7 +211,7 @@ class AsyncConnection(asyncio.Protocol):
         self._in_flight: deque[InFlight] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._is_retired = False
-        self.is_over = False
+        self.has_ended = False
         """True if nothing can be sent any more."""
         reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
         self._feed, self._gets = reader.feed, reader.gets
@@ -267,9 +267,9 @@ class AsyncConnection(asyncio.Protocol):
 
     def end(self, error: StoreError) -> None:
         """Close the connection now, and fail what is in flight with *error*."""
-        if self.is_over:
+        if self.has_ended:
             return
-        self.is_over = True
+        self.has_ended = True
         if self._timer is not None:
             self._timer.cancel()
         if self._owner is not None:
@@ -299,7 +299,7 @@ class AsyncConnection(asyncio.Protocol):
             while (reply := gets()) is not _INCOMPLETE:
                 if reply.__class__ is _ReplyError or not in_flight or self._is_retired:
                     self._settle(reply)
-                    if self.is_over:
+                    if self.has_ended:
                         return
                 else:
                     request = in_flight.popleft()[0]

@@ -27,7 +27,7 @@ _CODES: Final[Mapping[str, tuple[StoreFault, str]]] = {
     "LOADING": ("loading", "has just started and is reading its data"),
     "BUSY": ("busy", "is running a script that does not end"),
     "OOM": ("out_of_memory", "has no memory left: raise maxmemory, or let it evict keys"),
-    "NOAUTH": ("denied", "wants a password, and the store URL has none"),
+    "NOAUTH": ("denied", "needs a password, and the store URL has none"),
     "WRONGPASS": ("denied", "does not accept the user name and password of the store URL"),
     "NOPERM": ("denied", "does not allow the user of the store URL to do this"),
     "CLUSTERDOWN": ("cluster_down", "is part of a cluster that is down"),

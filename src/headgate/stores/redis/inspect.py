@@ -127,14 +127,14 @@ def find_counters(primaries: Iterable[Primary], search: Search) -> Iterator[Coun
     for primary in primaries:
         for step in primary.scan(search.match(has_tags=primary.has_tags)):
             parsed = {name: parse_name(name) for name in step if name not in seen}
-            wanted = {
+            accepted = {
                 name: one
                 for name, one in parsed.items()
                 if one and bool(one.tag) == primary.has_tags and search.accepts(one)
             }
-            seen.update(wanted)
-            for name, state, ttl_ns in primary.read(list(wanted)):
-                yield Counter(name, wanted[name], state, ttl_ns)
+            seen.update(accepted)
+            for name, state, ttl_ns in primary.read(list(accepted)):
+                yield Counter(name, accepted[name], state, ttl_ns)
 
 
 class Server:

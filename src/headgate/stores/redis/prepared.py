@@ -20,8 +20,7 @@ from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.errors import store_error
 from headgate.stores.redis.requests import (
     Arguments,
-    Request,
-    TakeBatch,
+    ScriptCall,
     Waiter,
     expect_list,
     fail_waiters,
@@ -32,14 +31,14 @@ from headgate.stores.redis.requests import (
 from headgate.units import MICROSECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from headgate.errors import StoreError
     from headgate.stores.base import Place
     from headgate.stores.operations import Outcomes
     from headgate.stores.redis.batching import Batch
     from headgate.stores.redis.naming import Names
-    from headgate.stores.redis.requests import Reply
+    from headgate.stores.redis.requests import Reply, Request
 
 MOST_HITS: Final = 32
 """Entries in one call: more would make the server's other callers wait, fewer cost it more."""
@@ -61,12 +60,6 @@ class PreparedTake(ABC):
         self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
     ) -> bool:
         """Add a take of *names* to *batch*; return True if it is time to send that."""
-
-    @abstractmethod
-    def request(
-        self, names: Sequence[bytes], costs: Sequence[int], now: bytes, waiter: Waiter
-    ) -> Request:
-        """Return a request of a single take, at *now*."""
 
 
 class PreparedStack(PreparedTake):
@@ -94,21 +87,9 @@ class PreparedStack(PreparedTake):
     def add_to(
         self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
     ) -> bool:
-        return batch.take(names, *self._entry(costs), waiter)
-
-    def request(
-        self, names: Sequence[bytes], costs: Sequence[int], now: bytes, waiter: Waiter
-    ) -> Request:
-        batch = TakeBatch(now)
-        batch.add(names, *self._entry(costs), waiter)
-        return batch
-
-    def _entry(
-        self, costs: Sequence[int]
-    ) -> tuple[tuple[int, bytes], Callable[[Reply, int], Outcomes]]:
-        """Return the arguments and the reader of a take, see `TakeBatch.add`."""
         costs = tuple(costs)
-        return self._arguments.get(costs) or self._packed(costs), partial(self._outcomes, costs)
+        arguments = self._arguments.get(costs) or self._packed(costs)
+        return batch.take(names, arguments, partial(self._outcomes, costs), waiter)
 
     def _packed(self, costs: tuple[int, ...]) -> tuple[int, bytes]:
         """Return the number of arguments of a take of *costs*, and these packed."""
@@ -123,9 +104,8 @@ class PreparedStack(PreparedTake):
         """Return the outcomes of a take of *costs*, from the *states* before it."""
         fits, *before = states
         parts = zip(self._specs, before, costs, strict=True)
-        if fits:
-            return tuple([spec.allowed(state, cost, now) for spec, state, cost in parts])
-        return _denied(tuple([spec.denied(state, cost, now) for spec, state, cost in parts]))
+        outcomes = [spec.outcome(state, cost, now, fits=fits) for spec, state, cost in parts]
+        return tuple(outcomes) if fits else _denied(tuple(outcomes))
 
 
 def _denied(outcomes: Outcomes) -> Outcomes:
@@ -179,13 +159,6 @@ class PreparedHit(PreparedTake):
         del batch.hits[place]
         return True
 
-    def request(
-        self, names: Sequence[bytes], costs: Sequence[int], now: bytes, waiter: Waiter
-    ) -> Request:
-        batch = HitBatch(self, now)
-        batch.add(names[0], costs[0], waiter)
-        return batch
-
     def outcomes(self, need: int, after: int) -> Outcomes:
         """Return the outcome of a hit of *need* ticks, if *after* ticks are in use with it."""
         ticks, free = self.ticks, self.span - after
@@ -198,12 +171,13 @@ class PreparedHit(PreparedTake):
         return (new_outcome((False, remaining, wait_ns, reset_ns, 0, 0, "store")),)
 
 
-class HitBatch(Request):
+class HitBatch(ScriptCall):
     """Hits of many waiters under one limit, each for itself, in the order of their coming."""
 
     __slots__ = ("_by_name", "_entries", "_is_uniform", "_names", "_now", "_prepared")
 
     def __init__(self, prepared: PreparedHit, now: bytes) -> None:
+        self.script = prepared.script
         self._prepared = prepared
         self._now = now
         self._names: list[bytes] = []
@@ -230,18 +204,12 @@ class HitBatch(Request):
     def key(self) -> bytes:
         return self._names[0]
 
-    def packed(self) -> bytes:
-        return self._packed(b"EVALSHA", self._prepared.script.digest)
-
-    def packed_whole(self) -> bytes:
-        return self._packed(b"EVAL", self._prepared.script.text)
-
-    def _packed(self, verb: bytes, text: bytes) -> bytes:
+    def pack(self, verb: bytes, text: bytes) -> bytes:
         prepared, names = self._prepared, self._names
         rest: Arguments = []
         if prepared.ticks > 1:
             for cost, waiters in self._entries:
-                rest += (*prepared.spec.duration(cost), len(waiters), cost)
+                rest += (*prepared.spec.rate.duration(cost), len(waiters), cost)
         elif not self._is_uniform:
             for cost, waiters in self._entries:
                 rest += (cost * prepared.unit, len(waiters), cost)
@@ -273,7 +241,7 @@ class HitBatch(Request):
             return
         spec = self._prepared.spec
         for waiter, (fits, state) in zip(waiters, states, strict=True):
-            outcome = spec.allowed(state, cost, now) if fits else spec.denied(state, cost, now)
+            outcome = spec.outcome(state, cost, now, fits=fits)
             waiter.set_result((outcome,) if fits else _denied((outcome,)))
 
     def failed(self, error: StoreError) -> None:

@@ -43,7 +43,7 @@ from headgate.stores.operations import (
     Take,
     TakeUpTo,
 )
-from headgate.stores.redis.codec import LARGEST_CHARGE, Counter, QueueCounter, rounded_up, spec_of
+from headgate.stores.redis.codec import LARGEST_CHARGE, ReportedInstants, rounded_up, spec_of
 from headgate.stores.redis.errors import store_error
 from headgate.stores.redis.naming import LEASES, LOG, PARTITIONS, SLOTS, VALUES
 from headgate.units import MICROSECOND
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from headgate.errors import StoreError
     from headgate.stores.operations import CheckOperation
+    from headgate.stores.redis.codec import Counter
     from headgate.stores.redis.naming import Names
 
 Arguments = list[bytes | int]
@@ -146,13 +147,31 @@ def expect_list(reply: Reply) -> list[Reply]:
     return reply
 
 
-class ScriptRequest(Request):
+class ScriptCall(Request):
+    """A call of a script: by its digest, or after NOSCRIPT with its text."""
+
+    __slots__ = ("script",)
+
+    script: Script
+
+    @abstractmethod
+    def pack(self, verb: bytes, text: bytes) -> bytes:
+        """Return the command *verb* with *text*, the script or its digest."""
+
+    def packed(self) -> bytes:
+        return self.pack(b"EVALSHA", self.script.digest)
+
+    def packed_whole(self) -> bytes:
+        return self.pack(b"EVAL", self.script.text)
+
+
+class ScriptRequest(ScriptCall):
     """One call of one script for one waiter.
 
     *read* makes the result of a reply; it raises one of `errors.UNREADABLE` if that is malformed.
     """
 
-    __slots__ = ("arguments", "keys", "read", "script", "waiter")
+    __slots__ = ("arguments", "keys", "read", "waiter")
 
     def __init__(
         self,
@@ -172,12 +191,8 @@ class ScriptRequest(Request):
     def key(self) -> bytes:
         return self.keys[0]
 
-    def packed(self) -> bytes:
-        keys = self.keys
-        return pack((b"EVALSHA", self.script.digest, len(keys), *keys, *self.arguments))
-
-    def packed_whole(self) -> bytes:
-        return pack((b"EVAL", self.script.text, len(self.keys), *self.keys, *self.arguments))
+    def pack(self, verb: bytes, text: bytes) -> bytes:
+        return pack((verb, text, len(self.keys), *self.keys, *self.arguments))
 
     def answered(self, reply: Reply) -> None:
         result = self.read(reply)
@@ -240,8 +255,8 @@ def _own_arguments(operation: Operation[Any]) -> Arguments:
             return [_escaped(name), int(charge_lapsed)]
         case RenewSlot(_, lease) | ReleaseSlot(_, lease):
             return [_encoded(lease)]
-        case CancelQueued(_, turns_ns):
-            return [b",".join([b"%d" % (turn // MICROSECOND) for turn in turns_ns])]
+        case CancelQueued(_, places_ns):
+            return [b",".join([b"%d" % (place // MICROSECOND) for place in places_ns])]
         case MergeUsage(_, origin, window, ttl_ns):
             return [_encoded(origin), window, ttl_ns // MICROSECOND]
         case GrantLease():
@@ -284,9 +299,9 @@ def _read_lease(operation: GrantLease, reply: Reply) -> LeaseGrant:
     now, states, amount, lasts, holders, granted, after = expect_list(reply)
     check = operation.check
     (outcome,) = outcomes_of_take((check,), states, now, consume=True)
-    wanted = check.cost + operation.most
+    units = check.cost + operation.most
     counter = spec_of(check.limit).counter(after, now * MICROSECOND)
-    wait = counter.wait(wanted) if wanted else 0
+    wait = counter.wait(units)
     wait_ns = None if wait is None else rounded_up(wait)
     return LeaseGrant(outcome, amount, lasts * MICROSECOND, holders, granted, wait_ns)
 
@@ -319,7 +334,7 @@ def _digits(number: float) -> bytes:
     return repr(float(number)).encode()
 
 
-class TakeBatch(Request):
+class TakeBatch(ScriptCall):
     """Takes of many waiters, each for itself, in the order in which they were added.
 
     The arguments of each are packed when it is added.
@@ -328,6 +343,7 @@ class TakeBatch(Request):
     __slots__ = ("_entries", "_now")
 
     def __init__(self, now: bytes) -> None:
+        self.script = script("take")
         self._now = now
         self._entries: list[
             tuple[Sequence[bytes], int, bytes, Callable[[Reply, int], Outcomes], Waiter]
@@ -352,13 +368,7 @@ class TakeBatch(Request):
         self._entries.append((keys, *arguments, read, waiter))
         return len(self._entries)
 
-    def packed(self) -> bytes:
-        return self._packed(b"EVALSHA", script("take").digest)
-
-    def packed_whole(self) -> bytes:
-        return self._packed(b"EVAL", script("take").text)
-
-    def _packed(self, verb: bytes, text: bytes) -> bytes:
+    def pack(self, verb: bytes, text: bytes) -> bytes:
         keys = [key for entry in self._entries for key in entry[0]]
         count = 4 + len(keys) + sum([entry[1] for entry in self._entries])
         _, begin = packed_arguments(verb, text, len(keys), *keys, self._now)
@@ -421,42 +431,28 @@ def check_arguments(checks: Sequence[Check], names: Names) -> tuple[list[bytes],
 def outcomes_of_take(
     checks: Sequence[Check], states: Reply, now: int, *, consume: bool
 ) -> Outcomes:
-    """Return the outcomes of checks, from the states of their counters before the take."""
-    counters, waits = _asked(checks, states, now)
-    if states[0]:
+    """Return the outcomes of checks, from the states of their counters before the take.
+
+    Checks of one counter share it, and the second has to fit beside the first, or behind it.
+    """
+    fits, *before = states
+    shared: dict[tuple[str, str], Counter] = {}
+    counters: list[Counter] = []
+    waits: list[int | None] = []
+    for check, state in zip(checks, before, strict=True):
+        counter = spec_of(check.limit).counter(state, now * MICROSECOND)
+        first = shared.setdefault((check.group, check.key), counter)
+        asked = counter if isinstance(counter, ReportedInstants) else first
+        waits.append(asked.wait(check.cost))
+        counters.append(first)
+    if fits:
         waits = [0] * len(waits)
-        if consume:
-            for counter, check in zip(counters, checks, strict=True):
-                if check.cost:
-                    counter.charge(check.cost)
+        for counter, check in zip(counters, checks, strict=True):
+            counter.charge(check.cost if consume else 0)
     elif waits.count(0) == len(waits):  # the server decides, should they ever differ
         waits = [MICROSECOND] * len(waits)
     pairs = zip(counters, waits, strict=True)
     return tuple([counter.outcome(wait) for counter, wait in pairs])
-
-
-def _asked(
-    checks: Sequence[Check], states: Reply, now: int
-) -> tuple[list[Counter], list[int | None]]:
-    """Return the counter of each check, and how long the check has to wait.
-
-    Checks of one counter share it, and the second has to fit beside the first, or behind it.
-    """
-    first: dict[tuple[str, str], Counter] = {}
-    asked: dict[tuple[str, str], int] = {}
-    counters: list[Counter] = []
-    waits: list[int | None] = []
-    for check, state in zip(checks, states[1:], strict=True):
-        place = (check.group, check.key)
-        counter = spec_of(check.limit).counter(state, now * MICROSECOND)
-        shared = first.setdefault(place, counter)
-        asked[place] = asked.get(place, 0) + check.cost
-        if isinstance(shared, QueueCounter):
-            waits.append(shared.wait(check.cost))
-        else:
-            waits.append(counter.wait(asked[place]) if check.cost else 0)
-        counters.append(shared)
-    return counters, waits
 
 
 def _outcomes_of_hold(checks: Sequence[Check], replies: Reply, now: int) -> Outcomes:
@@ -471,10 +467,10 @@ def _outcomes_of_hold(checks: Sequence[Check], replies: Reply, now: int) -> Outc
     )
     if not any(isinstance(check.limit, LeakyQueue) for check in checks):
         return outcomes
-    turns = outcomes_of_take(checks, before, now, consume=False)
+    places = outcomes_of_take(checks, before, now, consume=False)
     return tuple(
-        one._replace(delay_ns=turn.delay_ns, turn_ns=turn.turn_ns)
-        for one, turn in zip(outcomes, turns, strict=True)
+        one._replace(delay_ns=place.delay_ns, place_ns=place.place_ns)
+        for one, place in zip(outcomes, places, strict=True)
     )
 
 

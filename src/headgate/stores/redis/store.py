@@ -125,15 +125,8 @@ class RedisStore(Store):
     ) -> Outcomes:
         """Make a prepared take in this thread."""
         result = BlockingResult()
-        batcher = self._thread_batcher(names[0])
-        if batcher.enter():  # or others send: join them
-            try:
-                self._transport.perform((prepared.request(names, costs, self._now(), result),))
-            finally:
-                batcher.leave()
-        else:
-            add = partial(prepared.add_to, names=names, costs=costs, waiter=result)
-            self._perform(names[0], add, result)
+        add = partial(prepared.add_to, names=names, costs=costs, waiter=result)
+        self._perform(names[0], add, result)
         return cast("Outcomes", result.result())
 
     def _perform(

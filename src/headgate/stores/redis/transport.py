@@ -1,7 +1,7 @@
 """Requests of threads: a pool of connections to each server, and the way to the right one.
 
 A pool connects when that is needed, one attempt at a time. When an attempt fails, those that wait
-for it fail too, and so does every caller until a pause is over, which grows with each failure. A
+for it fail too, and so does every caller until a pause has ended, which grows with each failure. A
 call that has to connect, or waits while another one does, waits up to the connect timeout for that;
 its own timeout begins when the connection is open.
 

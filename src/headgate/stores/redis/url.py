@@ -13,10 +13,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headgate.errors import StoreURLError
 from headgate.server_urls import Address, URLReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.server_urls import Options
 
 Topology = Literal["single", "sentinel", "cluster"]
 CertificateCheck = Literal["none", "optional", "required"]
@@ -26,27 +31,38 @@ _EXPECTED: Final = (
     "expected redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// "
     "(or valkey in place of redis)"
 )
-_LONGEST_TIMEOUT: Final = 600
-_OWN: Final = {
-    "connections": ("[1-9][0-9]{0,3}", "1 to 9999"),
-    "db": ("[0-9]{1,6}", "a number such as 0"),
-    "timeout": (
-        r"[0-9]{1,6}(\.[0-9]{1,9})?|\.[0-9]{1,9}",
-        "seconds above 0, up to 600, such as 0.05",
-    ),
+_SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
+
+
+def _number(pattern: str) -> Callable[[str], int | None]:
+    return lambda text: int(text) if re.fullmatch(pattern, text) else None
+
+
+def _text(pattern: str) -> Callable[[str], str | None]:
+    return lambda text: text if re.fullmatch(pattern, text) else None
+
+
+def _timeout(text: str) -> float | None:
+    seconds = float(text) if _SECONDS.fullmatch(text) else 0.0
+    return seconds if 0 < seconds <= 600 else None
+
+
+_OWN: Final[Options] = {
+    "connections": (_number("[1-9][0-9]{0,3}"), "1 to 9999"),
+    "db": (_number("[0-9]{1,6}"), "a number such as 0"),
+    "timeout": (_timeout, "seconds above 0, up to 600, such as 0.05"),
 }
-_TLS: Final = {
-    "ssl_ca_certs": (".+", "a path"),
-    "ssl_cert_reqs": ("none|optional|required", "none or optional or required"),
-    "ssl_certfile": (".+", "a path"),
-    "ssl_check_hostname": ("(?i:true|1|yes|false|0|no)", "true or false"),
-    "ssl_keyfile": (".+", "a path"),
+_TLS: Final[Options] = {
+    "ssl_ca_certs": (_text(".+"), "a path"),
+    "ssl_cert_reqs": (_text("none|optional|required"), "none or optional or required"),
+    "ssl_certfile": (_text(".+"), "a path"),
+    "ssl_check_hostname": (_text("(?i:true|1|yes|false|0|no)"), "true or false"),
+    "ssl_keyfile": (_text(".+"), "a path"),
 }
-_SENTINEL: Final = {
-    "sentinel_password": ("(?s:.+)", "a password"),
-    "sentinel_username": ("(?s:.+)", "a name"),
+_SENTINEL: Final[Options] = {
+    "sentinel_password": (_text("(?s:.+)"), "a password"),
+    "sentinel_username": (_text("(?s:.+)"), "a name"),
 }
-"""The options: a pattern of the value, and its description."""
 
 LEAST_CONNECT_TIMEOUT: Final = 0.25
 """Seconds that connecting may take, at least."""
@@ -117,9 +133,11 @@ def parse_redis_url(url: str) -> RedisURL:
     else:
         addresses = _addresses(reader, hosts, topology)
     name, in_path = _path(reader, rest, topology)
-    given = _given(reader, pairs, in_path, is_tls=bool(match[2]), topology=topology)
+    if in_path:
+        pairs = [*pairs, ("db", in_path)]
+    given = _read_options(reader, pairs, is_tls=bool(match[2]), topology=topology)
     tls = _tls(reader, given) if match[2] else None
-    db = int(given.get("db", 0))
+    db = given.get("db", 0)
     if topology == "cluster" and db:
         raise reader.wrong("a cluster has no database but 0; leave it out")
     if "sentinel_username" in given and "sentinel_password" not in given:
@@ -132,48 +150,30 @@ def parse_redis_url(url: str) -> RedisURL:
         db,
         name,
         tls,
-        timeout=float(given.get("timeout", "0.05")),
-        connections=int(given.get("connections", "2")),
+        timeout=given.get("timeout", 0.05),
+        connections=given.get("connections", 2),
         sentinel_username=given.get("sentinel_username"),
         sentinel_password=given.get("sentinel_password"),
     )
 
 
-def _given(
-    reader: URLReader, pairs: list[tuple[str, str]], in_path: str, *, is_tls: bool, topology: str
-) -> dict[str, str]:
-    """Return the options in *pairs*, and the database *in_path*, each of them valid."""
-    if in_path:
-        pairs = [*pairs, ("db", in_path)]
-    given = dict(pairs)
-    if len(given) < len(pairs):
-        raise reader.wrong("an option is given twice, or the database in the path and as db")
+def _read_options(
+    reader: URLReader, pairs: list[tuple[str, str]], *, is_tls: bool, topology: Topology
+) -> dict[str, Any]:
     known = {
         **_OWN,
         **(_TLS if is_tls else {}),
         **(_SENTINEL if topology == "sentinel" else {}),
     }
-    for name, value in given.items():
-        if name not in known:
-            raise _unknown(reader, name, sorted(known))
-        if not value:
-            raise reader.wrong(f"the option {name} has no value; leave it out")
-        pattern, expected = known[name]
-        is_valid = re.fullmatch(pattern, value)
-        if not is_valid or (name == "timeout" and not 0 < float(value) <= _LONGEST_TIMEOUT):
-            raise reader.wrong(f"{name} is {value!r}; expected {expected}")
-    return given
+    for name, _ in pairs:
+        if name in _TLS and name not in known:
+            raise reader.wrong(f"{name} is for TLS; did you mean rediss://?")
+        if name in _SENTINEL and name not in known:
+            raise reader.wrong(f"{name} is for redis+sentinel://")
+    return reader.options(pairs, known)
 
 
-def _unknown(reader: URLReader, name: str, known: list[str]) -> Exception:
-    if name in _TLS:
-        return reader.wrong(f"{name} is for TLS; did you mean rediss://?")
-    if name in _SENTINEL:
-        return reader.wrong(f"{name} is for redis+sentinel://")
-    return reader.wrong(f"unknown option {name!r}; there are {', '.join(known)}")
-
-
-def _tls(reader: URLReader, given: dict[str, str]) -> TLSFiles:
+def _tls(reader: URLReader, given: dict[str, Any]) -> TLSFiles:
     check = given.get("ssl_cert_reqs", "required")
     hostname = given.get("ssl_check_hostname", "").lower()
     is_checked = hostname in ("true", "1", "yes")
@@ -188,7 +188,7 @@ def _tls(reader: URLReader, given: dict[str, str]) -> TLSFiles:
         ca_certs=given.get("ssl_ca_certs"),
         certfile=given.get("ssl_certfile"),
         keyfile=given.get("ssl_keyfile"),
-        cert_reqs=check,  # type: ignore[arg-type]
+        cert_reqs=check,
         check_hostname=check != "none" and (is_checked or not hostname),
     )
 

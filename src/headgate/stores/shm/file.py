@@ -59,7 +59,6 @@ _MAX_NAME: Final = 64
 _SIZE: Final = re.compile(r"([1-9][0-9]{0,11})(B|KB|MB|GB)?", re.IGNORECASE)
 _SECONDS: Final = re.compile(r"[0-9]{1,2}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 _UNITS: Final = {"": 0, "B": 0, "KB": 10, "MB": 20, "GB": 30}
-_OPTIONS: Final = ("size", "timeout")
 _READER: Final = URLReader("shm", StoreURLError)
 
 
@@ -85,33 +84,25 @@ def read_url(url: str) -> ShmAddress:
             f"the name is {(name + path)[:80]!r}; expected 1 to {_MAX_NAME} letters, digits, "
             "'-', '_' and single dots, beginning with a letter or digit, as in 'shm://my-app'"
         )
-    options = dict(pairs)
-    if len(options) < len(pairs):
-        raise _READER.wrong("an option is given twice")
-    unknown = sorted(options.keys() - set(_OPTIONS))
-    if unknown:
-        raise _READER.wrong(f"unknown option {unknown[0]!r}; there are 'size' and 'timeout'")
-    size, timeout = options.get("size"), options.get("timeout")
-    return ShmAddress(
-        name,
-        None if size is None else _size(size),
-        DEFAULT_TIMEOUT_NS if timeout is None else _timeout_ns(timeout),
+    options = _READER.options(
+        pairs,
+        {
+            "size": (_size, "1MB to 64GB, such as 'size=64MB'"),
+            "timeout": (_timeout_ns, "seconds from 0.001 to 10"),
+        },
     )
+    return ShmAddress(name, options.get("size"), options.get("timeout", DEFAULT_TIMEOUT_NS))
 
 
-def _size(text: str) -> int:
+def _size(text: str) -> int | None:
     found = _SIZE.fullmatch(text)
     size = int(found[1]) << _UNITS[(found[2] or "").upper()] if found else 0
-    if not MIN_SIZE <= size <= MAX_SIZE:
-        raise _READER.wrong(f"size is {text!r}; expected 1MB to 64GB, such as 'size=64MB'")
-    return size
+    return size if MIN_SIZE <= size <= MAX_SIZE else None
 
 
-def _timeout_ns(text: str) -> int:
+def _timeout_ns(text: str) -> int | None:
     nanoseconds = int(float(text) * SECOND) if _SECONDS.fullmatch(text) else 0
-    if not MILLISECOND <= nanoseconds <= 10 * SECOND:
-        raise _READER.wrong(f"timeout is {text!r}; expected seconds from 0.001 to 10")
-    return nanoseconds
+    return nanoseconds if MILLISECOND <= nanoseconds <= 10 * SECOND else None
 
 
 LOG: Final = logging.getLogger("headgate.store")

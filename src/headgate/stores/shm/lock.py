@@ -101,12 +101,12 @@ class FileLock:
             state = "R" if count != before else holder_state(self._fd)
             if state == "R":
                 alive_at = now
-            if state in _STOPPED or self._is_over(now, start, alive_at):
+            if state in _STOPPED or self._is_out_of_time(now, start, alive_at):
                 self._failed_at = count
                 raise _timed_out(now - start)
             look_at = now + self._timeout_ns
 
-    def _is_over(self, now: int, start: int, alive_at: int) -> bool:
+    def _is_out_of_time(self, now: int, start: int, alive_at: int) -> bool:
         """True if nothing has moved for too long, or the wait has taken too long as a whole."""
         timeout = self._timeout_ns
         return now - alive_at >= PATIENCE * timeout or now - start >= MAX_PATIENCE * timeout

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.algorithms import Algorithm, carry
-from headgate.algorithms.reservations import Hold as Held
 from headgate.algorithms.reservations import open_holds
 from headgate.errors import StoreError, UsageError
-from headgate.limits import Concurrency, FixedWindow
+from headgate.limits import Concurrency
 from headgate.stores.constants import divide
 from headgate.stores.counter import CounterTransaction, execute
 from headgate.stores.operations import (
-    MOST_PUBLISHERS,
     Check,
     GrantLease,
     MergeUsage,
     Operation,
-    PublishedValues,
-    PublishValue,
     Reset,
     Take,
     TakeEach,
@@ -268,8 +263,6 @@ def run_operation(operation: Operation[Any], file: File, now: int) -> Any:
         case Reset():
             for check in operation.checks:
                 transaction.reset(check.group, check.key)
-        case PublishValue():
-            reply = _publish_value(operation, transaction)
         case GrantLease() | MergeUsage():
             name = type(operation).__name__
             raise UsageError(f"a store in shared memory does not support {name}")
@@ -288,53 +281,6 @@ def sweep(file: File, since_origin: int) -> None:
         transaction.commit()
         file.next_bucket = (file.next_bucket + 1) % (len(file.own) + len(file.overflow))
         file.sweep_due = since_origin + SWEEP_NS
-
-
-_VALUES_LIMIT: Final = FixedWindow(1, 1)
-"""Every counter needs a limit; nothing is charged to this one."""
-
-
-def _publish_value(operation: PublishValue, transaction: Transaction) -> PublishedValues:
-    """Publish a value and return those of all origins.
-
-    Values are kept as reservations of a counter, named by the value and its origin: those expire.
-    In a counter that others share, those of other groups and keys are skipped.
-    """
-    group, key, origin = f"values of {operation.group}", operation.key, operation.origin
-    place = transaction.place(group, key, _VALUES_LIMIT)
-    state, holds, _ = transaction.load(place, _VALUES_LIMIT)
-    values: dict[str, tuple[str, float, float]] = {}
-    names: dict[str, str] = {}
-    for name, hold in holds.items():
-        match _parsed(name):
-            case [
-                its_group,
-                its_key,
-                str() as its_origin,
-                float() as value,
-                float() as weight,
-                int(ttl_ns),
-            ] if its_group == group and its_key == key:
-                names[its_origin] = name
-                # One that expires later was published before the clock stepped back.
-                if hold.expires_ns <= transaction.now + 2 * ttl_ns:
-                    values[its_origin] = its_origin, value, weight
-            case _:
-                continue  # of another key, or damaged
-    if operation.weight > 0 and (origin in values or len(values) < MOST_PUBLISHERS):
-        values[origin] = origin, float(operation.value), float(operation.weight)
-        kept = {name: hold for name, hold in holds.items() if name != names.get(origin)}
-        name = json.dumps([group, key, *values[origin], operation.ttl_ns], separators=(",", ":"))
-        kept[name] = Held(1, transaction.now + operation.ttl_ns)
-        transaction.put(place, _VALUES_LIMIT, Entry(state, kept))
-    return tuple(values.values())
-
-
-def _parsed(name: str) -> object:
-    try:
-        return json.loads(name)
-    except ValueError:
-        return None
 
 
 def open_counters(

@@ -1,6 +1,6 @@
-"""The contract that every framework integration keeps, as tests over an adapter of your own.
+"""The contract of every framework integration, as tests to run over an adapter of your own.
 
-Read `app` first: the neutral description of an app. `servers` calls it, `subject` is the fixture.
+Read `app` first: the description of an app. `servers` calls it, `subject` is the fixture.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class IntegrationContract(
     WebSocketContract,
     LifespanContract,
 ):
-    """Every promise that an integration can break, each a test.
+    """The promises of an integration, one test each.
 
-    Inherit from it in a test module and say how to build the app; pytest does the rest:
+    Inherit from it in a test module, say how to build the app, and run pytest:
 
         class TestMyFramework(IntegrationContract):
             interface = "wsgi"

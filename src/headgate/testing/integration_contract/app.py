@@ -1,6 +1,6 @@
-"""The app of a test, in neutral words: routes, what they do, and what a test sees of them.
+"""The app of a test, for any framework: its routes, their behaviour, and what a test observes.
 
-A framework adapter makes an app of an `AppSpec`. An endpoint of it calls `Script.play` (or `aplay`)
+A framework adapter builds an app from an `AppSpec`. Each endpoint calls `Script.play` (or `aplay`)
 with a `Call`, and sends the `Answer`.
 """
 
@@ -19,7 +19,7 @@ from headgate.stores.operations import RenewSlot
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from headgate.stores import Operation
+    from headgate.stores.operations import Operation
     from headgate.testing.clock import ManualClock
 
 Behaviour = Literal[
@@ -35,7 +35,7 @@ Behaviour = Literal[
     "reports",
     "exposes",
 ]
-"""What an endpoint does:
+"""The behaviour of an endpoint:
 
 - `ok`: 200 with the body `ok`, and the header `X-Tokens` of the request, if it has one;
 - `echo`: 200, and each part of the body of the request as soon as it is read;
@@ -111,7 +111,7 @@ class Gate:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def open(self) -> None:
-        """Let all pass from now on."""
+        """Open the gate for good."""
         with self._lock:
             self._opened.set()
             waiting, self._waiting = self._waiting, []
@@ -146,7 +146,7 @@ class Tally:
         self.reach(self.count + 1)
 
     def reach(self, count: int) -> None:
-        """Let the count be *count* from now on."""
+        """Set the count."""
         with self._changed:
             self.count = count
             self._changed.notify_all()
@@ -178,7 +178,7 @@ class AsyncCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The response of an endpoint: with a whole body, or with one that is made part by part."""
+    """The response of an endpoint: with a whole body, or with one that is sent in parts."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -187,13 +187,13 @@ class Answer:
 
 @dataclass(slots=True)
 class Script:
-    """Endpoints that do what their behaviour says, and record that they were called."""
+    """Endpoints that follow their behaviour and record their calls."""
 
     gate: Gate = field(default_factory=Gate)
     entered: Tally = field(default_factory=Tally)
 
     def play(self, behaviour: Behaviour, call: Call) -> Answer:
-        """The answer of an endpoint that blocks."""
+        """Return the answer of an endpoint that blocks."""
         self.entered.add()
         if behaviour == "waits":
             self.gate.wait()
@@ -207,7 +207,7 @@ class Script:
         return _at_once(behaviour, call)
 
     async def aplay(self, behaviour: Behaviour, call: AsyncCall) -> Answer:
-        """The answer of an async endpoint."""
+        """Return the answer of an async endpoint."""
         self.entered.add()
         if behaviour == "waits":
             await self.gate.await_()
@@ -281,8 +281,9 @@ class ContractStore(Store):
         return reply
 
     async def arun(self, operation: Operation[Any]) -> Any:
-        """Carry *operation* out in an event loop, after others had a chance to run."""
-        await asyncio.sleep(0)
+        """Carry *operation* out in an event loop, after others had several chances to run."""
+        for _ in range(10):
+            await asyncio.sleep(0)
         return self.run(operation)
 
     def close(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headgate.limits import Concurrency
+from headgate.testing.capabilities import needs
 from headgate.testing.integration_contract.app import Route
-from headgate.testing.integration_contract.subject import IntegrationUnderTest, needs, remaining
+from headgate.testing.integration_contract.subject import IntegrationUnderTest, remaining
 
 _SOCKET = "/socket"
 

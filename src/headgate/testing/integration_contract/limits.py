@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headgate.testing.capabilities import needs
 from headgate.testing.integration_contract.app import Route
-from headgate.testing.integration_contract.subject import IntegrationUnderTest, needs, remaining
+from headgate.testing.integration_contract.subject import IntegrationUnderTest, remaining
 
 if TYPE_CHECKING:
     from headgate.testing.integration_contract.app import HasHeaders
@@ -149,7 +150,7 @@ class RouteLimitContract(IntegrationUnderTest):
         assert self.left() == {"app": 8, "route": 4}
 
     @needs("has_route_limits", "has_app_limits")
-    def test_a_denial_of_the_route_gives_back_what_the_app_charged(self) -> None:
+    def test_a_denial_of_the_route_refunds_what_the_app_charged(self) -> None:
         own = {"limits": "1/hour", "name": "route"}
         self.start(Route(path="/a", limit=own), Route(path="/b"), limits="9/hour", name="app")
         assert self.statuses(3, "/a") == [200, 429, 429]

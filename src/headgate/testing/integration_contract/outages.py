@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 from headgate.limits import Concurrency
+from headgate.testing.capabilities import needs
 from headgate.testing.integration_contract.app import Route
-from headgate.testing.integration_contract.subject import IntegrationUnderTest, needs
+from headgate.testing.integration_contract.subject import IntegrationUnderTest
 
 
 class OutageContract(IntegrationUnderTest):

@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 
 from headgate.responses.debug import debug_token
+from headgate.testing.capabilities import needs
 from headgate.testing.integration_contract.app import FORBIDDEN, Route
-from headgate.testing.integration_contract.subject import (
-    START,
-    IntegrationUnderTest,
-    needs,
-    remaining,
-)
+from headgate.testing.integration_contract.subject import START, IntegrationUnderTest, remaining
 from headgate.units import SECOND
 
 _SECRET = b"a secret"
@@ -53,11 +49,11 @@ class ResponseContract(IntegrationUnderTest):
         self.start(limits="1/hour fixed_window")
         self.ask()
         denial = self.ask()
-        told = json.loads(denial.body)
+        body = json.loads(denial.body)
         assert denial.status == 429
         assert int(denial.headers["retry-after"]) >= 1
-        assert told["error"] == "rate_limit_exceeded"
-        assert told["retry_after"] == int(denial.headers["retry-after"])
+        assert body["error"] == "rate_limit_exceeded"
+        assert body["retry_after"] == int(denial.headers["retry-after"])
         assert denial.headers["cache-control"] == "no-store"
         assert denial.headers["content-type"].startswith("application/json")
         assert denial.headers["content-length"] == str(len(denial.body))
@@ -68,8 +64,8 @@ class ResponseContract(IntegrationUnderTest):
         self.ask()
         denial = self.ask(accept="application/problem+json")
         assert denial.headers["content-type"].startswith("application/problem+json")
-        told = json.loads(denial.body)
-        assert (told["status"], told["violated-policies"]) == (429, ["api"])
+        body = json.loads(denial.body)
+        assert (body["status"], body["violated-policies"]) == (429, ["api"])
 
     def test_head_counts_as_get_and_its_denial_has_headers_and_no_body(self) -> None:
         self.start(limits="2/hour")
@@ -80,11 +76,13 @@ class ResponseContract(IntegrationUnderTest):
         assert "retry-after" in denial.headers
         assert int(denial.headers["content-length"]) > 0
 
+    @needs("sees_unrouted")
     def test_options_that_is_no_preflight_counts(self) -> None:
         self.start(limits="2/hour", name="api")
         self.ask(method="OPTIONS")
         assert self.left() == {"api": 0}
 
+    @needs("sees_unrouted")
     def test_preflights_use_none_of_the_quota_and_pass_when_it_is_used_up(self) -> None:
         self.start(limits="2/hour", name="api")
         assert remaining(self.ask(method="OPTIONS", **_PREFLIGHT)) == {}
@@ -92,12 +90,14 @@ class ResponseContract(IntegrationUnderTest):
         assert self.ask(method="OPTIONS", **_PREFLIGHT).status != 429
         assert self.ask().status == 429
 
+    @needs("sees_unrouted")
     def test_preflights_have_a_limit_of_their_own(self) -> None:
         self.start(limits="1/hour")
         self.ask(method="OPTIONS", **_PREFLIGHT)
         assert self.ask(method="OPTIONS", **_PREFLIGHT).status == 429
         assert self.ask().status == 200
 
+    @needs("sees_unrouted")
     def test_preflights_count_with_other_requests_if_the_app_says_so(self) -> None:
         self.start(limits="1/hour", limits_preflights=True)
         self.ask(method="OPTIONS", **_PREFLIGHT)
@@ -125,6 +125,7 @@ class ResponseContract(IntegrationUnderTest):
         reply = self.ask()
         assert (reply.status, remaining(reply)) == (FORBIDDEN, {"api": 1})
 
+    @needs("sees_unrouted")
     def test_a_path_that_does_not_exist_counts_and_has_headers(self) -> None:
         self.start(limits="2/hour", name="api")
         reply = self.ask("/nowhere")
@@ -147,7 +148,6 @@ class ResponseContract(IntegrationUnderTest):
         marks = [one.headers.get("idempotency-replayed") for one in (first, again, third)]
         assert marks == [None, "true", None]
 
-    @needs("replays_have_figures")
     def test_an_idempotent_replay_has_the_figures_of_the_limit(self) -> None:
         self.start(policy=_IDEMPOTENT)
         assert self.left(idempotency_key="k") == {"once": 8}

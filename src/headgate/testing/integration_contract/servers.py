@@ -1,6 +1,6 @@
-"""Servers in this process: they call an ASGI or a WSGI app as a real one does, step by step.
+"""Servers in this process, which call an ASGI or a WSGI app as a real server does.
 
-A test opens an `Exchange`, sends and reads as much as it likes, and ends it or goes away.
+A test opens an `Exchange`, sends and reads in steps, and ends it or disconnects.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def disconnect(self) -> None:
-        """Go away. The app may go on."""
+        """Disconnect. The app may continue."""
 
     @abstractmethod
     def wait(self) -> None:
@@ -189,7 +189,7 @@ class AsgiExchange(Exchange):
         self._app, self._scope, self._loop = app, scope, loop
         self._sent: queue.Queue[Message] = queue.Queue()
         self._given: asyncio.Queue[Message] = asyncio.Queue()
-        self._is_over = False
+        self._is_complete = False
         self._has_started = False
         self._ended = threading.Event()
         self._future: Future[None] = asyncio.run_coroutine_threadsafe(self._serve(), loop)
@@ -198,6 +198,8 @@ class AsgiExchange(Exchange):
         async def send(message: Message) -> None:
             self._has_started = True
             self._sent.put(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                self._given.put_nowait({"type": "http.disconnect"})  # as servers do at the end
 
         try:
             await self._app(self._scope, self._given.get, send)
@@ -232,9 +234,9 @@ class AsgiExchange(Exchange):
         return reply_of(self.expect("http.response.start"))
 
     def read(self) -> bytes:
-        while not self._is_over:
+        while not self._is_complete:
             message = self.take()
-            self._is_over = message["type"] == "end" or not message.get("more_body", False)
+            self._is_complete = message["type"] == "end" or not message.get("more_body", False)
             if message.get("body"):
                 return bytes(message["body"])
         return b""
@@ -331,10 +333,10 @@ class WsgiExchange(Exchange):
         setup_testing_defaults(environ)
         self._app, self._environ = app, environ
         self._begun: list[tuple[str, list[tuple[str, str]]]] = []
-        self._wanted: queue.Queue[str] = queue.Queue()
+        self._requested: queue.Queue[str] = queue.Queue()
         self._starts: queue.Queue[Reply] = queue.Queue()
-        self._made: queue.Queue[bytes] = queue.Queue()
-        self._is_over = False
+        self._parts: queue.Queue[bytes] = queue.Queue()
+        self._is_complete = False
         self._thread = threading.Thread(target=self._serve, name="contract-wsgi")
         self._thread.start()
 
@@ -343,12 +345,12 @@ class WsgiExchange(Exchange):
             body = self._app(self._environ, self._start_response)
         except Exception:  # noqa: BLE001 (as a server: a 500)
             self._starts.put(Reply(500, ()))
-            self._made.put(b"")
+            self._parts.put(b"")
             return
         try:
             self._send(body)
         except Exception:  # noqa: BLE001 (as a server: a broken connection)
-            self._made.put(b"")
+            self._parts.put(b"")
         finally:
             close: Callable[[], object] | None = getattr(body, "close", None)
             if close is not None:
@@ -359,14 +361,14 @@ class WsgiExchange(Exchange):
         if not self._begun:  # it begins with the first part
             first = next(parts, b"")
             self._starts.put(self._started())
-            self._made.put(first)
+            self._parts.put(first)
         else:
             self._starts.put(self._started())
-        while self._wanted.get(timeout=PATIENCE) == "part":
+        while self._requested.get(timeout=PATIENCE) == "part":
             part = next(parts, None)
             while part == b"":
                 part = next(parts, None)
-            self._made.put(part or b"")
+            self._parts.put(part or b"")
             if part is None:
                 return
 
@@ -378,7 +380,7 @@ class WsgiExchange(Exchange):
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None, /
     ) -> Callable[[bytes], object]:
         self._begun.append((status, headers))
-        return self._made.put
+        return self._parts.put
 
     def send(self, part: bytes, *, is_last: bool = False) -> None:
         self._input.parts.put(part)
@@ -387,15 +389,15 @@ class WsgiExchange(Exchange):
         return self._starts.get(timeout=PATIENCE)
 
     def read(self) -> bytes:
-        if self._is_over:
+        if self._is_complete:
             return b""
-        self._wanted.put("part")
-        part = self._made.get(timeout=PATIENCE)
-        self._is_over = not part
+        self._requested.put("part")
+        part = self._parts.get(timeout=PATIENCE)
+        self._is_complete = not part
         return part
 
     def disconnect(self) -> None:
-        self._wanted.put("end")
+        self._requested.put("end")
 
     def wait(self) -> None:
         self._thread.join(PATIENCE)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.limits import Concurrency
+from headgate.testing.capabilities import needs
 from headgate.testing.integration_contract.app import Route
-from headgate.testing.integration_contract.subject import IntegrationUnderTest, needs, remaining
+from headgate.testing.integration_contract.subject import IntegrationUnderTest, remaining
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -80,6 +81,15 @@ class ChargeContract(IntegrationUnderTest):
         assert self.left(x_used="3") == {"tokens": 90}
         assert self.left() == {"tokens": 87}
         assert self.left() == {"tokens": 77}
+
+    @needs("has_route_limits")
+    def test_a_client_that_has_the_whole_response_finds_it_settled(self) -> None:
+        self.script.gate.open()
+        self.start(Route(behaviour="stream", limit=_TOKENS), store=self.remote)
+        for left in (90, 87, 84, 81):
+            exchange = self.open(x_used="3")
+            assert remaining(exchange.start()) == {"tokens": left}
+            assert exchange.finish_body() == b"one,two"
 
     @needs("has_route_limits")
     def test_a_client_that_disconnects_is_charged_what_was_reported(self) -> None:

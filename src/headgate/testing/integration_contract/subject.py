@@ -1,12 +1,13 @@
-"""The integration under test: how a test of the contract gets its app, its server and its clock."""
+"""The integration under test, with its app, its server and its clock."""
 
 from __future__ import annotations
 
 import re
 from contextlib import ExitStack
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
+from headgate.testing.capabilities import Contract
 from headgate.testing.clock import ManualClock
 from headgate.testing.integration_contract.app import (
     AppSpec,
@@ -22,39 +23,14 @@ if TYPE_CHECKING:
 
     from headgate.testing.integration_contract.servers import Exchange, Reply, Server
 
-Capability = Literal[
-    "answers_http_errors",
-    "answers_errors",
-    "can_cancel",
-    "has_app_limits",
-    "has_lifespan",
-    "has_route_limits",
-    "has_websockets",
-    "knows_templates",
-    "reads_while_sending",
-    "replays_have_figures",
-]
-
-T = TypeVar("T")
-
 START: Final = 1_700_000_000
-"""When each test begins, in seconds."""
+"""The time at which a test starts, in seconds."""
 
 _FIGURE: Final = re.compile(r'"([^"]+)";r=(\d+)')
 
 
-def needs(*capabilities: Capability) -> Callable[[T], T]:
-    """Collect a test only for an integration with all *capabilities*."""
-
-    def mark(test: T) -> T:
-        vars(test)["needs"] = capabilities
-        return test
-
-    return mark
-
-
-class IntegrationUnderTest:
-    """What every part of the contract stands on.
+class IntegrationUnderTest(Contract):
+    """The app of a test, with its server and its clock.
 
     The class variables declare what the framework can do. A test that needs more is not collected.
     """
@@ -79,9 +55,8 @@ class IntegrationUnderTest:
     answers_http_errors: ClassVar[bool] = True
     """An error of the framework for a status is answered inside the integration, with headers."""
 
-    replays_have_figures: ClassVar[bool] = False
-    """The response to an idempotent replay has the figures of its limit. No integration has them
-    yet: the engine leaves the rule of a replay out of the check."""
+    sees_unrouted: ClassVar[bool] = True
+    """Requests without a route are limited too: for paths that do not exist, and preflights."""
 
     reads_while_sending: ClassVar[bool] = True
     """The app may read the body of a request while it sends the response."""
@@ -98,27 +73,23 @@ class IntegrationUnderTest:
     script: Script
     server: Server | None
     closing: ExitStack
-    """What ends with the test."""
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        for name, test in _tests_of(cls).items():
-            setattr(cls, name, test if cls._applies(getattr(test, "needs", ())) else None)
+    """Resources that are closed after the test."""
 
     @classmethod
-    def _applies(cls, capabilities: tuple[Capability, ...]) -> bool:
+    def applies(cls, capabilities: tuple[str, ...]) -> bool:
+        """Return True if the framework has all *capabilities*."""
         if not cls.has_app_limits and "has_route_limits" not in capabilities:
             return False
-        return all(getattr(cls, capability) for capability in capabilities)
+        return super().applies(capabilities)
 
     # ---- to override -----------------------------------------------------------------------
 
     def build(self, spec: AppSpec) -> Any:
-        """The app of *spec*, with the limiter that its options make. Override this."""
-        raise NotImplementedError(f"{type(self).__name__} has to say how to build its app")
+        """Return the app of *spec*, limited by its options. Override this."""
+        raise NotImplementedError(f"{type(self).__name__} must override build")
 
     def serve(self, app: Any) -> Server:
-        """A server of *app*; by default one in this process."""
+        """Return a server of *app*; by default one in this process."""
         if self.interface == "asgi":
             return AsgiServer(app, has_lifespan=self.has_lifespan)
         return WsgiServer(app)
@@ -160,7 +131,7 @@ class IntegrationUnderTest:
             server.close()
 
     def running(self) -> Server:
-        """The server of the test."""
+        """Return the server of the test."""
         if self.server is None:
             raise AssertionError("the test has started no app")
         return self.server
@@ -173,15 +144,15 @@ class IntegrationUnderTest:
         return self.running().open(method, path, lines, length)
 
     def ask(self, path: str = "/", *, method: str = "GET", **headers: str) -> Reply:
-        """The response to a request that is over."""
+        """Return the complete response to a request."""
         return self.open(path, method=method, length=0, **headers).finish()
 
     def statuses(self, count: int, path: str = "/", **headers: str) -> list[int]:
-        """The statuses of *count* requests."""
+        """Return the statuses of *count* requests."""
         return [self.ask(path, **headers).status for _ in range(count)]
 
     def left(self, path: str = "/", **headers: str) -> dict[str, int]:
-        """What is left of each limit after one more request, by name."""
+        """Return the units left of each limit after one more request, by name."""
         return remaining(self.ask(path, **headers))
 
 
@@ -210,12 +181,3 @@ def _reading(
     function: Callable[[HeadersOf], Any], headers_of: Callable[[Any], Mapping[str, str]]
 ) -> Callable[[Any], Any]:
     return lambda request: function(HeadersOf(headers_of(request)))
-
-
-def _tests_of(cls: type) -> dict[str, Any]:
-    """All tests of *cls*, also those that a base class does not collect."""
-    found: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        named = vars(base).items()
-        found |= {name: test for name, test in named if name.startswith("test_") and test}
-    return found

@@ -1,15 +1,14 @@
-"""The contract that every store keeps, as tests that you can run over a store of your own."""
+"""The contract of every store, as tests to run over a store of your own."""
 
 from __future__ import annotations
 
 from headgate.testing.store_contract.admission import AdmissionContract
-from headgate.testing.store_contract.amounts import AmountsContract, ElsewhereContract
-from headgate.testing.store_contract.bounds import BoundContract, RegionsContract
+from headgate.testing.store_contract.amounts import AmountsContract
+from headgate.testing.store_contract.bounds import BoundContract
 from headgate.testing.store_contract.constants import ConstantContract
 from headgate.testing.store_contract.history import HistoryContract
 from headgate.testing.store_contract.holding import ReservationContract, SlotContract
 from headgate.testing.store_contract.keys import KeysContract
-from headgate.testing.store_contract.lending import LendingContract, LoanHistoryContract
 from headgate.testing.store_contract.partial import PartialContract
 from headgate.testing.store_contract.queues import QueueContract, QueueHistoryContract
 from headgate.testing.store_contract.shares import (
@@ -17,7 +16,6 @@ from headgate.testing.store_contract.shares import (
     SharesContract,
     SharesHistoryContract,
 )
-from headgate.testing.store_contract.sharing import SharingContract
 
 
 class StoreContract(
@@ -31,19 +29,14 @@ class StoreContract(
     SharesContract,
     KeepingContract,
     QueueContract,
-    LendingContract,
-    ElsewhereContract,
-    SharingContract,
     HistoryContract,
-    LoanHistoryContract,
     SharesHistoryContract,
     QueueHistoryContract,
     BoundContract,
-    RegionsContract,
 ):
-    """Every promise that a store can break, each a test.
+    """The promises of a store, one test each.
 
-    Inherit from it in a test module and say how to make the store; pytest does the rest:
+    Inherit from it in a test module, say how to make the store, and run pytest:
 
         from headgate.testing import ManualClock, StoreContract
 
@@ -51,26 +44,24 @@ class StoreContract(
             def make_store(self, clock: ManualClock) -> MyStore:
                 return MyStore(clock=clock)
 
-    The store may be a `Store` or an `Store`: the same tests drive a `RateLimiter` or an
-    `AsyncRateLimiter` on it. It has to read *clock*, a callable that gives nanoseconds, and nothing
-    else; the tests move that clock, also backwards, and never sleep. Each test gets a store of its
-    own and closes it; every limiter in it has a namespace of its own, so stores that talk to the
-    same server do not disturb each other.
+    The tests drive a `RateLimiter` on the store, or with `in_loop = True` an `AsyncRateLimiter`.
+    The store must take its time from *clock*, a callable that returns nanoseconds, and from nothing
+    else: the tests move that clock, also backwards, and never sleep. Each test makes and closes its
+    own store, and each limiter has its own namespace, so stores on one server do not interfere.
 
-    A store that counts time more coarsely than in nanoseconds says so, and is then held to be
-    exact to that tick:
+    A store with a coarser clock declares its tick, and must then be exact to that tick:
 
         class TestMyStore(StoreContract):
             tick_ns = 1_000
 
-    In the same way a store declares what it does not know (`grants_leases = False`,
-    `publishes_values = False`), a layer that replicates says so (`replicates = True`), and one that
-    leases says with what `accuracy` it is to be tested: then the bound that this states takes the
-    place of equality.
-    Tests that do not apply are not collected.
+    A layer that does not keep limits exactly names the `accuracy` to test it with: the bound that
+    this states then takes the place of equality. Tests that do not apply are not collected.
 
-    To have pytest show the values in a failed assertion, put this into your `conftest.py`, before
-    anything imports `headgate.testing`:
+    The operations that only layers of Headgate use (`GrantLease`, `MergeUsage`, `PublishValue`) are
+    not part of this contract. A store need not support them.
+
+    For the values of a failed assertion, put this into `conftest.py`, before anything imports
+    `headgate.testing`:
 
         pytest.register_assert_rewrite("headgate.testing")
     """

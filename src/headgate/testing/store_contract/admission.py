@@ -1,4 +1,4 @@
-"""What is admitted, what is refused, and what a refusal says."""
+"""Allowed and denied costs, and the figures of a decision."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headgate.limits import GCRA, FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket
-from headgate.testing.store_contract.subject import ODD, TENS, StoreUnderTest, needs, seconds
+from headgate.testing.capabilities import needs
+from headgate.testing.store_contract.subject import ODD, TENS, StoreUnderTest, raised, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.testing.store_contract.subject import Driven
+    from headgate.limiter import RateLimiter
 
 
 class AdmissionContract(StoreUnderTest):
-    """One limit, one key: what is admitted, and what is said of it."""
+    """One limit and one key: the outcome and its figures."""
 
     def test_decisions_are_the_stores_own(self) -> None:
         for limit in TENS:
@@ -24,25 +25,22 @@ class AdmissionContract(StoreUnderTest):
             assert decision.source not in {"fail_open", "fail_closed"}, f"{limit}: {decision}"
             assert (decision.key, decision.limit) == ("key", limit)
 
-    def test_a_refused_cost_consumes_nothing(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
-            admitted = [limiter.hit("key", cost).allowed for cost in (6, 6, 4, 1)]
-            assert admitted == [True, False, True, False], limit
+    def test_a_denied_cost_consumes_nothing(self) -> None:
+        for limit, limiter in self.limiters():
+            allowed = [limiter.hit("key", cost).allowed for cost in (6, 6, 4, 1)]
+            assert allowed == [True, False, True, False], limit
 
     def test_units_of_the_same_instant_all_count(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             remaining = [limiter.hit("key").remaining for _ in range(10)]
             assert remaining == list(range(9, -1, -1)), limit
             assert not limiter.hit("key"), limit
 
     def test_a_cost_does_not_fit_into_less_than_itself(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             limiter.hit("key", 9)
-            refusal = limiter.hit("key", 2)
-            assert (refusal.allowed, refusal.remaining) == (False, 1), limit
+            denial = limiter.hit("key", 2)
+            assert (denial.allowed, denial.remaining) == (False, 1), limit
             assert limiter.hit("key", 1), limit
 
     @needs("exact")
@@ -57,8 +55,7 @@ class AdmissionContract(StoreUnderTest):
                 self.assert_fits_exactly_after(limiter.hit("key", cost), limiter, cost)
 
     def test_reset_after_is_when_the_whole_quota_is_back(self) -> None:
-        for limit in (*TENS, *ODD):
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters(*TENS, *ODD):
             reset_after_ns = limiter.hit("key", 2).reset_after_ns
             assert reset_after_ns > 0, limit
             self.clock.advance_ns(reset_after_ns)
@@ -66,17 +63,15 @@ class AdmissionContract(StoreUnderTest):
             assert (fresh.remaining, fresh.reset_after_ns) == (limit.quota, 0), limit
 
     def test_a_cost_above_the_maximum_can_never_fit(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
-            refusal = limiter.hit("key", 11)
-            assert (refusal.allowed, refusal.retry_after) == (False, None), limit
-            assert refusal.remaining == 10, limit
+        for limit, limiter in self.limiters():
+            denial = limiter.hit("key", 11)
+            assert (denial.allowed, denial.retry_after) == (False, None), limit
+            assert denial.remaining == 10, limit
             assert limiter.hit("key", 10), limit
             assert limiter.hit("key", 10**15).retry_after is None, limit
 
     def test_a_cost_of_0_always_fits_and_changes_nothing(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             assert limiter.hit("key", 0).reset_after_ns == 0, limit
             limiter.hit("key", 10)
             before = limiter.peek("key")
@@ -85,32 +80,29 @@ class AdmissionContract(StoreUnderTest):
             assert limiter.peek("key") == before, limit
 
     def test_a_bad_cost_is_a_value_error_and_changes_nothing(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             limiter.hit("key", 4)
             before = limiter.peek("key")
             for verb in _verbs_with_a_cost(limiter):
                 for bad in (-1, 1.0, 1.5, math.nan, math.inf, True, "1", None):
-                    assert _raises_value_error(verb, bad), f"{limit}: {verb} took {bad!r}"
+                    assert raised(ValueError, verb, bad), f"{limit}: {verb} took {bad!r}"
             assert limiter.peek("key") == before, limit
 
-    def test_peek_tells_what_a_hit_would_and_changes_nothing(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+    def test_peek_returns_what_a_hit_would_and_changes_nothing(self) -> None:
+        for limit, limiter in self.limiters():
             limiter.hit("key", 4)
             for cost in (1, 6, 7, 10, 11):
                 first, second = limiter.peek("key", cost), limiter.peek("key", cost)
                 assert first == second, limit
                 assert first.remaining == 6, limit
                 assert first.allowed == (cost <= 6), limit
-            refusal = limiter.peek("key", 7)
+            denial = limiter.peek("key", 7)
             hit = limiter.hit("key", 7)
-            assert (hit.allowed, hit.retry_after_ns) == (False, refusal.retry_after_ns), limit
+            assert (hit.allowed, hit.retry_after_ns) == (False, denial.retry_after_ns), limit
             assert limiter.hit("key", 6), limit
 
     def test_reset_makes_a_key_as_new(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             untouched = limiter.peek("key")
             limiter.hit("key", 3)
             limiter.charge("key", 30)
@@ -128,18 +120,17 @@ class AdmissionContract(StoreUnderTest):
                 limiter.hit("full", 10)
                 limiter.hit("half", 5)
                 self.clock.advance_ns(-step)
-                assert not limiter.hit("full"), f"{limit}: admitted {step} ns back"
-                admitted = sum(limiter.hit("half").allowed for _ in range(10))
-                assert admitted <= 5, f"{limit}: {5 + admitted} admitted {step} ns back"
-                if step == self.tick_ns:  # what a longer step forward gives back has elapsed
+                assert not limiter.hit("full"), f"{limit}: allowed {step} ns back"
+                allowed = sum(limiter.hit("half").allowed for _ in range(10))
+                assert allowed <= 5, f"{limit}: {5 + allowed} allowed {step} ns back"
+                if step == self.tick_ns:  # a longer step forward refills
                     self.clock.advance_ns(step)
-                    assert not limiter.hit("full"), f"{limit}: admitted when back again"
-                    admitted += sum(limiter.hit("half").allowed for _ in range(10))
-                    assert admitted <= 5, f"{limit}: {5 + admitted} admitted when back again"
+                    assert not limiter.hit("full"), f"{limit}: allowed when back again"
+                    allowed += sum(limiter.hit("half").allowed for _ in range(10))
+                    assert allowed <= 5, f"{limit}: {5 + allowed} allowed when back again"
 
     def test_a_clock_that_steps_back_locks_no_caller_out(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             self.clock.advance_ns(seconds(3_600))
             limiter.hit("key", 10)
             self.clock.advance_ns(-seconds(3_600))
@@ -161,9 +152,8 @@ class AdmissionContract(StoreUnderTest):
         self.clock.advance_ns(-seconds(35))
         assert not limiter.hit("key")
 
-    def test_no_verb_minds_a_clock_that_steps_back(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+    def test_every_verb_works_when_the_clock_steps_back(self) -> None:
+        for limit, limiter in self.limiters():
             reservation = limiter.reserve("key", 2)
             limiter.charge("key", 12)
             self.clock.advance_ns(-seconds(3_600))
@@ -176,7 +166,7 @@ class AdmissionContract(StoreUnderTest):
             limiter.reset("key")
             self.clock.advance_ns(seconds(3_600))
 
-    def test_a_token_bucket_and_gcra_admit_the_same(self) -> None:
+    def test_a_token_bucket_and_gcra_allow_the_same(self) -> None:
         random = Random(1)  # noqa: S311 (a history that can be repeated, no secret)
         for capacity, rate in ((1, 1), (5, 2), (10, 0.3), (7, 1_000)):
             bucket = self.limiter(TokenBucket(capacity, rate))
@@ -191,8 +181,7 @@ class AdmissionContract(StoreUnderTest):
                 self.clock.advance_ns(some * self.tick_ns)
 
     def test_a_full_burst_is_the_capacity_and_not_one_more(self) -> None:
-        for limit in (TokenBucket(50, 10), GCRA(rate=10, burst=50)):
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters(TokenBucket(50, 10), GCRA(rate=10, burst=50)):
             self.clock.advance_ns(seconds(3_600))
             assert sum(limiter.hit("key").allowed for _ in range(100)) == 50, limit
 
@@ -203,9 +192,9 @@ class AdmissionContract(StoreUnderTest):
             self.clock.advance_ns(limit.window_ns - 5 * self.tick_ns)
             limiter = self.limiter(limit)
             assert limiter.hit("key", 3).reset_after_ns == 5 * self.tick_ns, limit
-            refusal = limiter.hit("key")
-            assert refusal.retry_after_ns == 5 * self.tick_ns, limit
-            self.assert_fits_exactly_after(refusal, limiter, 1)
+            denial = limiter.hit("key")
+            assert denial.retry_after_ns == 5 * self.tick_ns, limit
+            self.assert_fits_exactly_after(denial, limiter, 1)
             assert limiter.hit("key", 2), limit
 
     def test_what_is_exactly_one_window_old_has_left_a_sliding_window(self) -> None:
@@ -234,7 +223,7 @@ class AdmissionContract(StoreUnderTest):
         assert not limiter.hit("key", 1)
 
 
-def _verbs_with_a_cost(limiter: Driven) -> list[Callable[[Any], object]]:
+def _verbs_with_a_cost(limiter: RateLimiter) -> list[Callable[[Any], object]]:
     return [
         lambda cost: limiter.hit("key", cost),
         lambda cost: limiter.peek("key", cost),
@@ -243,11 +232,3 @@ def _verbs_with_a_cost(limiter: Driven) -> list[Callable[[Any], object]]:
         lambda cost: limiter.charge("key", cost),
         lambda cost: limiter.refund("key", cost),
     ]
-
-
-def _raises_value_error(verb: Callable[[Any], object], argument: object) -> bool:
-    try:
-        verb(argument)
-    except ValueError:
-        return True
-    return False

@@ -1,4 +1,4 @@
-"""Limits without a counter: nothing is allowed, or everything."""
+"""Limits without a counter: `DenyAll` and `Unlimited`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from headgate.limits import (
     TokenBucket,
     Unlimited,
 )
-from headgate.stores import Charge, Check, Hold, Reset, Settle, Take, TakeEach, TakeUpTo
-from headgate.testing.store_contract.subject import TENS, StoreUnderTest, needs, seconds
+from headgate.stores.operations import Charge, Check, Hold, Reset, Settle, Take, TakeEach, TakeUpTo
+from headgate.testing.capabilities import needs
+from headgate.testing.store_contract.subject import TENS, StoreUnderTest, seconds
 
 NEVER = DenyAll()
 ALWAYS = Unlimited()
@@ -47,8 +48,7 @@ class ConstantContract(StoreUnderTest):
         assert limiter.hit("key").allowed
 
     def test_nothing_that_is_charged_or_refunded_changes_them(self) -> None:
-        for limit in (NEVER, ALWAYS):
-            limiter = self.limiter(limit)
+        for _, limiter in self.limiters(NEVER, ALWAYS):
             before = limiter.peek("key")
             assert limiter.charge("key", 50) == before
             assert limiter.refund("key", 99) == before
@@ -126,8 +126,10 @@ class ConstantContract(StoreUnderTest):
 
         takes = [Take(checks(2, *limits)) for limits in ((ten, NEVER), (ten,), (ALWAYS,), (NEVER,))]
         replies = self.run(TakeEach(tuple(takes)))
-        said = [[one.allowed for one in reply] for reply in replies if isinstance(reply, tuple)]
-        assert said == [[True, False], [True], [True], [False]]
+        outcomes_of_takes = [
+            [one.allowed for one in reply] for reply in replies if isinstance(reply, tuple)
+        ]
+        assert outcomes_of_takes == [[True, False], [True], [True], [False]]
         assert self.left(ten, f"{group}0") == 8
         self.run(Charge(checks(3, ten, NEVER, ALWAYS)))
         assert self.left(ten, f"{group}0") == 5

@@ -1,19 +1,18 @@
-"""What is held for a while, reservations and slots."""
+"""Reservations and slots."""
 
 from __future__ import annotations
 
 from headgate.errors import SettledError
 from headgate.limits import Concurrency, FixedWindow, TokenBucket
-from headgate.stores import Check, Hold, Settle
-from headgate.testing.store_contract.subject import TENS, StoreUnderTest, seconds
+from headgate.stores.operations import Check, Hold, Settle
+from headgate.testing.store_contract.subject import TENS, StoreUnderTest, raised, seconds
 
 
 class ReservationContract(StoreUnderTest):
-    """An amount set aside is settled once, or lapses."""
+    """A reserved amount is settled once, or expires."""
 
     def test_a_reserved_amount_is_not_for_others(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             assert limiter.reserve("key", 6).allowed, limit
             assert limiter.peek("key").remaining == 4, limit
             assert not limiter.hit("key", 5), limit
@@ -30,8 +29,7 @@ class ReservationContract(StoreUnderTest):
                 assert limiter.peek("key").remaining == left, f"{limit}: commit({actual})"
 
     def test_a_cancelled_reservation_leaves_no_trace(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             untouched = limiter.peek("key")
             assert limiter.reserve("key", 6).cancel(), limit
             assert limiter.peek("key") == untouched, limit
@@ -43,18 +41,13 @@ class ReservationContract(StoreUnderTest):
             assert limiter.peek("key") == charged.charge("key", 35), limit
 
     def test_a_reservation_settles_once(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             committed, cancelled = limiter.reserve("key", 3), limiter.reserve("key", 3)
             committed.commit(2)
             cancelled.cancel()
             for reservation in (committed, cancelled):
                 for settle in (reservation.commit, reservation.cancel):
-                    try:
-                        settle()
-                    except SettledError:
-                        continue
-                    raise AssertionError(f"{limit}: settled twice")
+                    assert raised(SettledError, settle), f"{limit}: settled twice"
             assert limiter.peek("key").remaining == 8, limit
 
     def test_the_store_settles_a_name_once(self) -> None:
@@ -66,41 +59,32 @@ class ReservationContract(StoreUnderTest):
             again = self.run(Hold((Check(check.group, "key", limit, 7),), "more", seconds(60)))
             assert again[0].allowed, limit
 
-    def test_a_refused_reservation_holds_nothing(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
-            refused = limiter.reserve("key", 11)
-            assert not refused.allowed, limit
-            try:
-                refused.commit()
-            except SettledError:
-                pass
-            else:
-                raise AssertionError(f"{limit}: a refused reservation was committed")
+    def test_a_denied_reservation_holds_nothing(self) -> None:
+        for limit, limiter in self.limiters():
+            denied = limiter.reserve("key", 11)
+            assert not denied.allowed, limit
+            assert raised(SettledError, denied.commit), limit
             assert limiter.hit("key", 10), limit
 
-    def test_a_reservation_lapses_by_itself(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+    def test_a_reservation_expires(self) -> None:
+        for limit, limiter in self.limiters():
             untouched = limiter.peek("key")
             limiter.reserve("key", 10, ttl=25)
             self.clock.advance_ns(seconds(25) - self.tick_ns)
-            assert not limiter.hit("key"), f"{limit}: lapsed one tick early"
+            assert not limiter.hit("key"), f"{limit}: expired one tick early"
             self.clock.advance_ns(self.tick_ns)
-            assert limiter.peek("key") == untouched, f"{limit}: has not lapsed"
+            assert limiter.peek("key") == untouched, f"{limit}: has not expired"
             assert limiter.hit("key", 10), limit
 
-    def test_a_reservation_that_lapsed_is_charged_when_it_is_committed(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+    def test_an_expired_reservation_is_charged_when_it_is_committed(self) -> None:
+        for limit, limiter in self.limiters():
             reservation = limiter.reserve("key", 6, ttl=25)
             self.clock.advance_ns(seconds(30))
             assert not reservation.commit(4), limit
             assert limiter.peek("key").remaining == 6, limit
 
-    def test_a_reservation_that_lapsed_is_not_charged_when_it_is_cancelled(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+    def test_an_expired_reservation_is_not_charged_when_it_is_cancelled(self) -> None:
+        for limit, limiter in self.limiters():
             reservation = limiter.reserve("key", 6, ttl=25)
             self.clock.advance_ns(seconds(30))
             assert not reservation.cancel(), limit
@@ -117,8 +101,7 @@ class ReservationContract(StoreUnderTest):
                 self.assert_fits_exactly_after(limiter.hit("key", cost), limiter, cost)
 
     def test_a_reservation_does_not_fade_while_it_is_open(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             reservation = limiter.reserve("key", 6, ttl=3_600)
             self.clock.advance_ns(seconds(1_800))
             assert limiter.peek("key").remaining == 4, limit
@@ -135,15 +118,14 @@ class ReservationContract(StoreUnderTest):
         assert [part.remaining for part in limiter.peek("key").limits] == [9, 3]
 
     def test_reset_forgets_reservations(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             limiter.reserve("key", 10)
             limiter.reset("key")
             assert limiter.hit("key", 10), limit
 
 
 class SlotContract(StoreUnderTest):
-    """A place under a concurrency limit is given back, or lapses."""
+    """A slot of a concurrency limit is released, or expires."""
 
     def test_there_are_as_many_slots_as_the_limit_says(self) -> None:
         limiter = self.limiter(Concurrency(3, 60))
@@ -162,13 +144,13 @@ class SlotContract(StoreUnderTest):
         assert not first.release()
         assert not limiter.slot("key").take()
 
-    def test_a_slot_that_is_never_released_lapses(self) -> None:
+    def test_a_slot_that_is_never_released_expires(self) -> None:
         limiter = self.limiter(Concurrency(1, 60))
         lost = limiter.slot("key")
         lost.take()
         self.clock.advance_ns(seconds(20))
-        refusal = limiter.slot("key").take()
-        assert (refusal.retry_after, refusal.is_estimate) == (1, True)
+        denial = limiter.slot("key").take()
+        assert (denial.retry_after, denial.is_estimate) == (1, True)
         self.clock.advance_ns(seconds(40) - self.tick_ns)
         assert not limiter.slot("key").take()
         self.clock.advance_ns(self.tick_ns)
@@ -180,14 +162,14 @@ class SlotContract(StoreUnderTest):
         limiter = self.limiter([Concurrency(1, 60), FixedWindow(100, 60)])
         slot = limiter.slot("key")
         assert slot.take()
-        refusal = limiter.slot("key").take()
-        assert (refusal.retry_after, refusal.is_estimate) == (1, True), "nothing is known yet"
+        denial = limiter.slot("key").take()
+        assert (denial.retry_after, denial.is_estimate) == (1, True), "nothing is known yet"
         assert slot.release()
         lost = limiter.slot("key")
         assert lost.take()
-        refusal = limiter.slot("key").take()
-        assert refusal.retry_after is not None
-        assert 0.1 <= refusal.retry_after < 60
+        denial = limiter.slot("key").take()
+        assert denial.retry_after is not None
+        assert 0.1 <= denial.retry_after < 60
         self.clock.advance_ns(seconds(60) - self.tick_ns)
         assert limiter.slot("key").take().retry_after_ns == self.tick_ns, "the lease expires first"
 
@@ -222,12 +204,12 @@ class SlotContract(StoreUnderTest):
                 assert limiter.slot("key").take(), limit
                 assert not limiter.slot("key").take(), limit
                 left = {part.limit: part.remaining for part in limiter.peek("key").limits}
-                assert left == {stack[0]: 0, limit: 8}, f"{limit}: a refused slot was charged"
+                assert left == {stack[0]: 0, limit: 8}, f"{limit}: a denied slot was charged"
                 assert first.release(), limit
                 left = {part.limit: part.remaining for part in limiter.peek("key").limits}
                 assert left == {stack[0]: 1, limit: 8}, f"{limit}: a released slot was refunded"
 
-    def test_a_rate_that_refuses_takes_no_slot(self) -> None:
+    def test_a_rate_that_denies_takes_no_slot(self) -> None:
         for limit in (TokenBucket(1, 0.01), FixedWindow(1, 100)):
             limiter = self.limiter([Concurrency(5, 60), limit])
             assert limiter.slot("key").take(), limit

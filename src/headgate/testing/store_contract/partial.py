@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from headgate.errors import UsageError
 from headgate.limits import Concurrency, FixedWindow, LeakyQueue, TokenBucket
-from headgate.stores import Check, Take, TakeUpTo
-from headgate.testing.store_contract.subject import ODD, TENS, StoreUnderTest, needs, seconds
+from headgate.stores.operations import Check, Take, TakeUpTo
+from headgate.testing.capabilities import needs
+from headgate.testing.store_contract.subject import ODD, TENS, StoreUnderTest, raised, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from headgate.stores import Outcomes
+    from headgate.stores.operations import Outcomes
 
 
 @needs("exact")
@@ -24,8 +22,7 @@ class PartialContract(StoreUnderTest):
     """Hits that are allowed in part."""
 
     def test_a_part_is_granted_where_the_whole_does_not_fit(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             assert limiter.hit_up_to("key", 4).granted == 4, limit
             part = limiter.hit_up_to("key", 9)
             assert (part.granted, bool(part)) == (6, True), limit
@@ -44,23 +41,20 @@ class PartialContract(StoreUnderTest):
                 assert part.decision.allowed == (rest == 0), f"{limit}: {n}"
 
     def test_the_rest_fits_exactly_after_the_wait(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             limiter.hit("key", 4)
             part = limiter.hit_up_to("key", 8)
             assert part.granted == 6, limit
             self.assert_fits_exactly_after(part.decision, limiter, 2)
 
     def test_more_than_the_quota_is_granted_up_to_the_quota(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             part = limiter.hit_up_to("key", 10**18)
             assert (part.granted, part.decision.retry_after_ns) == (10, None), limit
             assert limiter.peek("key").remaining == 0, limit
 
     def test_a_cost_of_nothing_grants_and_changes_nothing(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             limiter.hit("key", 3)
             before = limiter.peek("key", 0)
             part = limiter.hit_up_to("key", 0)
@@ -80,8 +74,7 @@ class PartialContract(StoreUnderTest):
             assert limiter.hit_up_to("other", 5).granted == 5, limit
 
     def test_what_is_held_is_not_granted(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             held = limiter.reserve("key", 7)
             part = limiter.hit_up_to("key", 5)
             assert part.granted == 3, limit
@@ -91,16 +84,14 @@ class PartialContract(StoreUnderTest):
             assert limiter.hit_up_to("key", 50).granted == 7, limit
 
     def test_nothing_is_granted_while_there_is_debt(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             limiter.charge("key", 25)
             part = limiter.hit_up_to("key", 3)
             assert part.granted == 0, limit
             assert part.decision == limiter.peek("key", 3), limit
 
     def test_what_was_granted_can_be_refunded(self) -> None:
-        for limit in TENS:
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters():
             limiter.hit_up_to("key", 30)
             assert limiter.refund("key", 4).remaining == 4, limit
 
@@ -135,9 +126,12 @@ class PartialContract(StoreUnderTest):
     def test_slots_and_queues_are_not_granted_in_part(self) -> None:
         for limit in (Concurrency(3, 10), LeakyQueue(1, 10)):
             limiter = self.limiter([TokenBucket(10, 1), limit])
-            assert _is_for_others(partial(limiter.hit_up_to, "key", 2)), limit
             check = Check(self.new_name(), "key", limit, 2)
-            assert _is_for_others(partial(self.run, TakeUpTo((check,)))), limit
+            for error in (
+                raised(UsageError, limiter.hit_up_to, "key", 2),
+                raised(UsageError, self.run, TakeUpTo((check,))),
+            ):
+                assert "hit_up_to is not for" in str(error), limit
 
     def _run_together(self, operations: list[TakeUpTo]) -> list[tuple[int, Outcomes]]:
         if not self.in_loop:
@@ -148,12 +142,3 @@ class PartialContract(StoreUnderTest):
             return await asyncio.gather(*[self.store.arun(one) for one in operations])
 
         return self._runner.run(run_all())
-
-
-def _is_for_others(verb: Callable[[], object]) -> bool:
-    """True if *verb* says that it is not for such a limit."""
-    try:
-        verb()
-    except UsageError as error:
-        return "hit_up_to is not for" in str(error)
-    return False

@@ -1,4 +1,4 @@
-"""Queues that delay: what every store promises of a turn."""
+"""Queues, which delay callers instead of denying them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.algorithms import LeakyQueueAlgorithm
 from headgate.limits import FixedWindow, LeakyQueue, TokenBucket
-from headgate.stores import CancelQueued, Charge, Check, Hold, Refund, Reset, Settle, Take, TakeEach
+from headgate.stores.operations import (
+    CancelQueued,
+    Charge,
+    Check,
+    Hold,
+    Refund,
+    Reset,
+    Settle,
+    Take,
+    TakeEach,
+)
 from headgate.testing.store_contract.subject import StoreUnderTest, seconds
 from headgate.units import MILLISECOND, SECOND
 
@@ -35,23 +45,23 @@ UNEVEN: Final = (
 
 
 class QueueContract(StoreUnderTest):
-    """Turns in a queue: delayed, in order, evenly spaced, and given up."""
+    """Places in a queue: delayed, in order, evenly spaced, and cancelled."""
 
     def take(self, limit: Limit, group: str, cost: int = 1, key: str = "key") -> Outcome:
-        """What a check of *cost* comes to."""
+        """Return the outcome of a check of *cost*."""
         (outcome,) = self.run(Take((Check(group, key, limit, cost),)))
         return outcome
 
-    def turns(self, limit: Limit, group: str, costs: Sequence[int]) -> list[int]:
-        """The delays in milliseconds of checks of *costs*, all of which are admitted."""
+    def delays(self, limit: Limit, group: str, costs: Sequence[int]) -> list[int]:
+        """Return the delays in milliseconds of checks of *costs*, all of which must be allowed."""
         outcomes = [self.take(limit, group, cost) for cost in costs]
         assert all(outcome.allowed for outcome in outcomes), outcomes
         return [outcome.delay_ns // MILLISECOND for outcome in outcomes]
 
-    def vacate(self, limit: Limit, group: str, turn_ns: int, cost: int = 1) -> bool:
-        return self.run(CancelQueued((Check(group, "key", limit, cost),), (turn_ns,)))
+    def cancel(self, limit: Limit, group: str, place_ns: int, cost: int = 1) -> bool:
+        return self.run(CancelQueued((Check(group, "key", limit, cost),), (place_ns,)))
 
-    def test_turns_are_in_order_and_evenly_spaced(self) -> None:
+    def test_places_are_in_order_and_evenly_spaced(self) -> None:
         for limit in UNEVEN:
             group, unit = self.new_name(), SECOND / limit.per_second
             self.clock.advance_ns(7 * self.tick_ns)
@@ -60,10 +70,10 @@ class QueueContract(StoreUnderTest):
                 delay = self.rounded_up(-int(-place * unit // 1))
                 assert outcome.allowed, f"{limit}: place {place}"
                 assert outcome.delay_ns == delay, f"{limit}: place {place}"
-                assert outcome.turn_ns == (self.clock() + delay if delay else 0), limit
+                assert outcome.place_ns == (self.clock() + delay if delay else 0), limit
                 assert outcome.remaining == limit.quota - 1 - place, limit
 
-    def test_a_decision_tells_the_delay(self) -> None:
+    def test_a_decision_has_the_delay(self) -> None:
         limiter = self.limiter(TEN)
         assert [limiter.hit("key").delay for _ in range(3)] == [0.0, 0.1, 0.2]
         assert limiter.peek("key").delay == 0.3
@@ -71,52 +81,52 @@ class QueueContract(StoreUnderTest):
         decisions = limiter.hit_many([("key", 1), ("other", 2), ("key", 1)])
         assert [decision.delay for decision in decisions] == [0.3, 0.1, 0.4]
 
-    def test_who_would_wait_too_long_is_refused_and_may_come_exactly_then(self) -> None:
+    def test_a_caller_who_would_wait_too_long_is_denied_with_an_exact_retry_after(self) -> None:
         for limit in UNEVEN:
             limiter = self.limiter(limit)
             for _ in range(limit.quota):
                 assert limiter.hit("key"), limit
-            refusal = limiter.hit("key")
-            assert (refusal.delay_ns, refusal.turn_ns, refusal.remaining) == (0, 0, 0), limit
-            assert limiter.hit("key") == refusal, f"{limit}: a refusal consumed something"
-            self.assert_fits_exactly_after(refusal, limiter, 1)
+            denial = limiter.hit("key")
+            assert (denial.delay_ns, denial.place_ns, denial.remaining) == (0, 0, 0), limit
+            assert limiter.hit("key") == denial, f"{limit}: a denial consumed units"
+            self.assert_fits_exactly_after(denial, limiter, 1)
 
     def test_a_shorter_patience_is_a_question_of_the_same_queue(self) -> None:
         group, hasty = self.new_name(), LeakyQueue(rate=10, queue=5, max_wait=0.25)
-        assert self.turns(TEN, group, [1, 1]) == [0, 100]
-        assert self.turns(hasty, group, [1]) == [200]
-        refused = self.take(hasty, group)
-        assert (refused.allowed, refused.retry_after_ns) == (False, 50 * MILLISECOND)
-        assert self.turns(TEN, group, [1]) == [300]
+        assert self.delays(TEN, group, [1, 1]) == [0, 100]
+        assert self.delays(hasty, group, [1]) == [200]
+        denied = self.take(hasty, group)
+        assert (denied.allowed, denied.retry_after_ns) == (False, 50 * MILLISECOND)
+        assert self.delays(TEN, group, [1]) == [300]
         assert self.take(LeakyQueue(10, 5, max_wait=0), group).retry_after_ns == 400 * MILLISECOND
-        assert self.turns(TEN, group, [1, 1]) == [400, 500]
+        assert self.delays(TEN, group, [1, 1]) == [400, 500]
 
     def test_a_cost_is_worked_off_before_the_next(self) -> None:
         group = self.new_name()
-        assert self.turns(TEN, group, [3, 2, 20]) == [0, 300, 500]
-        refused = self.take(TEN, group)
-        assert (refused.allowed, refused.retry_after_ns) == (False, 2_000 * MILLISECOND)
+        assert self.delays(TEN, group, [3, 2, 20]) == [0, 300, 500]
+        denied = self.take(TEN, group)
+        assert (denied.allowed, denied.retry_after_ns) == (False, 2_000 * MILLISECOND)
         self.clock.advance_ns(2_000 * MILLISECOND)
-        assert self.turns(TEN, group, [1]) == [500]
+        assert self.delays(TEN, group, [1]) == [500]
 
-    def test_a_queue_of_nobody_spaces_and_takes_any_cost_that_ends(self) -> None:
+    def test_a_queue_of_length_0_spaces_callers_and_takes_any_finite_cost(self) -> None:
         group, alone = self.new_name(), LeakyQueue(rate=10, queue=0)
-        assert self.turns(alone, group, [20]) == [0]
+        assert self.delays(alone, group, [20]) == [0]
         assert self.take(alone, group).retry_after_ns == 2 * SECOND
         self.clock.advance_ns(2 * SECOND)
-        assert self.turns(alone, group, [1]) == [0]
+        assert self.delays(alone, group, [1]) == [0]
         never = self.take(alone, group, alone.largest_cost + 1)
         assert (never.allowed, never.retry_after_ns) == (False, None)
 
-    def test_a_cost_of_nothing_has_no_turn(self) -> None:
+    def test_a_cost_of_0_has_no_place(self) -> None:
         group = self.new_name()
-        self.turns(TEN, group, [1, 1])
+        self.delays(TEN, group, [1, 1])
         nothing = self.take(TEN, group, 0)
         assert (nothing.allowed, nothing.delay_ns, nothing.remaining) == (True, 0, 4)
 
-    def test_a_look_tells_the_delay_and_takes_nothing(self) -> None:
+    def test_a_peek_has_the_delay_and_takes_no_place(self) -> None:
         group = self.new_name()
-        self.turns(TEN, group, [1])
+        self.delays(TEN, group, [1])
         look = Take((Check(group, "key", TEN, 1),), consume=False)
         assert [self.run(look)[0].delay_ns for _ in range(2)] == [100 * MILLISECOND] * 2
 
@@ -127,9 +137,9 @@ class QueueContract(StoreUnderTest):
                 both = Take((Check(first, keys[0], TEN), Check(second, keys[1], other)))
                 assert [o.allowed for o in self.run(both)] == [True, True]
                 assert self.run(both)[0].delay_ns == 100 * MILLISECOND
-                refused = self.run(both)
-                assert [o.allowed for o in refused] == [True, False], other
-                assert self.turns(TEN, first, [1]) == [200], f"{other}: it took a turn"
+                denied = self.run(both)
+                assert [o.allowed for o in denied] == [True, False], other
+                assert self.delays(TEN, first, [1]) == [200], f"{other}: it took a place"
 
     def test_a_queue_that_is_full_keeps_the_other_limits_whole(self) -> None:
         for keys in (("key", "key"), ("key", "other")):
@@ -144,108 +154,108 @@ class QueueContract(StoreUnderTest):
             ]
             assert self.left(bucket, first) == 8
 
-    def test_of_several_queues_the_turn_is_the_latest(self) -> None:
+    def test_of_several_queues_the_latest_place_counts(self) -> None:
         limiter = self.limiter([LeakyQueue(10, 5), LeakyQueue(2, 5)])
         limiter.hit("key")
         decision = limiter.hit("key")
         assert decision.delay == 0.5
         assert [part.delay for part in decision.limits] == [0.1, 0.5]
-        assert [part.turn_ns - self.clock() for part in decision.limits] == [
+        assert [part.place_ns - self.clock() for part in decision.limits] == [
             100 * MILLISECOND,
             500 * MILLISECOND,
         ]
-        assert decision.turn_ns == decision.limits[1].turn_ns
+        assert decision.place_ns == decision.limits[1].place_ns
 
     def test_checks_of_one_queue_at_once_are_behind_one_another(self) -> None:
         group = self.new_name()
         check = Check(group, "key", TEN, 3)
         outcomes = self.run(Take((check, check)))
         assert [outcome.delay_ns // MILLISECOND for outcome in outcomes] == [0, 300]
-        refused = self.run(Take((check, check)))
-        assert [outcome.allowed for outcome in refused] == [False, False]
-        assert refused[1].retry_after_ns == 400 * MILLISECOND
+        denied = self.run(Take((check, check)))
+        assert [outcome.allowed for outcome in denied] == [False, False]
+        assert denied[1].retry_after_ns == 400 * MILLISECOND
         self.clock.advance_ns(400 * MILLISECOND)
         outcomes = self.run(Take((check, check)))
         assert [outcome.delay_ns // MILLISECOND for outcome in outcomes] == [200, 500]
         never = self.run(Take((Check(group, "key", TEN, 6), check)))
         assert never[1].retry_after_ns is None
 
-    def test_the_last_that_gives_up_makes_the_queue_shorter(self) -> None:
+    def test_cancelling_the_last_place_shortens_the_queue(self) -> None:
         for limit in UNEVEN:
             group = self.new_name()
             outcomes = [self.take(limit, group) for _ in range(3)]
-            assert self.vacate(limit, group, outcomes[2].turn_ns), limit
+            assert self.cancel(limit, group, outcomes[2].place_ns), limit
             assert self.take(limit, group) == outcomes[2], limit
-            assert self.vacate(limit, group, outcomes[2].turn_ns), limit
-            assert self.vacate(limit, group, outcomes[1].turn_ns), limit
+            assert self.cancel(limit, group, outcomes[2].place_ns), limit
+            assert self.cancel(limit, group, outcomes[1].place_ns), limit
             assert self.take(limit, group) == outcomes[1], limit
 
-    def test_a_turn_in_the_middle_goes_to_the_next_that_it_is_long_enough_for(self) -> None:
+    def test_a_vacant_place_goes_to_the_next_caller_that_fits_it(self) -> None:
         group, wide = self.new_name(), LeakyQueue(rate=10, queue=20)
-        assert self.turns(wide, group, [1, 3, 1, 2, 1]) == [0, 100, 400, 500, 700]
-        assert self.vacate(wide, group, self.clock() + 500 * MILLISECOND, 2)
-        assert self.vacate(wide, group, self.clock() + 100 * MILLISECOND, 3)
-        assert self.turns(wide, group, [4, 2, 2, 1, 1]) == [800, 100, 500, 300, 1200]
+        assert self.delays(wide, group, [1, 3, 1, 2, 1]) == [0, 100, 400, 500, 700]
+        assert self.cancel(wide, group, self.clock() + 500 * MILLISECOND, 2)
+        assert self.cancel(wide, group, self.clock() + 100 * MILLISECOND, 3)
+        assert self.delays(wide, group, [4, 2, 2, 1, 1]) == [800, 100, 500, 300, 1200]
 
-    def test_neighbours_that_give_up_leave_one_turn(self) -> None:
+    def test_neighbouring_vacant_places_are_merged(self) -> None:
         for order in ([1, 2, 3], [3, 1, 2], [2, 3, 1], [1, 3, 2]):
             group = self.new_name()
-            turns = [self.take(TEN, group).turn_ns for _ in range(5)]
+            places = [self.take(TEN, group).place_ns for _ in range(5)]
             for place in order:
-                assert self.vacate(TEN, group, turns[place])
-            assert self.turns(TEN, group, [3]) == [100], order
+                assert self.cancel(TEN, group, places[place])
+            assert self.delays(TEN, group, [3]) == [100], order
         group = self.new_name()
-        turns = [self.take(TEN, group).turn_ns for _ in range(5)]
+        places = [self.take(TEN, group).place_ns for _ in range(5)]
         for place in (1, 2, 3, 4):
-            assert self.vacate(TEN, group, turns[place])
-        assert self.turns(TEN, group, [1]) == [100], "the end of the queue moved up"
+            assert self.cancel(TEN, group, places[place])
+        assert self.delays(TEN, group, [1]) == [100], "the end of the queue moved up"
 
-    def test_what_is_left_of_a_vacant_turn_is_whole_units(self) -> None:
+    def test_the_rest_of_a_vacant_place_is_whole_units(self) -> None:
         group, wide = self.new_name(), LeakyQueue(rate=10, queue=20)
-        assert self.turns(wide, group, [1, 4, 1]) == [0, 100, 500]
-        assert self.vacate(wide, group, self.clock() + 100 * MILLISECOND, 4)
+        assert self.delays(wide, group, [1, 4, 1]) == [0, 100, 500]
+        assert self.cancel(wide, group, self.clock() + 100 * MILLISECOND, 4)
         self.clock.advance_ns(150 * MILLISECOND)
-        assert self.turns(wide, group, [4, 2, 2, 1]) == [450, 50, 850, 250]
+        assert self.delays(wide, group, [4, 2, 2, 1]) == [450, 50, 850, 250]
 
-    def test_a_turn_that_has_come_is_not_given_up(self) -> None:
+    def test_a_place_whose_time_has_come_cannot_be_cancelled(self) -> None:
         group = self.new_name()
         now = self.take(TEN, group)
-        later = [self.take(TEN, group).turn_ns for _ in range(2)]
-        assert not self.vacate(TEN, group, now.turn_ns)
-        assert not self.vacate(TEN, group, self.clock())
+        later = [self.take(TEN, group).place_ns for _ in range(2)]
+        assert not self.cancel(TEN, group, now.place_ns)
+        assert not self.cancel(TEN, group, self.clock())
         self.clock.advance_ns(100 * MILLISECOND)
-        assert not self.vacate(TEN, group, later[0])
-        assert self.turns(TEN, group, [1]) == [200]
+        assert not self.cancel(TEN, group, later[0])
+        assert self.delays(TEN, group, [1]) == [200]
 
-    def test_what_is_given_up_twice_is_given_up_once(self) -> None:
+    def test_a_place_is_cancelled_once(self) -> None:
         group = self.new_name()
-        turns = [self.take(TEN, group).turn_ns for _ in range(4)]
-        assert [self.vacate(TEN, group, turns[1]) for _ in range(2)] == [True, False]
-        assert [self.vacate(TEN, group, turns[3]) for _ in range(2)] == [True, False]
-        assert not self.vacate(TEN, group, turns[1] + self.tick_ns)
-        assert not self.vacate(TEN, group, turns[3] + SECOND)
-        assert not self.vacate(TEN, self.new_name(), turns[1])
-        assert self.turns(TEN, group, [1, 1, 1]) == [100, 300, 400]
+        places = [self.take(TEN, group).place_ns for _ in range(4)]
+        assert [self.cancel(TEN, group, places[1]) for _ in range(2)] == [True, False]
+        assert [self.cancel(TEN, group, places[3]) for _ in range(2)] == [True, False]
+        assert not self.cancel(TEN, group, places[1] + self.tick_ns)
+        assert not self.cancel(TEN, group, places[3] + SECOND)
+        assert not self.cancel(TEN, self.new_name(), places[1])
+        assert self.delays(TEN, group, [1, 1, 1]) == [100, 300, 400]
 
-    def test_several_turns_are_given_up_at_once(self) -> None:
+    def test_several_places_are_cancelled_at_once(self) -> None:
         checks = [Check(self.new_name(), key, TEN) for key in ("a", "b")]
         self.run(Take(tuple(checks)))
-        turns = tuple(outcome.turn_ns for outcome in self.run(Take(tuple(checks))))
-        assert self.run(CancelQueued(tuple(checks), turns))
-        assert not self.run(CancelQueued(tuple(checks), turns))
+        places = tuple(outcome.place_ns for outcome in self.run(Take(tuple(checks))))
+        assert self.run(CancelQueued(tuple(checks), places))
+        assert not self.run(CancelQueued(tuple(checks), places))
         outcomes = self.run(Take(tuple(checks)))
-        assert [outcome.turn_ns for outcome in outcomes] == list(turns)
+        assert [outcome.place_ns for outcome in outcomes] == list(places)
 
-    def test_of_very_many_turns_that_were_given_up_the_last_are_known(self) -> None:
+    def test_of_very_many_vacant_places_the_last_are_known(self) -> None:
         group, wide = self.new_name(), LeakyQueue(rate=10, queue=1_000)
         check = Check(group, "key", wide)
         each = self.run(TakeEach((Take((check,)),) * 200))
-        turns = [one[0].turn_ns for one in each if isinstance(one, tuple)]
-        assert len(turns) == 200
-        given_up = turns[1:199:2]
-        assert all(self.vacate(wide, group, turn) for turn in given_up)
-        taken = [self.take(wide, group).turn_ns for _ in range(2)]
-        assert taken == given_up[-64:-62]
+        places = [one[0].place_ns for one in each if isinstance(one, tuple)]
+        assert len(places) == 200
+        cancelled = places[1:199:2]
+        assert all(self.cancel(wide, group, place) for place in cancelled)
+        taken = [self.take(wide, group).place_ns for _ in range(2)]
+        assert taken == cancelled[-64:-62]
         assert self.take(wide, group).remaining == 1_001 - 200 + 61
 
     def test_more_than_can_ever_be_worked_off_is_still_counted(self) -> None:
@@ -254,92 +264,92 @@ class QueueContract(StoreUnderTest):
             check = Check(group, "key", limit, 10**18)
             for _ in range(4):
                 self.run(Charge((check,)))
-            refused = self.take(limit, group)
-            assert not refused.allowed
-            assert refused.retry_after_ns, limit
-            assert not self.vacate(limit, group, self.clock())
+            denied = self.take(limit, group)
+            assert not denied.allowed
+            assert denied.retry_after_ns, limit
+            assert not self.cancel(limit, group, self.clock())
             assert self.left(TokenBucket(10, 1), group) == 0, limit
 
-    def test_a_clock_that_steps_back_makes_nobody_earlier(self) -> None:
+    def test_a_clock_that_steps_back_moves_no_place_forward(self) -> None:
         group = self.new_name()
         self.clock.advance_ns(seconds(10))
-        turns = [self.take(TEN, group).turn_ns for _ in range(4)]
-        self.vacate(TEN, group, turns[2])
+        places = [self.take(TEN, group).place_ns for _ in range(4)]
+        self.cancel(TEN, group, places[2])
         self.clock.advance_ns(-50 * MILLISECOND)
         taken = [self.take(TEN, group) for _ in range(2)]
-        assert [one.turn_ns for one in taken] == [turns[2], turns[3] + 100 * MILLISECOND]
+        assert [one.place_ns for one in taken] == [places[2], places[3] + 100 * MILLISECOND]
         assert not self.take(TEN, group).allowed
         idle = self.new_name()
         self.take(TEN, idle)
         self.clock.advance_ns(-seconds(1))
         assert self.take(TEN, idle).retry_after_ns == 100 * MILLISECOND
 
-    def test_what_was_promised_outlives_a_change_of_the_limit(self) -> None:
+    def test_promised_places_outlive_a_change_of_the_limit(self) -> None:
         for faster in (LeakyQueue(20, 50), LeakyQueue(5, 50), LeakyQueue(3, 50)):
             group = self.new_name()
-            assert self.turns(TEN, group, [1, 1, 1]) == [0, 100, 200]
-            assert self.turns(faster, group, [1]) == [300], faster
+            assert self.delays(TEN, group, [1, 1, 1]) == [0, 100, 200]
+            assert self.delays(faster, group, [1]) == [300], faster
         group = self.new_name()
         self.take(LeakyQueue(3, 50), group)
         assert self.take(TEN, group).delay_ns == self.rounded_up(333_333_334), "not a bit earlier"
         group = self.new_name()
-        assert self.turns(TEN, group, [1, 1, 1]) == [0, 100, 200]
-        assert self.turns(LeakyQueue(10, 3), group, [1]) == [300]
+        assert self.delays(TEN, group, [1, 1, 1]) == [0, 100, 200]
+        assert self.delays(LeakyQueue(10, 3), group, [1]) == [300]
         assert not self.take(LeakyQueue(10, 3), group).allowed
-        assert self.vacate(LeakyQueue(10, 3), group, self.clock() + 100 * MILLISECOND)
-        assert self.turns(TEN, group, [1, 1]) == [100, 400]
+        assert self.cancel(LeakyQueue(10, 3), group, self.clock() + 100 * MILLISECOND)
+        assert self.delays(TEN, group, [1, 1]) == [100, 400]
 
     def test_what_is_queued_carries_over_to_other_algorithms_and_back(self) -> None:
         group, bucket = self.new_name(), TokenBucket(10, 10)
-        self.turns(TEN, group, [1, 1, 2])
+        self.delays(TEN, group, [1, 1, 2])
         assert self.left(bucket, group) == 6
         self.run(Take((Check(group, "key", bucket, 1),)))
-        assert self.turns(TEN, group, [1]) == [500]
+        assert self.delays(TEN, group, [1]) == [500]
         assert self.left(FixedWindow(10, 60), group) == 4
 
-    def test_a_reservation_has_its_turn_and_what_goes_beyond_it_is_behind(self) -> None:
+    def test_a_reservation_has_a_place_and_further_units_queue_behind(self) -> None:
         group = self.new_name()
-        self.turns(TEN, group, [1])
+        self.delays(TEN, group, [1])
         held = self.run(Hold((Check(group, "key", TEN, 2),), "r", seconds(60)))
         assert [outcome.delay_ns for outcome in held] == [100 * MILLISECOND]
-        assert self.turns(TEN, group, [1]) == [300]
+        assert self.delays(TEN, group, [1]) == [300]
         assert self.run(Settle((Check(group, "key", TEN, 3),), "r", charge_lapsed=True))
         assert not self.run(Settle((Check(group, "key", TEN, 3),), "r", charge_lapsed=True))
-        assert self.turns(TEN, group, [1]) == [500]
+        assert self.delays(TEN, group, [1]) == [500]
 
-    def test_a_reservation_that_took_less_keeps_its_turn_unless_it_is_given_up(self) -> None:
+    def test_a_reservation_that_used_less_keeps_its_place_unless_cancelled(self) -> None:
         for actual in (0, 1):
             group = self.new_name()
-            self.turns(TEN, group, [1])
+            self.delays(TEN, group, [1])
             (held,) = self.run(Hold((Check(group, "key", TEN, 2),), "r", seconds(60)))
             assert self.run(Settle((Check(group, "key", TEN, actual),), "r", charge_lapsed=True))
-            assert self.turns(TEN, group, [1]) == [300], actual
-            assert self.vacate(TEN, group, held.turn_ns, 2)
-            assert self.turns(TEN, group, [1]) == [100]
+            assert self.delays(TEN, group, [1]) == [300], actual
+            assert self.cancel(TEN, group, held.place_ns, 2)
+            assert self.delays(TEN, group, [1]) == [100]
 
-    def test_who_can_have_nothing_but_a_vacancy_may_come_exactly_then(self) -> None:
+    def test_retry_after_is_exact_when_only_a_vacant_place_fits(self) -> None:
         for rate in (3, 7, 13):
             group, wide = self.new_name(), LeakyQueue(rate, queue=9)
-            told = [self.take(wide, group) for _ in range(4)]
-            assert self.vacate(wide, group, told[1].turn_ns)
+            promised = [self.take(wide, group) for _ in range(4)]
+            assert self.cancel(wide, group, promised[1].place_ns)
             hasty = LeakyQueue(rate, queue=9, max_wait=0)
-            refusal = self.take(hasty, group)
-            assert refusal.retry_after_ns == told[1].delay_ns, rate
-            self.clock.advance_ns(told[1].delay_ns - self.tick_ns)
+            denial = self.take(hasty, group)
+            assert denial.retry_after_ns == promised[1].delay_ns, rate
+            self.clock.advance_ns(promised[1].delay_ns - self.tick_ns)
             assert self.take(hasty, group).retry_after_ns == self.tick_ns, rate
             self.clock.advance_ns(self.tick_ns)
             granted = self.take(hasty, group)
             assert (granted.allowed, granted.delay_ns) == (True, 0), rate
-            assert self.take(wide, group).turn_ns > told[3].turn_ns, "behind the others"
+            assert self.take(wide, group).place_ns > promised[3].place_ns, "behind the others"
 
-    def test_after_a_change_of_rate_nobody_has_its_turn_before_the_others_are_done(self) -> None:
+    def test_after_a_change_of_rate_no_place_overlaps_an_earlier_one(self) -> None:
         for old, new in ((3, 7), (7, 3), (13, 7), (7, 13), (3, 10), (10, 3)):
             group, begun = self.new_name(), self.clock()
             for _ in range(2):
                 self.take(LeakyQueue(old, queue=9), group)
             for place in range(9):
-                turn = begun + 2 * Fraction(SECOND, old) + place * Fraction(SECOND, new)
-                late = self.take(LeakyQueue(new, queue=99), group).turn_ns - turn
+                exact = begun + 2 * Fraction(SECOND, old) + place * Fraction(SECOND, new)
+                late = self.take(LeakyQueue(new, queue=99), group).place_ns - exact
                 assert 0 <= late <= 2 * self.tick_ns, f"{old} -> {new}: place {place}"
 
     def test_a_cost_of_any_size_is_queued_at_any_rate(self) -> None:
@@ -350,23 +360,23 @@ class QueueContract(StoreUnderTest):
             assert not self.take(limit, group).allowed, rate
             assert self.left(TokenBucket(10, 1), group) == 0, rate
 
-    def test_a_refund_takes_no_turn_from_anybody(self) -> None:
+    def test_a_refund_takes_no_place_away(self) -> None:
         group = self.new_name()
         check = Check(group, "key", TEN, 1)
-        self.turns(TEN, group, [1])
+        self.delays(TEN, group, [1])
         self.run(Refund((check,)))
-        assert self.turns(TEN, group, [1, 1]) == [100, 200]
+        assert self.delays(TEN, group, [1, 1]) == [100, 200]
         self.run(Refund((Check(group, "key", TEN, 3),)))
         self.clock.advance_ns(200 * MILLISECOND)
         self.run(Refund((check,)))
-        assert self.turns(TEN, group, [1]) == [100], "who has its turn this instant keeps it"
+        assert self.delays(TEN, group, [1]) == [100], "a place whose time is now is kept"
 
     def test_a_queue_that_was_reset_is_empty(self) -> None:
         for limit in (TEN, LeakyQueue(rate=10, queue=5, max_wait=0.3)):
             group = self.new_name()
-            self.turns(TEN, group, [1, 1, 1])
+            self.delays(TEN, group, [1, 1, 1])
             self.run(Reset((Check(group, "key", limit),)))
-            assert self.turns(TEN, group, [1]) == [0]
+            assert self.delays(TEN, group, [1]) == [0]
 
 
 # Queues against the pure algorithm, over long random histories.
@@ -383,7 +393,7 @@ KEYS: Final = ("a", "b")
 
 
 class QueueHistory:
-    """One random history, lived through by a store and by the pure algorithm.
+    """A random history, played on a store and on the pure algorithm.
 
     Every check may have a patience of its own: it is the same queue.
     """
@@ -395,11 +405,11 @@ class QueueHistory:
         self.lines: dict[str, Line | None] = dict.fromkeys(KEYS)
         self.promised: list[tuple[str, int, int, int]] = []
         self.random = Random(seed)  # noqa: S311 (a history that can be repeated, no secret)
-        self.told = [f"seed {seed}: {limit!r}"]
+        self.steps = [f"seed {seed}: {limit!r}"]
 
-    def live(self, steps: int) -> None:
+    def play(self, steps: int) -> None:
         verbs = (self.take, self.take, self.take, self.take_each, self.look, self.charge)
-        rare = (self.vacate, self.vacate, self.refund)
+        rare = (self.cancel, self.cancel, self.refund)
         for _ in range(steps):
             if self.random.random() < 0.5:
                 self.advance()
@@ -411,7 +421,7 @@ class QueueHistory:
         unit = int(SECOND / self.limit.per_second)
         most = self.random.choice((10, unit, 2 * unit, 20 * unit))
         nanoseconds = self.random.randint(0, most // self.subject.tick_ns) * self.subject.tick_ns
-        self.told.append(f"advance_ns({nanoseconds})")
+        self.steps.append(f"advance_ns({nanoseconds})")
         self.subject.clock.advance_ns(nanoseconds)
 
     def take(self, key: str) -> None:
@@ -432,28 +442,28 @@ class QueueHistory:
 
     def charge(self, key: str) -> None:
         check = Check(self.group, key, self.limit, self.random.choice((1, 2, 5)))
-        self.told.append(f"charge {check.cost} of {key}")
+        self.steps.append(f"charge {check.cost} of {key}")
         self.subject.run(Charge((check,)))
         self.lines[key] = self.algorithm.charge(self.lines[key], check.cost, self.now)
 
     def refund(self, key: str) -> None:
         check = Check(self.group, key, self.limit, self.random.choice((1, 2)))
-        self.told.append(f"refund {check.cost} of {key}")
+        self.steps.append(f"refund {check.cost} of {key}")
         self.subject.run(Refund((check,)))
         if (line := self.lines[key]) is not None:
             self.lines[key] = self.algorithm.refund(line, check.cost, self.now)
 
-    def vacate(self, _key: str) -> None:
+    def cancel(self, _key: str) -> None:
         if not self.promised:
             return
         place = self.random.randrange(len(self.promised))
-        key, told_ns, exact_ns, cost = self.promised[place]
+        key, place_ns, exact_ns, cost = self.promised[place]
         if self.random.random() < 0.8:
             del self.promised[place]
         check = Check(self.group, key, self.check(key).limit, cost)
-        self.told.append(f"vacate {cost} of {key} at {told_ns}")
+        self.steps.append(f"cancel {cost} of {key} at {place_ns}")
         line = self.algorithm.vacate(self.lines[key], exact_ns, cost, self.now)
-        assert self.subject.run(CancelQueued((check,), (told_ns,))) == (line is not None), (
+        assert self.subject.run(CancelQueued((check,), (place_ns,))) == (line is not None), (
             self.story()
         )
         self.lines[key] = line or self.lines[key]
@@ -472,7 +482,7 @@ class QueueHistory:
         max_wait = wait if wait is None else wait / SECOND
         limit = LeakyQueue(self.limit.rate, self.limit.queue, max_wait)
         cost = self.random.choice((1, 1, 1, 2, 3, 0))
-        self.told.append(f"take {cost} of {key} within {max_wait}")
+        self.steps.append(f"take {cost} of {key} within {max_wait}")
         return Check(self.group, key, limit, cost)
 
     def compare(
@@ -486,12 +496,12 @@ class QueueHistory:
                 self.lines[check.key] = line
             else:
                 seen = algorithm.outcome(self.lines[check.key], expected.retry_after_ns, self.now)
-                expected = seen._replace(delay_ns=expected.delay_ns, turn_ns=expected.turn_ns)
-            wanted = self.in_ticks(expected)
-            assert outcome == wanted, f"said {outcome}, wanted {wanted}\n{self.story()}"
-            if consume and outcome.turn_ns:
-                turn = check.key, outcome.turn_ns, expected.turn_ns, check.cost
-                self.promised.append(turn)
+                expected = seen._replace(delay_ns=expected.delay_ns, place_ns=expected.place_ns)
+            rounded = self.in_ticks(expected)
+            assert outcome == rounded, f"got {outcome}, expected {rounded}\n{self.story()}"
+            if consume and outcome.place_ns:
+                place = check.key, outcome.place_ns, expected.place_ns, check.cost
+                self.promised.append(place)
 
     def in_ticks(self, outcome: Outcome) -> Outcome:
         wait, up = outcome.retry_after_ns, self.subject.rounded_up
@@ -499,17 +509,17 @@ class QueueHistory:
             retry_after_ns=None if wait is None else up(wait),
             reset_after_ns=up(outcome.reset_after_ns),
             delay_ns=up(outcome.delay_ns),
-            turn_ns=up(outcome.turn_ns),
+            place_ns=up(outcome.place_ns),
         )
 
     def story(self) -> str:
-        return "\n".join(self.told)
+        return "\n".join(self.steps)
 
 
 class QueueHistoryContract(StoreUnderTest):
-    """Turns, at any time, are those of the pure algorithm."""
+    """Places, at any time, are those of the pure algorithm."""
 
     def test_a_random_history_of_a_queue_is_that_of_the_pure_algorithm(self) -> None:
         for limit in QUEUES:
             for seed in range(2):
-                QueueHistory(self, limit, seed).live(80)
+                QueueHistory(self, limit, seed).play(80)

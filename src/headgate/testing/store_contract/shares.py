@@ -1,4 +1,4 @@
-"""Slots that are guaranteed to parts of the callers, and lent to others while they lie idle."""
+"""Slots that are guaranteed to partitions, and lent to others while they are idle."""
 
 from __future__ import annotations
 
@@ -19,78 +19,81 @@ if TYPE_CHECKING:
     from headgate.algorithms import Outcome
     from headgate.algorithms.concurrency import Slots
     from headgate.decision import Decision
-    from headgate.testing.store_contract.subject import Driven, DrivenSlot
+    from headgate.limiter import RateLimiter
+    from headgate.limiter.holds import Slot
 
 
 KEPT: Final = Concurrency(10, 60, (("gold", 4), ("free", 2)), lends=False)
-"""Ten slots, of which six are guaranteed and wait for those whose they are."""
+"""Ten slots, of which six are guaranteed and stay free for their partitions."""
 LENT: Final = Concurrency(10, 60, (("gold", 4), ("free", 2)))
-"""The same, whose guaranteed slots are lent while they lie idle."""
+"""The same, with guaranteed slots that are lent while they are idle."""
 
 
-def taken(limiter: Driven, part: str | None, count: int) -> list[DrivenSlot]:
-    """As many slots as *part* can get, at most *count*."""
+def taken(limiter: RateLimiter, part: str | None, count: int) -> list[Slot]:
+    """Take as many slots as *part* can get, at most *count*."""
     slots = [limiter.slot("key", part) for _ in range(count)]
     return [slot for slot in slots if slot.take()]
 
 
-def asked(limiter: Driven, part: str | None) -> Decision:
+def take(limiter: RateLimiter, part: str | None) -> Decision:
     return limiter.slot("key", part).take()
 
 
 class SharesContract(StoreUnderTest):
-    """At most the limit in all; a share is had back as fast as slots come back, or at once."""
+    """At most the limit in all; a share is available at once, or as slots are released."""
 
-    def test_what_is_guaranteed_is_not_for_others_unless_it_is_lent(self) -> None:
+    def test_guaranteed_slots_are_for_others_only_if_the_limit_lends_them(self) -> None:
         for limit, most in ((KEPT, 4), (LENT, 10)):
             limiter = self.limiter(limit)
             assert limiter.peek("key").remaining == most, limit
             assert len(taken(limiter, None, 11)) == most, limit
             assert limiter.peek("key").remaining == 0, limit
 
-    def test_a_guarantee_that_is_not_lent_is_immediate(self) -> None:
+    def test_guaranteed_slots_that_are_not_lent_are_available_at_once(self) -> None:
         limiter = self.limiter(KEPT)
         assert len(taken(limiter, None, 11)) == 4
-        assert [asked(limiter, "gold").remaining for _ in range(4)] == [3, 2, 1, 0]
-        assert not asked(limiter, "gold")
+        assert [take(limiter, "gold").remaining for _ in range(4)] == [3, 2, 1, 0]
+        assert not take(limiter, "gold")
         assert len(taken(limiter, "free", 11)) == 2
 
-    def test_a_part_may_have_more_than_its_share_of_what_nobody_is_guaranteed(self) -> None:
+    def test_a_partition_may_exceed_its_share_with_slots_that_are_not_guaranteed(self) -> None:
         limiter = self.limiter(KEPT)
-        assert asked(limiter, "gold").remaining == 7  # its four, and the four of nobody, but one
+        assert (
+            take(limiter, "gold").remaining == 7
+        )  # its four, and the four that are not guaranteed, less one
         assert len(taken(limiter, "gold", 11)) == 7
         assert len(taken(limiter, None, 11)) == 0
         assert len(taken(limiter, "free", 11)) == 2
 
-    def test_in_all_there_are_never_more_than_the_limit(self) -> None:
+    def test_all_partitions_together_never_exceed_the_limit(self) -> None:
         for limit in (KEPT, LENT):
             for parts in ((None, "gold", "free"), ("gold", "free", None), ("free", None, "gold")):
                 limiter = self.limiter(limit)
                 counts = [len(taken(limiter, part, 11)) for part in parts]
                 assert sum(counts) == 10, f"{limit}: {parts} got {counts}"
 
-    def test_slots_that_come_back_go_to_the_part_that_was_refused_its_own(self) -> None:
+    def test_released_slots_go_to_the_partition_that_was_denied_its_share(self) -> None:
         limiter = self.limiter(LENT)
         borrowed = taken(limiter, None, 10)
-        assert not asked(limiter, "gold")
-        assert not asked(limiter, "gold")
+        assert not take(limiter, "gold")
+        assert not take(limiter, "gold")
         for slot in borrowed[:2]:
             assert slot.release()
         assert limiter.peek("key").remaining == 0, "what is claimed is not lent"
-        assert not asked(limiter, None)
-        assert asked(limiter, "free"), "below its share a part gets any slot that is free"
-        assert asked(limiter, "gold")
+        assert not take(limiter, None)
+        assert take(limiter, "free"), "below its share a part gets any slot that is free"
+        assert take(limiter, "gold")
         assert borrowed[2].release()
-        assert not asked(limiter, None)
-        assert asked(limiter, "gold")
+        assert not take(limiter, None)
+        assert take(limiter, "gold")
         assert borrowed[3].release()
-        assert asked(limiter, None), "nobody claims it"
+        assert take(limiter, None), "no partition claims it"
 
-    def test_no_more_is_claimed_than_the_part_lacks(self) -> None:
+    def test_a_partition_claims_no_more_than_it_lacks(self) -> None:
         limiter = self.limiter(LENT)
         borrowed = [*taken(limiter, "gold", 3), *taken(limiter, None, 7)]
         for _ in range(5):
-            assert not asked(limiter, "gold")
+            assert not take(limiter, "gold")
         for slot in borrowed[3:6]:
             slot.release()
         assert len(taken(limiter, None, 3)) == 2
@@ -98,45 +101,45 @@ class SharesContract(StoreUnderTest):
     def test_a_claim_is_renewed_by_asking_again_and_then_forgotten(self) -> None:
         limiter = self.limiter(LENT)
         borrowed = taken(limiter, None, 10)
-        assert not asked(limiter, "gold")
+        assert not take(limiter, "gold")
         self.clock.advance_ns(CLAIM_NS - self.tick_ns)
-        assert not asked(limiter, "gold")
+        assert not take(limiter, "gold")
         self.clock.advance_ns(CLAIM_NS - self.tick_ns)
         assert borrowed[0].release()
-        refusal = asked(limiter, None)
-        assert not refusal
-        assert refusal.retry_after_ns == self.tick_ns
+        denial = take(limiter, None)
+        assert not denial
+        assert denial.retry_after_ns == self.tick_ns
         self.clock.advance_ns(self.tick_ns)
-        assert asked(limiter, None), "nobody has asked for it for long enough"
+        assert take(limiter, None), "the claim has expired"
 
-    def test_a_part_beyond_its_share_claims_nothing(self) -> None:
+    def test_a_partition_beyond_its_share_claims_nothing(self) -> None:
         limiter = self.limiter(LENT)
         slots = [*taken(limiter, "gold", 4), *taken(limiter, None, 6)]
-        assert not asked(limiter, "gold")
+        assert not take(limiter, "gold")
         slots[-1].release()
-        assert asked(limiter, None)
+        assert take(limiter, None)
 
-    def test_a_look_claims_nothing(self) -> None:
+    def test_a_peek_claims_nothing(self) -> None:
         name = self.new_name()
         check = Check(name, "key", Concurrency(1, 60, (("gold", 1),), "gold"))
-        nobody = Check(name, "key", Concurrency(1, 60, (("gold", 1),)))
-        assert self.run(Take((nobody,), lease="a"))[0].allowed
+        others = Check(name, "key", Concurrency(1, 60, (("gold", 1),)))
+        assert self.run(Take((others,), lease="a"))[0].allowed
         assert not self.run(Take((check,), consume=False))[0].allowed
-        self.run(ReleaseSlot((nobody,), "a"))
-        assert self.run(Take((nobody,), lease="b"))[0].allowed
+        self.run(ReleaseSlot((others,), "a"))
+        assert self.run(Take((others,), lease="b"))[0].allowed
 
-    def test_a_slot_refused_for_another_limit_claims_nothing(self) -> None:
+    def test_a_slot_denied_by_another_limit_claims_nothing(self) -> None:
         name = self.new_name()
         gold = Check(name, "key", Concurrency(2, 60, (("gold", 1),), "gold"))
-        nobody = Check(name, "key", Concurrency(2, 60, (("gold", 1),)))
+        others = Check(name, "key", Concurrency(2, 60, (("gold", 1),)))
         full = Check(f"{name}-other", "key", Concurrency(1, 60))
         assert self.run(Take((full,), lease="x"))[0].allowed
-        assert self.run(Take((nobody,), lease="a"))[0].allowed
+        assert self.run(Take((others,), lease="a"))[0].allowed
         assert not self.run(Take((gold, full), lease="b"))[1].allowed
-        assert self.run(Take((nobody,), lease="c"))[0].allowed
+        assert self.run(Take((others,), lease="c"))[0].allowed
 
     def test_the_wait_of_a_store_is_exact_for_each_part(self) -> None:
-        """It is until leases expire. (A limiter estimates when a slot is released.)"""
+        """The time until leases expire. (A limiter estimates when a slot is released.)"""
         for limit in (KEPT, LENT):
             for part in (None, "gold", "free"):
                 take = self._taker(limit)
@@ -150,25 +153,24 @@ class SharesContract(StoreUnderTest):
                 self.clock.advance_ns(wait_ns - self.tick_ns)
                 assert not take(part).allowed, f"{limit} for {part}: one tick early"
                 self.clock.advance_ns(self.tick_ns)
-                assert take(part).allowed, f"{limit} for {part}: refused after the wait"
+                assert take(part).allowed, f"{limit} for {part}: denied after the wait"
 
-    def test_who_could_never_get_a_slot_is_told_so(self) -> None:
+    def test_a_partition_that_can_never_get_a_slot_has_no_retry_after(self) -> None:
         limiter = self.limiter(Concurrency(2, 60, (("gold", 2),), lends=False))
-        refusal = asked(limiter, None)
-        assert (refusal.allowed, refusal.remaining, refusal.retry_after_ns) == (False, 0, None)
-        assert asked(limiter, "gold").remaining == 1
+        denial = take(limiter, None)
+        assert (denial.allowed, denial.remaining, denial.retry_after_ns) == (False, 0, None)
+        assert take(limiter, "gold").remaining == 1
 
-    def test_crashed_holders_give_their_share_back_by_the_end_of_their_leases(self) -> None:
-        for limit in (KEPT, LENT):
-            limiter = self.limiter(limit)
+    def test_the_slots_of_crashed_holders_are_free_when_their_leases_expire(self) -> None:
+        for limit, limiter in self.limiters(KEPT, LENT):
             lost = taken(limiter, "gold", 4)
             taken(limiter, None, 10)
             self.clock.advance_ns(seconds(60))
             assert len(taken(limiter, "gold", 4)) == 4, limit
             assert not any(slot.renew() or slot.release() for slot in lost), limit
-            assert asked(limiter, "free").remaining == 5, limit
+            assert take(limiter, "free").remaining == 5, limit
 
-    def test_a_renewed_slot_stays_with_its_part(self) -> None:
+    def test_a_renewed_slot_stays_with_its_partition(self) -> None:
         limiter = self.limiter(KEPT)
         slots = taken(limiter, "gold", 4)
         self.clock.advance_ns(seconds(59))
@@ -190,11 +192,11 @@ class SharesContract(StoreUnderTest):
         assert len(gold) == 2
         assert not plain.slot("key").take()
         other = self.limiter(Concurrency(5, 60, (("silver", 1),), lends=False), name)
-        assert not asked(other, None), "what vanished parts have is in use all the same"
-        assert asked(other, "silver")
+        assert not take(other, None), "slots of removed partitions are still in use"
+        assert take(other, "silver")
         assert old[0].release()
         assert gold[0].release()
-        assert [asked(shared, part).allowed for part in (None, "gold", None)] == [
+        assert [take(shared, part).allowed for part in (None, "gold", None)] == [
             False,
             True,
             False,
@@ -210,22 +212,21 @@ class SharesContract(StoreUnderTest):
             assert len(taken(less, None, 9)) == (4 if lends else 1)
             assert len(taken(less, "gold", 9)) == (0 if lends else 2)
             assert len(taken(less, "free", 9)) == (0 if lends else 1)
-            assert not asked(less, "gold")
-            assert not asked(less, "gold")
-            assert len(taken(most, None, 9)) == 2, "nobody with less leaves it free for them"
+            assert not take(less, "gold")
+            assert not take(less, "gold")
+            assert len(taken(most, None, 9)) == 2, "callers under a smaller limit leave it free"
 
     def test_reset_frees_the_slots_of_all_parts(self) -> None:
-        for limit in (KEPT, LENT):
-            limiter = self.limiter(limit)
+        for limit, limiter in self.limiters(KEPT, LENT):
             slots = [*taken(limiter, None, 10), *taken(limiter, "gold", 10)]
-            asked(limiter, "gold")
+            take(limiter, "gold")
             limiter.reset("key")
             assert not any(slot.renew() for slot in slots), limit
-            assert asked(limiter, None).remaining == (3 if limit is KEPT else 9), limit
-            assert asked(limiter, "gold").remaining == (6 if limit is KEPT else 8), limit
+            assert take(limiter, None).remaining == (3 if limit is KEPT else 9), limit
+            assert take(limiter, "gold").remaining == (6 if limit is KEPT else 8), limit
 
     def _taker(self, limit: Concurrency) -> Callable[[str | None], Outcome]:
-        """What takes a slot of a new counter for a part."""
+        """Return a function that takes a slot of a new counter for a partition."""
         group, names = self.new_name(), count()
 
         def take(part: str | None) -> Outcome:
@@ -246,11 +247,11 @@ LIMITS: Final = (
         for lends in (True, True, False)
     ),
 )
-"""Limits that the one counter of a history is asked under, one after another."""
+"""Limits that are applied to the one counter of a history, one after another."""
 
 
 SEEDS: Final = (0, 10, 31, 38, 48, 156, 174)
-"""Histories in which every mistake shows that somebody thought of."""
+"""Histories that reveal every known mistake."""
 VERBS: Final = ("take",) * 8 + ("look", "renew", "renew") + ("leave",) * 4 + ("reset",)
 PAUSES: Final = (0,) * 6 + (1, 1, 20_000, 62_500, 100_000, 200_000, 900_000, 1_500_000)
 QUICK: Final = (0,) * 4 + (1, 20_000, 62_500, 100_000, 190_000)
@@ -262,10 +263,10 @@ class SharesHistoryContract(StoreUnderTest):
 
     def test_every_reply_is_that_of_the_pure_algorithm(self) -> None:
         for seed in SEEDS:
-            self.live(seed)
+            self.play(seed)
 
-    def live(self, seed: int) -> None:
-        """One history, the same for the same *seed*."""
+    def play(self, seed: int) -> None:
+        """Play the history of *seed*."""
         random = Random(seed)  # noqa: S311 (a history that can be repeated, no secret)
         group, model = self.new_name(), SlotsModel()
         few = usual_limits(random)
@@ -298,7 +299,7 @@ class SharesHistoryContract(StoreUnderTest):
 
 
 def usual_limits(random: Random) -> list[Concurrency]:
-    """The parts under one limit, most of the time, and perhaps some under others."""
+    """Return the partitions under one limit, most of the time, and perhaps some others."""
     limit = random.choice(LIMITS[3:])
     parts = [replace(limit, partition=part) for part in (None, "a", "a", "b")]
     return parts * 2 + random.sample(LIMITS, random.choice((0, 1, 6)))
@@ -323,7 +324,7 @@ class SlotsModel:
     def held(
         self, random: Random, lease: str, check: Check, limits: list[Concurrency]
     ) -> tuple[str, Check]:
-        """A lease that there is, and *check* as its part would make it."""
+        """Return an open lease, and *check* as its partition would make it."""
         if self.state is None or not self.state.leases:
             return lease, check
         lease = random.choice(list(self.state.leases))
@@ -355,36 +356,36 @@ def _algorithm(check: Check) -> ConcurrencyAlgorithm:
     return ConcurrencyAlgorithm(check.limit)
 
 
-# Slots that a part of the callers gives back are kept for it for a moment, where they are lent.
+# Where slots are lent, a slot that a partition releases is kept for it for a moment.
 
 
 SHARES: Final = (("gold", 4), ("free", 2))
 
 
 class KeepingContract(StoreUnderTest):
-    """A part that is busy keeps its share; one that is not lends it after a moment."""
+    """A busy partition keeps its share; an idle one lends it after a moment."""
 
-    def test_a_slot_that_comes_back_is_kept_for_the_part_whose_it_is(self) -> None:
+    def test_a_released_slot_is_kept_for_its_partition(self) -> None:
         limiter = self.limiter(LENT)
         gold = taken(limiter, "gold", 4)
         assert len(taken(limiter, None, 9)) == 6
         assert gold[0].release()
-        assert not asked(limiter, "free"), "nor is it for a part that has less than its share"
+        assert not take(limiter, "free"), "nor is it for a part that has less than its share"
         assert limiter.peek("key").remaining == 0
-        assert asked(limiter, "gold")
+        assert take(limiter, "gold")
 
-    def test_it_is_lent_when_the_part_stays_away(self) -> None:
+    def test_a_released_slot_is_lent_when_its_partition_stays_idle(self) -> None:
         for borrower in (None, "free"):
             limiter = self.limiter(LENT)
             gold = taken(limiter, "gold", 4)
             taken(limiter, None, 6)
             assert gold[0].release()
             self.clock.advance_ns(KEEP_NS - self.tick_ns)
-            assert not asked(limiter, borrower)
+            assert not take(limiter, borrower)
             self.clock.advance_ns(GRAIN_NS)
-            assert asked(limiter, borrower), borrower
+            assert take(limiter, borrower), borrower
 
-    def test_no_more_is_kept_than_the_part_had_of_late(self) -> None:
+    def test_no_more_is_kept_than_the_partition_used_lately(self) -> None:
         limiter = self.limiter(LENT)
         slots = taken(limiter, "gold", 4)
         for slot in slots:
@@ -395,9 +396,9 @@ class KeepingContract(StoreUnderTest):
             assert slot.take()
             assert slot.release()
         assert len(taken(limiter, None, 11)) == 9
-        assert asked(limiter, "gold")
+        assert take(limiter, "gold")
 
-    def test_what_a_part_has_beyond_its_share_is_not_kept(self) -> None:
+    def test_slots_beyond_the_share_of_a_partition_are_not_kept(self) -> None:
         limiter = self.limiter(LENT)
         gold = taken(limiter, "gold", 6)
         assert len(taken(limiter, None, 9)) == 4
@@ -405,9 +406,9 @@ class KeepingContract(StoreUnderTest):
         assert gold[1].release()
         assert len(taken(limiter, None, 9)) == 2
         assert gold[2].release()
-        assert not asked(limiter, None)
+        assert not take(limiter, None)
 
-    def test_nothing_is_kept_of_a_lease_that_has_run_out(self) -> None:
+    def test_no_slot_of_an_expired_lease_is_kept(self) -> None:
         limiter = self.limiter(LENT)
         gold = taken(limiter, "gold", 4)
         self.clock.advance_ns(seconds(60))
@@ -415,11 +416,11 @@ class KeepingContract(StoreUnderTest):
         assert not any(slot.release() for slot in gold)
         assert len(taken(limiter, None, 9)) == 5
 
-    def test_what_nobody_is_guaranteed_is_not_kept(self) -> None:
+    def test_slots_that_are_not_guaranteed_are_not_kept(self) -> None:
         limiter = self.limiter(LENT)
         slots = taken(limiter, None, 10)
         assert slots[0].release()
-        assert asked(limiter, None)
+        assert take(limiter, None)
 
     def test_who_asks_under_a_larger_limit_need_not_keep_it(self) -> None:
         name = self.new_name()
@@ -427,7 +428,7 @@ class KeepingContract(StoreUnderTest):
         gold = taken(smaller, "gold", 4)
         assert len(taken(smaller, None, 9)) == 2
         assert gold[0].release()
-        assert not asked(smaller, None)
+        assert not take(smaller, None)
         assert len(taken(larger, None, 9)) == 3
 
     def test_kept_under_two_limits_it_is_kept_under_the_larger(self) -> None:
@@ -446,11 +447,11 @@ class KeepingContract(StoreUnderTest):
             limiters = [self.limiter(Concurrency(n, 60, SHARES), name) for n in order]
             larger = limiters[order.index(8)]
             borrowed = taken(larger, None, 8)
-            assert not any(asked(limiter, "gold") for limiter in limiters)
+            assert not any(take(limiter, "gold") for limiter in limiters)
             assert all(slot.release() for slot in borrowed[:3])
             assert len(taken(larger, None, 9)) == 1, order
 
-    def test_a_renewal_that_comes_after_the_slot_was_given_back_is_refused(self) -> None:
+    def test_a_released_slot_cannot_be_renewed(self) -> None:
         for part in (None, "gold"):
             check = Check(self.new_name(), "key", replace(LENT, partition=part))
             assert self.run(Take((check,), lease="a"))[0].allowed
@@ -461,7 +462,7 @@ class KeepingContract(StoreUnderTest):
             (looked,) = self.run(Take((check,), consume=False))
             assert looked.remaining == 10
 
-    def test_a_guarantee_that_is_not_lent_keeps_no_more_than_before(self) -> None:
+    def test_guaranteed_slots_that_are_not_lent_are_not_kept_twice(self) -> None:
         limiter = self.limiter(Concurrency(10, 60, SHARES, lends=False))
         gold = taken(limiter, "gold", 4)
         assert all(slot.release() for slot in gold)

@@ -1,4 +1,4 @@
-"""`headgate top`: its arguments, its token, the printed picture, and the polling thread."""
+"""`headgate top`: its arguments, its token and the printed picture."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headgate.cli import main
-from headgate.cli.top.client import LiveClient, LiveError, Poller
+from headgate.cli.admin_client import AdminClient, AdminError
 from tests.support.live_answers import answer, rule
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setenv("HEADGATE_ADMIN_TOKEN", TOKEN)
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.delenv("HEADGATE_URL", raising=False)
-    monkeypatch.setattr(LiveClient, "get", lambda _: found)
+    monkeypatch.setattr(AdminClient, "get", lambda *_: found)
     return found
 
 
@@ -61,10 +63,10 @@ def test_an_unknown_rule_is_status_1(capsys: pytest.CaptureFixture[str]) -> None
 def test_an_unreachable_service_is_reported_in_one_line(
     figures: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def get(_: LiveClient) -> Mapping[str, Any]:
-        raise LiveError("Connection refused")
+    def get(*_: object) -> Mapping[str, Any]:
+        raise AdminError("Connection refused")
 
-    monkeypatch.setattr(LiveClient, "get", get)
+    monkeypatch.setattr(AdminClient, "get", get)
     assert figures
     assert main(["top", "--url", "http://127.0.0.1:1"]) == 2
     err = capsys.readouterr().err
@@ -124,56 +126,46 @@ def test_the_token_is_in_a_file_or_a_variable(
     assert main(["top", "--once", "--token-file", str(file)]) == 0
 
 
-class FakeClient(LiveClient):
-    """Returns these replies one after the other; the last stops the poller."""
-
-    def __init__(self, *replies: Mapping[str, Any] | LiveError) -> None:
-        super().__init__("http://127.0.0.1:1", TOKEN)
-        self._replies = list(replies)
-        self.poller: Poller | None = None
-
-    def get(self) -> Mapping[str, Any]:
-        reply = self._replies.pop(0)
-        if not self._replies and self.poller is not None:
-            self.poller.stop()
-        if isinstance(reply, LiveError):
-            raise reply
-        return reply
-
-
-def polled(*replies: Mapping[str, Any] | LiveError) -> tuple[Poller, list[str]]:
-    """A poller that got all *replies*, and the troubles that it recorded after each."""
-    client = FakeClient(*replies)
-    troubles: list[str] = []
-    poller = Poller(client, "http://h", 0.0, lambda: troubles.append(poller.snapshot.trouble))
-    client.poller = poller
-    poller.start()
-    poller.join(30)
-    return poller, troubles
+def test_the_picture_is_ascii_where_stdout_is(figures: dict[str, Any]) -> None:
+    figures["rules"][0]["rule_id"] = "a" * 90
+    with HTTPServer(("127.0.0.1", 0), handler_of(figures)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        done = subprocess.run(
+            [sys.executable, "-m", "headgate.cli", "top", "--once"],
+            capture_output=True,
+            check=True,
+            env={
+                **os.environ,
+                "PYTHONIOENCODING": "ascii",
+                "HEADGATE_URL": f"http://127.0.0.1:{server.server_port}",
+            },
+        )
+        server.shutdown()
+        thread.join()
+    assert b"@@@" in done.stdout
+    assert b"\\u" not in done.stdout
 
 
-def test_an_unreachable_service_is_retried_and_its_last_figures_stay() -> None:
-    gone = LiveError("Connection refused")
-    poller, troubles = polled(gone, answer(rule("a")), gone, gone)
-    assert [bool(one) for one in troubles] == [True, False, True, True]
-    assert "No figures from http://h: Connection refused. Retrying." in troubles
-    assert poller.snapshot.live is not None
-    assert [one.rule_id for one in poller.snapshot.live.rules] == ["a"]
-    assert poller.final is None
+def handler_of(figures: dict[str, Any]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(figures).encode())
 
+        def log_message(self, *_: object) -> None:
+            pass
 
-def test_a_wrong_token_ends_it_only_at_the_first_request() -> None:
-    wrong = LiveError("the token is wrong", is_final=True)
-    assert polled(wrong)[0].final is wrong
-    assert polled(answer(), wrong)[0].final is None
+    return Handler
 
 
 def test_without_rich_the_extra_is_named_and_json_works() -> None:
     code = """
 import sys; sys.modules["rich"] = None
 from headgate.cli import main
-from headgate.cli.top.client import LiveClient
-LiveClient.get = lambda self: {}
+from headgate.cli.admin_client import AdminClient
+AdminClient.get = lambda *_: {}
 print(main(["top", "--json"]), main(["top", "--once"]))
 """
     env = {**os.environ, "HEADGATE_ADMIN_TOKEN": TOKEN}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.config.service import Address, Settings, SettingsError, gather
+from headgate.config import Address, SettingsError
+from headgate.config.service import Settings, gather
 from headgate.errors import OptionError
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class TestSecrets:
     def test_a_file_that_is_missing_or_empty_is_told(self, desk: Desk) -> None:
         assert "No such file" in desk.refused("secret_file: /nowhere")[0]
         empty = desk.file("\n", "empty")
-        assert "nothing in it" in desk.refused(f"secret_file: {empty}")[0]
+        assert "the file is empty" in desk.refused(f"secret_file: {empty}")[0]
 
     def test_are_never_repeated(self, desk: Desk) -> None:
         told = desk.refused("admin_token: hunter2\nsecret: [hunter2]\nsalt: {a: hunter2}")
@@ -199,7 +200,7 @@ class TestTokens:
 
     def test_two_of_one_name_are_refused(self, desk: Desk) -> None:
         one = f"{{name: ada, role: read, token: {TOKEN}}}"
-        assert "taken" in desk.refused(f"admin_tokens: [{one}, {one}]")[0]
+        assert "used twice" in desk.refused(f"admin_tokens: [{one}, {one}]")[0]
 
 
 class TestProblems:

@@ -60,7 +60,9 @@ class TestTurns:
         assert ask(asking) is ANSWER
         assert (len(one.asked), len(two.asked)) == (1, 2)
 
-    @pytest.mark.parametrize("fault", ["login", "denied", "too_large", "full", "refused", "closed"])
+    @pytest.mark.parametrize(
+        "fault", ["login", "denied", "too_large", "full", "rejected", "closed"]
+    )
     def test_what_the_next_one_would_say_too_is_raised(self, fault: Kind) -> None:
         one, two = FakeEndpoint("one", fault), FakeEndpoint("two")
         with pytest.raises(EtcdError) as caught:
@@ -147,20 +149,20 @@ class TestLogin:
 
     def test_it_is_not_made_again_and_again(self) -> None:
         one = FakeEndpoint("one", *["token"] * 10)  # type: ignore[arg-type]
-        with pytest.raises(EtcdError, match="does not accept the login"):
+        with pytest.raises(EtcdError, match="no longer accepts the login"):
             ask(client(one, user="ada:secret@"))
         assert one.logins == 2
 
     def test_without_a_user_there_is_none(self) -> None:
         one = FakeEndpoint("one", "token")
-        with pytest.raises(EtcdError, match="does not accept the login"):
+        with pytest.raises(EtcdError, match="no longer accepts the login"):
             ask(client(one))
         assert one.logins == 0
 
     def test_where_nobody_logs_in_there_is_no_token(self) -> None:
         one = FakeEndpoint("one")
         one.login_faults.append(
-            EtcdError("one", "refused", "etcdserver: authentication is not enabled")
+            EtcdError("one", "rejected", "etcdserver: authentication is not enabled")
         )
         assert ask(client(one, user="ada:secret@")) is ANSWER
         assert one.tokens == [None]

@@ -35,8 +35,8 @@ SAID = {
     ): "login",
     (CODE.PERMISSION_DENIED, "etcdserver: permission denied"): "denied",
     (CODE.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted"): "compacted",
-    (CODE.DATA_LOSS, "etcdserver: corrupt cluster"): "refused",
-    (CODE.UNKNOWN, "what nobody has heard of"): "refused",
+    (CODE.DATA_LOSS, "etcdserver: corrupt cluster"): "rejected",
+    (CODE.UNKNOWN, "what nobody has heard of"): "rejected",
 }
 
 

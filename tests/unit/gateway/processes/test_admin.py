@@ -48,6 +48,7 @@ def test_a_body_in_chunks_is_put_together(tmp_path: Path) -> None:
     said, asked = _ask(tmp_path, answer, lambda admin: admin.is_live())
     assert said is True
     assert asked.startswith(b"GET /ready HTTP/1.1\r\n")
+    assert b"\r\nhost: envoy\r\n" in asked.lower()  # Envoy rejects the path of a socket
 
 
 def test_figures_are_read_and_other_lines_left_out(tmp_path: Path) -> None:

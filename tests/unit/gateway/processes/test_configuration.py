@@ -146,3 +146,17 @@ def test_what_cannot_be_written_leaves_envoy_as_it_was_and_is_tried_again(
 
 def _errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
+
+
+def test_a_rule_that_is_not_decided_as_it_asks_is_reported_once_for_each_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    configuration, _ = _made(tmp_path)
+    local = "{id: b, key_by: user, decide: local, limit: 5/hour}"
+    plain = f"identity: {{user: {{cookie: session}}}}\nversion: 1\nrules: [{_RULE}"
+    other, alone = read_policy(f"{plain}, {local}]\n"), read_policy(f"{plain}]\n")
+    for policy, count in ((other, 1), (other, 1), (alone, 1), (other, 2)):
+        configuration.begin(policy)
+        messages = [record.getMessage() for record in caplog.records]
+        reported = [one for one in messages if one.startswith("rule b: decided exact instead")]
+        assert len(reported) == count

@@ -50,7 +50,7 @@ def test_it_is_called_so_that_nothing_is_cut_and_runs_do_not_meet(
     settings = GatewaySettings(envoy_threads=3, envoy_log_level="error")
     envoy = Envoy("/bin/envoy", settings, RunDirectory(tmp_path))
     call = " ".join(envoy.call())
-    assert call.startswith(f"/bin/envoy --config-path {tmp_path}/bootstrap.json --concurrency 3 ")
+    assert f" /bin/envoy --config-path {tmp_path}/bootstrap.json --concurrency 3 " in call
     assert "--disable-hot-restart --reject-unknown-dynamic-fields" in call
     assert "--drain-strategy immediate --drain-time-s 3600" in call
     assert "--log-level error" in call
@@ -101,7 +101,7 @@ def test_it_serves_once_it_is_live_with_listeners_that_it_has_taken(tmp_path: Pa
         envoy.admin = _Live({**there, **found})
         assert asyncio.run(envoy.is_ready()) is is_there
     envoy.admin = _Live({f"{LISTENERS}.lds.update_rejected": 1})
-    envoy.read_line("headgate|warning|config|no such filter")
+    envoy.log.read_line("headgate|warning|config|no such filter")
     with pytest.raises(GatewayError, match="Envoy rejects its configuration: no such filter"):
         asyncio.run(envoy.is_ready())
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.control import FileSource
-from headgate.gateway.envoy.values import Decided
-from headgate.gateway.processes.configuration import ActivePolicy, DecideModes
+from headgate.gateway.processes.configuration import ActivePolicy
 from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
@@ -90,18 +89,3 @@ def test_rules_that_may_come_later_are_waited_for(
         await rules.aclose()
 
     asyncio.run(main())
-
-
-def test_each_way_that_was_not_asked_for_is_told_until_it_changes(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    ways = DecideModes()
-    asked, other = Decided("a", "local", "local"), Decided("b", "exact", "quota", "it has cookies")
-    ways.report((asked, other))
-    ways.report((asked, other))
-    assert [record.getMessage() for record in caplog.records] == [
-        "rule b: decided exact instead of quota: it has cookies"
-    ]
-    ways.report((asked,))
-    ways.report((asked, other))
-    assert len(caplog.records) == 2

@@ -96,7 +96,7 @@ def test_it_serves_when_it_has_said_so(tmp_path: Path) -> None:
 
     async def main() -> list[bool]:
         before = await service.is_ready()
-        service.read_line('{"event": "started", "message": "headgate serves"}')
+        service.log.read_line('{"event": "started", "message": "headgate serves"}')
         return [before, await service.is_ready()]
 
     assert asyncio.run(main()) == [False, True]

@@ -11,6 +11,7 @@ import pytest
 
 from headgate.integrations import RequestLimiter, RouteLimit
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware, report
+from headgate.integrations.route_limit import named_limits
 from headgate.policy.loader import read_policy
 from headgate.runtime.drivers import adrive
 from headgate.runtime.drivers import drive as run_effects
@@ -240,7 +241,7 @@ def test_what_a_part_of_the_app_refuses_is_not_charged_at_all() -> None:
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         context, request = scope["headgate"], AsgiRequest(scope)
-        asked = context.limiter.plan_route([(none, none.own_names)], request, request)
+        asked = context.limiter.plan_route(named_limits((none,), "", ""), request, request)
         assert not await adrive(context.begin(context.limiter, asked))
         headers = [(b"x-tokens", b"30")]
         await send({"type": "http.response.start", "status": 429, "headers": headers})

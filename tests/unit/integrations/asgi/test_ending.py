@@ -11,6 +11,7 @@ import pytest
 from headgate.errors import CostError, OptionError, UsageError
 from headgate.integrations import CompletedResponse, RequestLimiter, RouteLimit
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware, report
+from headgate.integrations.route_limit import named_limits
 from headgate.limits import Concurrency
 from headgate.runtime.drivers import adrive
 from headgate.testing import ManualClock
@@ -42,7 +43,7 @@ def failed_logins(responded: CompletedResponse) -> bool:
 
 def asking(limiter: RequestLimiter, allowance: RouteLimit[Any], scope: Any) -> Any:
     request = AsgiRequest(scope)
-    return limiter.plan_route([(allowance, allowance.own_names)], request, request)
+    return limiter.plan_route(named_limits((allowance,), "", ""), request, request)
 
 
 async def settled(condition: Any) -> None:
@@ -188,7 +189,7 @@ def test_a_wrong_report_is_a_clear_error(wrong: Any) -> None:
 
 
 def test_a_report_without_the_middleware_is_a_clear_error() -> None:
-    with pytest.raises(UsageError, match="is RateLimitMiddleware installed"):
+    with pytest.raises(UsageError, match="needs RateLimitMiddleware"):
         report(http(), tokens=5)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from headgate.integrations import RequestLimiter, RouteLimit
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware
+from headgate.integrations.route_limit import named_limits
 from headgate.limits import Concurrency
 from headgate.policy.loader import read_policy
 from headgate.responses import ResponseOptions
@@ -44,7 +45,7 @@ class Routed:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         context, request = scope["headgate"], AsgiRequest(scope)
         limiter = self.limiter or context.limiter
-        asked = [(self.limit, self.limit.own_names)]
+        asked = named_limits((self.limit,), "", "")
         if await adrive(context.begin(limiter, limiter.plan_route(asked, request, request))):
             await self.app(scope, receive, send)
             return
@@ -322,7 +323,7 @@ def test_the_stacked_allowances_of_a_route_are_one_round_trip() -> None:
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         request = AsgiRequest(scope)
-        asked = [(one, one.own_names) for one in several]
+        asked = named_limits(tuple(several), "", "")
         planning = limiter.plan_route(asked, request, request)
         assert await adrive(scope["headgate"].begin(limiter, planning))
         await Answering()(scope, receive, send)

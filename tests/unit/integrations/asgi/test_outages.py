@@ -11,6 +11,7 @@ import pytest
 
 from headgate.integrations import RequestLimiter, RouteLimit
 from headgate.integrations.asgi import AsgiRequest, RateLimitMiddleware, StatusApp
+from headgate.integrations.route_limit import named_limits
 from headgate.limits import Concurrency
 from headgate.policy.loader import read_policy
 from headgate.runtime.drivers import adrive
@@ -100,7 +101,7 @@ def test_a_route_that_fails_closed_is_a_503_and_gives_back_the_rest() -> None:
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         context, request = scope["headgate"], AsgiRequest(scope)
-        asked = broken.plan_route([(allowance, allowance.own_names)], request, request)
+        asked = broken.plan_route(named_limits((allowance,), "", ""), request, request)
         assert not await adrive(context.begin(broken, asked))
         seen.append(context.denial_response(broken).status)
         await send({"type": "http.response.start", "status": seen[0], "headers": []})

@@ -120,7 +120,7 @@ def test_a_policy_without_pressure_restores_the_limits_at_once() -> None:
         client = Client(RateLimitMiddleware(App(0.5), limiter))
         await drive(client, 20)
         seen = [limiter.pressure.factor]
-        limiter.rules._replace(read_policy(CALM))
+        limiter.rules.replace(read_policy(CALM))
         seen.append(limiter.pressure.factor)
         await drive(client, 5)
         seen.append(limiter.pressure.factor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,15 +13,13 @@ from headgate.errors import UsageError
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.integrations.asgi.disconnects import DisconnectListener
 from headgate.integrations.request_context import RequestContext
+from headgate.overload import AsyncFairGate
 from headgate.policy.loader import read_policy
 from headgate.policy.model import compiled_rule
 from headgate.responses import encoded_lines
 from headgate.runtime.drivers import adrive
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from tests.support.slow_apps import App, Client
-
-if TYPE_CHECKING:
-    from headgate.overload import AsyncFairGate
 
 ONE = "{id: one, key_by: tenant, fair: {slots: 1, queue: 5, max_wait: 60s}}"
 ADAPTIVE = "{id: moved, key_by: tenant, fair: {slots: {adaptive: aimd, min: 2, max: 9}}}"
@@ -38,7 +36,8 @@ def limited(app: App, *rules: str) -> tuple[RateLimitMiddleware, Client]:
 
 
 def gates_of(middleware: RateLimitMiddleware) -> dict[str, AsyncFairGate]:
-    return {name: gate for name, (_, gate) in middleware.limiter.queues._async_gates.items()}
+    gates = middleware.limiter.queues.gates()
+    return {gate.name: gate for gate in gates if isinstance(gate, AsyncFairGate)}
 
 
 @pytest.mark.parametrize("step", range(14))
@@ -182,7 +181,7 @@ def test_what_is_said_of_gates_quickly_is_what_is_said_at_leisure(others: int, f
         assert await adrive(context.begin(limiter, limiter.plan(request)))
         quick = context.usual_headers()
         assert quick == encoded_lines(context.header_lines(200))
-        for turn in context.turns:
+        for turn in context.places:
             turn.release()
         await asyncio.gather(*held)
         return dict(quick)[b"headgate-queue"]
@@ -201,7 +200,7 @@ def test_a_gate_that_is_in_use_in_another_loop_costs_nothing_else() -> None:
     other = asyncio.new_event_loop()
     turns, rule = middleware.limiter.queues, policy.rules[0]
     queueing = Queueing(compiled_rule(rule), "t", 1, 1, "default")
-    [held], _ = other.run_until_complete(turns.enter_async(0, [queueing]))
+    [held], _ = other.run_until_complete(adrive(turns.entering(0, [queueing])))
     for _ in range(3):
         with pytest.raises(UsageError, match="in use in another event loop"):
             asyncio.run(Client(middleware).ask("/"))

@@ -12,10 +12,9 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.cache import never_cache
 
+from headgate.integrations import django as django_module
 from headgate.integrations import exemptions
 from headgate.integrations.django import exempt, limit
-from headgate.integrations.django import middleware as middleware_module
-from headgate.integrations.django import request as incoming
 from headgate.integrations.exemptions import EXEMPT_ONES
 from tests.support.django_project import fine, project, statuses, statuses_async
 
@@ -121,7 +120,7 @@ def test_a_view_is_exempt_even_if_it_is_read_with_the_first_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nobody: list[str] = []
-    for module in (exemptions, middleware_module):
+    for module in (exemptions, django_module):
         monkeypatch.setattr(module, "EXEMPT_ONES", nobody)
     with (
         project({}, limits="1/minute") as client,
@@ -138,8 +137,8 @@ def test_views_are_looked_for_only_if_any_is_marked(monkeypatch: pytest.MonkeyPa
         looked.append(path)
         raise Resolver404
 
-    monkeypatch.setattr(middleware_module, "EXEMPT_ONES", [])
-    monkeypatch.setattr(incoming, "resolve", resolve)
+    monkeypatch.setattr(django_module, "EXEMPT_ONES", [])
+    monkeypatch.setattr(django_module, "resolve", resolve)
     with project({"a": fine}, limits="9/minute") as client:
         assert statuses(client, "/a", 3) == [200] * 3
         assert looked == ["/a"]

@@ -35,6 +35,6 @@ def test_a_stream_that_nobody_closes_is_not_renewed_once_it_is_forgotten(
         response = handler(environ, lambda status, *_: begun.append(status))
         assert begun == ["200 OK"]
         assert next(iter(response)) == b"a"
-        assert heart.are_wanted == [True]
+        assert heart.are_beating == [True]
         del response, environ
-        assert heart.are_wanted == [False]
+        assert heart.are_beating == [False]

@@ -61,7 +61,7 @@ def test_a_passage_that_was_begun_outside_of_django_goes_on_inside() -> None:
     with project({"a": limit("5/minute")(fine)}, limits="9/minute") as client:
         response = client.get("/a", headgate=context)
         assert "X-RateLimit-Limit" not in response.headers  # which is for whoever watches
-        assert [told.name for told in context.told] == ["default", "fine"]
+        assert [told.name for told in context.rule_answers] == ["default", "fine"]
 
 
 def preflights(client: Client, times: int) -> list[int]:

@@ -27,8 +27,8 @@ def test_a_stream_that_nobody_closes_is_not_renewed_once_it_is_forgotten(
 
     response = ask(app, buffered=False)
     assert response.status_code == 200
-    assert heart.are_wanted == [True]
+    assert heart.are_beating == [True]
     del response
-    assert heart.are_wanted == [False]
+    assert heart.are_beating == [False]
     assert ask(app).data == b"ab"
-    assert heart.are_wanted == [False, False]
+    assert heart.are_beating == [False, False]

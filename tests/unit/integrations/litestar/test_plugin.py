@@ -287,7 +287,7 @@ def test_mistakes_are_reported_when_the_limit_is_declared() -> None:
     with pytest.raises(OptionError, match="use RequestLimiter"):
         RateLimitPlugin(RequestLimiter(), limits="1/minute")
     with pytest.raises(OptionError, match="key cannot be called with the request"):
-        limit("1/minute", key=lambda: "ann")  # type: ignore[misc,arg-type]
+        limit("1/minute", key=lambda: "ann")
     with pytest.raises(UsageError, match="write @exempt below @get"):
         exempt(index)
 

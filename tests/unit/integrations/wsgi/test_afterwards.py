@@ -12,7 +12,8 @@ from headgate.errors import StoreError
 from headgate.integrations import RequestLimiter
 from headgate.integrations.wsgi import RateLimitMiddleware, report
 from headgate.policy.loader import read_policy
-from headgate.stores import MemoryStore, Operation, Store, Take, TakeEach
+from headgate.stores import MemoryStore, Store
+from headgate.stores.operations import Operation, Take, TakeEach
 from headgate.testing import ManualClock
 from tests.support.wsgi_bodies import PLAIN, Chunks, answering, begun, close
 from tests.support.wsgi_caller import Answered, call, environ, hello

@@ -35,10 +35,11 @@ def test_a_file_is_watched_if_there_is_and_so_is_what_only_looks_like_one() -> N
     ended = Ended()
     file = FileWrapper(io.BytesIO(b"abc"))
     result = given_to_server(watching(answering(file), ended), FileWrapper)
-    assert b"".join(result) == b"abc"
     assert ended.all == []
-    close(result)
+    assert b"".join(result) == b"abc"
     assert ended.one.status_code == 200
+    close(result)
+    assert len(ended.all) == 1
     assert given_to_server(counting(answering(file)), None) is not file
     assert given_to_server(counting(answering(Chunks())), FileWrapper) is not file
 

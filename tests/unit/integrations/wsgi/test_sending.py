@@ -44,17 +44,19 @@ def test_chunks_come_one_at_a_time_as_they_are_made(is_held: bool) -> None:
     assert [(next(parts), chunks.made) for _ in range(3)] == [(b"a", 1), (b"b", 2), (b"c", 3)]
 
 
-def test_it_ends_when_the_body_is_closed_and_not_before() -> None:
+def test_it_ends_with_the_last_chunk_and_is_closed_by_the_server() -> None:
     ended = Ended()
     chunks = Chunks(b"a")
     result, _ = begun(watching(answering(chunks), ended))
-    assert list(result) == [b"a"]
-    assert (chunks.closed, ended.all) == (0, [])
-    close(result)
-    assert chunks.closed == 1
+    parts = iter(result)
+    assert (next(parts), ended.all) == (b"a", [])
+    assert next(parts, None) is None
     assert ended.one.status_code == 200
     assert ended.one.header("content-type") == "text/plain"
     assert ended.one.error is None
+    assert chunks.closed == 0
+    close(result)
+    assert (chunks.closed, len(ended.all)) == (1, 1)
 
 
 def test_closing_twice_closes_once() -> None:

@@ -219,9 +219,9 @@ def test_gradient_gives_up_a_probe_in_which_the_backend_breaks_down() -> None:
 def test_a_probe_leaves_out_those_who_end_first() -> None:
     probe = Probe(limit=20, instead_of=40)
     for number in range(40):
-        assert not probe.is_over
+        assert not probe.has_ended
         probe.observe(20, 1.0 if number < 20 else 3.0)
-    assert probe.is_over
+    assert probe.has_ended
     assert probe.found_ns == 3.0
 
 

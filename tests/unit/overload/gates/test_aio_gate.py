@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from headgate.errors import UsageError
-from headgate.overload import AsyncFairGate, Turn
+from headgate.overload import AsyncFairGate, Place
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from tests.support.gate_callers import Steered, settle, work
 
@@ -16,11 +16,11 @@ from tests.support.gate_callers import Steered, settle, work
 def test_try_enter_takes_what_there_is_and_never_waits() -> None:
     async def main() -> None:
         gate = AsyncFairGate(slots=1)
-        turn = gate.try_enter("a")
-        assert turn
+        place = gate.try_enter("a")
+        assert place
         assert gate.try_enter("a") is None
         assert gate.depth == 0
-        turn.release()
+        place.release()
         assert gate.try_enter("a")
 
     run_virtually(main())
@@ -67,14 +67,14 @@ def test_so_many_of_a_tenant_and_in_all_may_wait() -> None:
 def test_those_who_have_many_waiting_do_not_shut_the_others_out() -> None:
     async def main() -> list[str | None]:
         gate = AsyncFairGate(slots=1, waiting=6)
-        turn = await gate.enter("a")
+        place = await gate.enter("a")
         waiting = [asyncio.create_task(gate.enter(tenant)) for tenant in "aaaabb"]
         await settle()
         waiting += [asyncio.create_task(gate.enter(tenant)) for tenant in "cdef"]
         await settle()
         assert [gate.depth_of(tenant) for tenant in "abcdef"] == [1, 1, 1, 1, 1, 1]
         assert (await gate.enter("g")).reason == "queue_full"
-        turn.release()
+        place.release()
         for task in waiting:
             (await task).release()
         return [task.result().reason for task in waiting]
@@ -101,11 +101,11 @@ def test_one_that_waits_too_long_is_refused_when_its_time_is_up() -> None:
     async def main() -> None:
         gate = AsyncFairGate(slots=1, max_wait=5)
         gate.try_enter("a")
-        turn = await gate.enter("a")
-        assert turn.reason == "timeout"
-        assert not turn
-        assert turn.waited == pytest.approx(5.0)
-        assert turn.retry_after is None  # no slot has been given back yet: nothing to go by
+        place = await gate.enter("a")
+        assert place.reason == "timeout"
+        assert not place
+        assert place.waited == pytest.approx(5.0)
+        assert place.retry_after is None  # no slot has been given back yet: nothing to go by
         shorter = await gate.enter("a", timeout=2)
         assert shorter.waited == pytest.approx(2.0)
         longer = await gate.enter("a", timeout=20)
@@ -126,10 +126,10 @@ def test_one_that_could_not_be_served_in_time_is_refused_at_once() -> None:
         waiting = [asyncio.create_task(gate.enter("b")) for _ in range(4)]
         await settle()
         assert gate.expected_wait == pytest.approx(2.0 * 2)  # somebody new is second
-        assert not (turn := await gate.enter("b", timeout=9))
-        assert turn.reason == "too_long"
-        assert turn.waited == 0
-        assert turn.retry_after == pytest.approx(10.0)
+        assert not (place := await gate.enter("b", timeout=9))
+        assert place.reason == "too_long"
+        assert place.waited == 0
+        assert place.retry_after == pytest.approx(10.0)
         for task in waiting:
             task.cancel()
 
@@ -183,7 +183,7 @@ def test_who_is_cancelled_frees_its_place_at_once() -> None:
 @pytest.mark.parametrize("options", [{"slots": 2}, {"rate": "2/s"}])
 @pytest.mark.parametrize("step", range(12))
 def test_whenever_one_is_cancelled_no_turn_is_lost(options: dict[str, str], step: int) -> None:
-    """One of several that wait is cancelled after *step* steps of the loop since a turn came up."""
+    """One of several that wait is cancelled *step* steps of the loop after a place came up."""
 
     async def main() -> None:
         gate, served = AsyncFairGate(**options), list[str]()  # type: ignore[arg-type]  # either
@@ -224,11 +224,11 @@ def test_a_turn_given_in_the_instant_of_a_cancellation_is_passed_on() -> None:
         first, second = (asyncio.create_task(gate.enter("a")) for _ in range(2))
         await settle()
         assert held
-        held.release()  # first has the turn now, and has not heard of it
+        held.release()  # first has the place now, and has not heard of it
         assert (gate.depth, gate.in_flight) == (1, 1)
         first.cancel()
-        turn = await second
-        assert turn
+        place = await second
+        assert place
         assert first.cancelled()
         assert gate.in_flight == 1
 
@@ -237,23 +237,23 @@ def test_a_turn_given_in_the_instant_of_a_cancellation_is_passed_on() -> None:
 
 def test_a_block_has_its_turn_and_gives_it_back() -> None:
     async def late(gate: AsyncFairGate) -> None:
-        async with gate.turn("a"):
+        async with gate.place("a"):
             await asyncio.sleep(2)
             raise TimeoutError
 
     async def main() -> None:
         steering = Steered(3)
         gate = AsyncFairGate(slots=steering)
-        async with gate.turn("a", 2, weight=2, priority="critical", timeout=1) as turn:
-            assert turn
+        async with gate.place("a", 2, weight=2, priority="critical", timeout=1) as place:
+            assert place
             assert gate.in_flight == 1
         with pytest.raises(TimeoutError):
             await late(gate)
         with pytest.raises(ZeroDivisionError):
-            async with gate.turn("a"):
+            async with gate.place("a"):
                 raise ZeroDivisionError
-        async with gate.turn("a") as turn:
-            turn.release(succeeded=False)
+        async with gate.place("a") as place:
+            place.release(succeeded=False)
         assert gate.in_flight == 0
         assert [seen.succeeded for seen in steering.seen] == [True, False, True, False]
         assert steering.seen[1].latency_ns == 2_000_000_000
@@ -265,8 +265,8 @@ def test_a_refused_block_is_run_and_has_nothing_to_give_back() -> None:
     async def main() -> None:
         gate = AsyncFairGate(slots=1)
         gate.try_enter("a")
-        async with gate.turn("a", timeout=0) as turn:
-            assert not turn
+        async with gate.place("a", timeout=0) as place:
+            assert not place
         assert gate.in_flight == 1
 
     run_virtually(main())
@@ -276,10 +276,10 @@ def test_a_cost_of_nothing_passes_and_takes_no_slot() -> None:
     async def main() -> None:
         gate = AsyncFairGate(slots=1)
         gate.try_enter("a")
-        turn = await gate.enter("a", 0)
-        assert turn
-        assert not turn.is_in
-        assert not turn.release()
+        place = await gate.enter("a", 0)
+        assert place
+        assert not place.is_in
+        assert not place.release()
         assert gate.in_flight == 1
 
     run_virtually(main())
@@ -289,7 +289,7 @@ def test_a_gate_belongs_to_one_loop_until_that_is_closed() -> None:
     gate = AsyncFairGate(slots=1)
     with asyncio.Runner(loop_factory=VirtualLoop) as first:
 
-        async def hold() -> Turn:
+        async def hold() -> Place:
             return await gate.enter("a")
 
         held = first.run(hold())

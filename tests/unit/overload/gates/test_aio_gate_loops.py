@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headgate.errors import UsageError
-from headgate.overload import AsyncFairGate, Turn
+from headgate.overload import AsyncFairGate, Place
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from tests.support.gate_callers import settle
 
@@ -16,8 +16,8 @@ def test_an_idle_gate_moves_to_whatever_loop_asks() -> None:
     gate = AsyncFairGate(slots=1)
 
     async def visit() -> bool:
-        async with gate.turn("a") as turn:
-            return bool(turn)
+        async with gate.place("a") as place:
+            return bool(place)
 
     with asyncio.Runner() as first, asyncio.Runner() as second:
         for runner in (first, second, first):
@@ -28,24 +28,24 @@ def test_an_idle_gate_moves_to_whatever_loop_asks() -> None:
 def test_a_gate_that_somebody_is_in_or_waits_at_does_not_move() -> None:
     gate = AsyncFairGate(slots=1)
 
-    async def come() -> tuple[Turn, asyncio.Task[Turn]]:
-        turn = await gate.enter("a")
+    async def come() -> tuple[Place, asyncio.Task[Place]]:
+        place = await gate.enter("a")
         waiting = asyncio.create_task(gate.enter("b"))
         await settle()
-        return turn, waiting
+        return place, waiting
 
     async def ask() -> None:
         await gate.enter("c")
 
     with asyncio.Runner() as first, asyncio.Runner() as second:
-        turn, waiting = first.run(come())
+        place, waiting = first.run(come())
         with pytest.raises(UsageError, match="another event loop"):
             second.run(ask())
         waiting.cancel()
         first.run(settle())
         with pytest.raises(UsageError, match="another event loop"):
             second.run(ask())
-        turn.release()
+        place.release()
         second.run(ask())
 
 
@@ -53,8 +53,8 @@ def test_what_was_taken_of_a_rate_still_counts_in_the_next_loop() -> None:
     gate = AsyncFairGate(rate="1/h")
 
     async def ask() -> bool:
-        turn = gate.try_enter("a")
-        return turn is not None and turn.release()
+        place = gate.try_enter("a")
+        return place is not None and place.release()
 
     assert asyncio.run(ask())
     assert not asyncio.run(ask())

@@ -30,16 +30,16 @@ class Crowd:
         )
         self.inside = 0
         self.begun: dict[str, dict[int, int]] = {tenant: {} for tenant in "abc"}
-        """When the turn of each began, by its number."""
+        """When the place of each began, by its number."""
 
     async def visit(self, number: int, tenant: str) -> None:
         """Come, stay for a while, and go."""
         random = self.random
         timeout = random.choice((None, None, 1, 0))
-        async with self.gate.turn(tenant, random.randint(1, 4), timeout=timeout) as turn:
-            if not turn:
+        async with self.gate.place(tenant, random.randint(1, 4), timeout=timeout) as place:
+            if not place:
                 return
-            self.begun[tenant][number] = turn.began_ns
+            self.begun[tenant][number] = place.began_ns
             self.inside += 1
             try:
                 # Some that are in may not have heard of it yet.

@@ -1,4 +1,4 @@
-"""A fair gate that gives turns at a rate, on virtual time."""
+"""A fair gate that gives places at a rate, on virtual time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Log = list[tuple[str, int]]
 
 
 async def _come(gate: AsyncFairGate, tenant: str, log: Log, cost: int = 1) -> None:
-    """Note when the turn came, in milliseconds."""
-    with await gate.enter(tenant, cost) as turn:
-        if turn:
+    """Note when the place came, in milliseconds."""
+    with await gate.enter(tenant, cost) as place:
+        if place:
             log.append((tenant, round(asyncio.get_running_loop().time() * 1_000)))
 
 
@@ -80,11 +80,11 @@ def test_tenants_share_a_rate_by_weight() -> None:
 def test_who_could_not_go_in_time_is_told_so_exactly_and_at_once() -> None:
     async def main() -> None:
         gate = AsyncFairGate(rate="10/s", max_wait=0.3)
-        turns = await asyncio.gather(*(gate.enter("a") for _ in range(6)))
-        assert [bool(turn) for turn in turns] == [True] * 4 + [False] * 2
-        assert [turn.waited for turn in turns] == pytest.approx([0, 0.1, 0.2, 0.3, 0, 0])
-        assert {turn.reason for turn in turns[4:]} == {"too_long"}
-        assert turns[5].retry_after == pytest.approx(0.4)
+        places = await asyncio.gather(*(gate.enter("a") for _ in range(6)))
+        assert [bool(place) for place in places] == [True] * 4 + [False] * 2
+        assert [place.waited for place in places] == pytest.approx([0, 0.1, 0.2, 0.3, 0, 0])
+        assert {place.reason for place in places[4:]} == {"too_long"}
+        assert places[5].retry_after == pytest.approx(0.4)
 
     run_virtually(main())
 
@@ -237,10 +237,10 @@ def test_who_is_accepted_is_served_in_time_if_nobody_comes_after(seed: int) -> N
                 await asyncio.sleep(random.choice((0, 0.05, 0.1, 0.33)))
         await asyncio.sleep(0)
         timeout = random.choice((0.5, 1, 2, 5, 10, 20))
-        turn = await gate.enter(random.choice(tenants), random.choice(costs), timeout=timeout)
+        place = await gate.enter(random.choice(tenants), random.choice(costs), timeout=timeout)
         for other in others:
             other.cancel()
-        return turn.reason, turn.waited, timeout
+        return place.reason, place.waited, timeout
 
     reason, waited, timeout = run_virtually(main())
     assert reason in (None, "too_long"), seed

@@ -32,8 +32,8 @@ def _fleet(size: int, rate: str = "10/s", **options: object) -> list[AsyncFairGa
 
 
 async def _come(gate: AsyncFairGate, tenant: str, log: Log, cost: int = 1) -> None:
-    with await gate.enter(tenant, cost) as turn:
-        if turn:
+    with await gate.enter(tenant, cost) as place:
+        if place:
             log.append((tenant, round(asyncio.get_running_loop().time() * 1_000)))
 
 
@@ -116,7 +116,7 @@ def test_when_the_time_of_all_is_up_the_turn_goes_to_another_gate() -> None:
 
 def test_a_turn_that_came_when_all_had_given_up_is_not_saved_up() -> None:
     class Fatal(FleetRate):
-        """Whoever waits is cancelled in the instant in which its turn comes."""
+        """Whoever waits is cancelled in the instant in which its place comes."""
 
         victim: asyncio.Task[None] | None = None
 
@@ -182,8 +182,8 @@ def test_one_that_would_wait_too_long_is_refused() -> None:
     async def main() -> None:
         (gate,) = _fleet(1, "1/s", max_wait=3)
         waiting = [asyncio.create_task(gate.enter("a")) for _ in range(6)]
-        turns = await asyncio.gather(*waiting)
-        assert [turn.reason for turn in turns].count("too_long") == 2
+        places = await asyncio.gather(*waiting)
+        assert [place.reason for place in places].count("too_long") == 2
         assert gate.depth == 0
 
     run_virtually(main())

@@ -16,7 +16,7 @@ from headgate.testing.virtual_loop import run_virtually
 from tests.support.gate_callers import Seen, Steered, settle, work
 
 if TYPE_CHECKING:
-    from headgate.engine.rule import Priority
+    from headgate.engine.plan import Priority
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_slots_that_move_grow_though_some_are_kept_from_all_who_come(
         reserve: dict[Priority, float] = {"critical": 0.4, "default": 0.2}
         gate = AsyncFairGate(slots=kind(initial=10), reserve=reserve)
         for _ in range(100):
-            turns = [gate.try_enter("a", priority=priority) for _ in range(20)]
+            places = [gate.try_enter("a", priority=priority) for _ in range(20)]
             await asyncio.sleep(1)
-            for turn in turns:
-                if turn is not None:
-                    turn.release()
+            for place in places:
+                if place is not None:
+                    place.release()
         return gate.limit
 
     assert (run_virtually(main()) or 0) >= 20
@@ -77,13 +77,13 @@ def test_slots_are_in_use_for_a_class_when_all_are_that_it_may_use() -> None:
     async def main() -> list[int]:
         steering = Steered(10)
         gate = AsyncFairGate(slots=steering, reserve={"critical": 0.2, "default": 0.3})
-        turns = [await gate.enter("a", priority="sheddable") for _ in range(5)]
-        turns += [await gate.enter("a") for _ in range(3)]
-        turns += [await gate.enter("a", priority="critical") for _ in range(2)]
+        places = [await gate.enter("a", priority="sheddable") for _ in range(5)]
+        places += [await gate.enter("a") for _ in range(3)]
+        places += [await gate.enter("a", priority="critical") for _ in range(2)]
         waiting = asyncio.ensure_future(gate.enter("a"))
         await settle()
-        for turn in turns:
-            turn.release()
+        for place in places:
+            place.release()
         (await waiting).release()
         return [one.in_flight for one in steering.seen]
 
@@ -94,11 +94,11 @@ def test_the_last_slots_are_for_the_critical() -> None:
     async def main() -> None:
         gate = AsyncFairGate(slots=10, reserve={"critical": 0.2, "default": 0.3})
         sheddable = [gate.try_enter("a", priority="sheddable") for _ in range(6)]
-        assert [turn is not None for turn in sheddable] == [True] * 5 + [False]
+        assert [place is not None for place in sheddable] == [True] * 5 + [False]
         default = [gate.try_enter("a") for _ in range(4)]
-        assert [turn is not None for turn in default] == [True] * 3 + [False]
+        assert [place is not None for place in default] == [True] * 3 + [False]
         critical = [gate.try_enter("a", priority="critical") for _ in range(3)]
-        assert [turn is not None for turn in critical] == [True] * 2 + [False]
+        assert [place is not None for place in critical] == [True] * 2 + [False]
 
     run_virtually(main())
 
@@ -151,10 +151,10 @@ def test_the_reserve_is_a_share_of_the_slots_there_are() -> None:
     async def main() -> None:
         steering = Steered(4)
         gate = AsyncFairGate(slots=steering, reserve={"critical": 0.5})
-        turn = gate.try_enter("a")
+        place = gate.try_enter("a")
         steering.limit = 10
-        assert turn
-        turn.release()
+        assert place
+        place.release()
         assert sum(gate.try_enter("a") is not None for _ in range(10)) == 5
 
     run_virtually(main())
@@ -231,11 +231,11 @@ def test_a_gate_tells_how_it_stands() -> None:
         assert _told("gate_slots") == 2
         await asyncio.gather(*tasks, return_exceptions=True)
         assert _told("gate_waiting") == _told("gate_in_flight") == 0
-        outcomes = {name: _told("gate_turns", outcome=name) for name in ("passed", "waited")}
+        outcomes = {name: _told("gate_requests", outcome=name) for name in ("passed", "waited")}
         assert outcomes == {"passed": 2, "waited": 1}
-        assert _told("gate_turns", outcome="cancelled") == 1
-        assert _told("gate_turns", outcome="shed") == 1
-        assert _told("gate_turns", outcome="queue_full") == 0
+        assert _told("gate_requests", outcome="cancelled") == 1
+        assert _told("gate_requests", outcome="shed") == 1
+        assert _told("gate_requests", outcome="queue_full") == 0
 
     run_virtually(main())
 
@@ -248,11 +248,11 @@ def test_the_wait_to_expect_is_unknown_until_a_slot_has_been_given_back() -> Non
     async def main() -> None:
         gate = AsyncFairGate(slots=1)
         assert gate.expected_wait == 0.0
-        turn = gate.try_enter("a")
+        place = gate.try_enter("a")
         assert gate.expected_wait is None
         await asyncio.sleep(3)
-        assert turn
-        turn.release()
+        assert place
+        place.release()
         assert gate.expected_wait == 0.0
         gate.try_enter("a")
         assert gate.expected_wait == pytest.approx(3.0)

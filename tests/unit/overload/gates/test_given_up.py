@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def test_a_turn_that_is_given_up_is_not_observed() -> None:
     steering = Steered(1)
     gate = FairGate(slots=steering)
-    turn = gate.enter("a")
-    assert turn.cancel()
-    assert not turn.cancel()
-    assert not turn.release()
+    place = gate.enter("a")
+    assert place.cancel()
+    assert not place.cancel()
+    assert not place.release()
     assert steering.seen == []
     assert gate.in_flight == 0
     assert gate.expected_wait == 0
@@ -33,10 +33,10 @@ def test_a_turn_that_is_given_up_is_not_observed() -> None:
 def test_a_slot_that_is_given_up_is_the_next_ones() -> None:
     async def main() -> list[str]:
         gate, served = AsyncFairGate(slots=1), list[str]()
-        turn = await gate.enter("a")
+        place = await gate.enter("a")
         waiting = asyncio.ensure_future(work(gate, "b", served))
         await settle()
-        turn.cancel()
+        place.cancel()
         await waiting
         return served
 
@@ -74,10 +74,10 @@ def test_a_turn_at_a_rate_given_up_after_others_began_does_not_make_them_crowd()
 def test_a_turn_of_slots_is_not_given_back_to_a_rate() -> None:
     clock = ManualClock()
     gate = FairGate(slots=1, clock=clock)
-    turn = gate.enter("a")
+    place = gate.enter("a")
     gate.configure(rate="1/s")
     gate.enter("a", 5)
-    turn.cancel()
+    place.cancel()
     assert gate.expected_wait == 5
 
 
@@ -91,11 +91,11 @@ class Failing(Steered):
 def test_a_steering_that_fails_keeps_nobody_waiting() -> None:
     async def main() -> list[str]:
         gate, served = AsyncFairGate(slots=Failing(1)), list[str]()
-        turn = await gate.enter("a")
+        place = await gate.enter("a")
         waiting = asyncio.ensure_future(gate.enter("b"))
         await settle()
         with pytest.raises(ArithmeticError):
-            turn.release()
+            place.release()
         served.append((await waiting).tenant)
         assert gate.in_flight == 1
         return served
@@ -114,13 +114,13 @@ def test_slots_that_fall_below_those_who_are_in_let_nobody_in_until_they_have_le
     async def main() -> None:
         steering = Steered(4)
         gate = AsyncFairGate(slots=steering, reserve={"critical": 0.25})
-        turns = [await gate.enter("a") for _ in range(3)]
+        places = [await gate.enter("a") for _ in range(3)]
         critical = await gate.enter("a", priority="critical")
         waiting = asyncio.ensure_future(gate.enter("b"))
         await settle()
         steering.limit = 2
-        for turn in turns:
-            turn.release()
+        for place in places:
+            place.release()
             await settle()
             assert not waiting.done()  # one is in, and the last slot is for the critical
         critical.release()

@@ -14,7 +14,8 @@ from headgate.observability.metrics import METRICS
 from headgate.overload import PressureControl
 from headgate.overload.pressure import STEPS
 from headgate.policy.model import Pressure
-from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Store
+from headgate.stores.operations import Operation
 from headgate.testing import ManualClock
 from headgate.units import MILLISECOND, SECOND
 

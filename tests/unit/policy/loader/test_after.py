@@ -44,13 +44,13 @@ def test_a_cost_known_afterwards_is_read(written: str, meant: Cost) -> None:
 @pytest.mark.parametrize(
     ("written", "field", "message", "hint"),
     [
-        ("{after: 5}", "after", "found 5, expected what it costs afterwards: a mapping with", ""),
-        ("{after: {}}", "after", "found none, expected exactly one of header and bytes", ""),
+        ("{after: 5}", "after", "found 5, expected the cost that is charged afterwards", ""),
+        ("{after: {}}", "after", "found none, expected exactly one of header, bytes", ""),
         ("{after: {per: 5}}", "after", "found none, expected exactly one of header", ""),
         (
             "{after: {header: x, bytes: true}}",
             "after",
-            "found both, expected exactly one of header and bytes",
+            "found header and bytes, expected exactly one of",
             "",
         ),
         ("{after: {byte: true}}", "after.byte", "unknown field", "did you mean 'bytes'?"),
@@ -58,7 +58,7 @@ def test_a_cost_known_afterwards_is_read(written: str, meant: Cost) -> None:
             "{after: {bytes: false}}",
             "after.bytes",
             "found false, expected true",
-            "leave after out where nothing is charged",
+            "leave it out instead",
         ),
         ("{after: {bytes: 5}}", "after.bytes", "found 5, expected true or false", ""),
         ("{after: {header: a b}}", "after.header", "'a b' is not the name of a header", ""),
@@ -78,26 +78,26 @@ def test_a_cost_known_afterwards_is_read(written: str, meant: Cost) -> None:
         (
             "{default: 0, after: {bytes: true}}",
             "default",
-            "found 0; with after it takes at least 1 to enter: who pays nothing is never denied",
+            "found 0; with after a request costs at least 1 in advance",
             "",
         ),
         (
             "{endpoints: {GET /x: 0}, after: {bytes: true}}",
             "endpoints",
-            "found 0 for 'GET /x'; with after it takes at least 1 to enter",
+            "found 0 for 'GET /x'; with after a request costs at least 1 in advance",
             "",
         ),
         (
             "{header: x-cost, max: 5, after: {bytes: true}}",
             "header",
-            "header and after exclude each other: a caller who says 0 would pay nothing to enter",
-            "say with default or endpoints what it takes to enter",
+            "header and after exclude each other: a request with a cost of 0",
+            "give the cost of being allowed with default or endpoints",
         ),
         (
             "{max: 5, after: {bytes: true}}",
             "max",
-            "max is about header, which is not there",
-            "what is charged afterwards is bounded by max in after",
+            "max needs header, which is missing",
+            "the final cost is bounded by max in after",
         ),
     ],
 )

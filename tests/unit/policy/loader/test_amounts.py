@@ -15,20 +15,18 @@ from headgate.limits import (
     TokenBucket,
     parse_limit,
 )
-from headgate.policy.loader import examine_policy_data, read_rule_data
+from headgate.policy.loader import examine_policy_data
 from headgate.policy.model import Rule
-from headgate.policy.problems import PolicyError, Problem
+from headgate.policy.problems import Problem
+from tests.support.policy_files import only_error, read_rule
 
 
 def read(**fields: Any) -> Rule:
-    return read_rule_data("a", {"key_by": "ip", **fields})
+    return read_rule({"key_by": "ip", **fields})
 
 
 def refused(**fields: Any) -> Problem:
-    with pytest.raises(PolicyError) as caught:
-        read(**fields)
-    (problem,) = caught.value.errors
-    return problem
+    return only_error({"key_by": "ip", **fields})
 
 
 def warnings(**fields: Any) -> list[str]:

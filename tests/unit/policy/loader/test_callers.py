@@ -88,8 +88,8 @@ def test_trusting_everybody_is_warned_of() -> None:
         ({"global": {"header": "x"}}, "identity.global", "'global' has a meaning of its own"),
         ({"host": {"header": "x"}}, "identity.host", "'host' has a meaning of its own"),
         ({"a:b": {"header": "x"}}, "identity['a:b']", "'a:b' is not a name"),
-        ({"team": "x-team"}, "identity.team", "found 'x-team', expected where it is found"),
-        ({"team": {}}, "identity.team", "found none of them, expected exactly one of header"),
+        ({"team": "x-team"}, "identity.team", "found 'x-team', expected the source of a name"),
+        ({"team": {}}, "identity.team", "found none, expected exactly one of header"),
         (
             {"team": {"header": "x", "cookie": "y"}},
             "identity.team",
@@ -106,12 +106,12 @@ def test_trusting_everybody_is_warned_of() -> None:
         (
             {"team": {"lookup": "api_key"}},
             "identity.team",
-            "lookup and values belong together",
+            "lookup and values need each other",
         ),
         (
             {"team": {"header": "x", "values": {"a": "b"}}},
             "identity.team",
-            "lookup and values belong together",
+            "lookup and values need each other",
         ),
         (
             {"team": {"lookup": "api_key", "values": {}}},
@@ -134,7 +134,7 @@ def test_trusting_everybody_is_warned_of() -> None:
             "looked up in a circle",
         ),
         ({"fallback": "none"}, "identity.fallback", "found 'none'"),
-        ({"ip": []}, "identity.ip", "found a list, expected how to find the address"),
+        ({"ip": []}, "identity.ip", "found a list, expected the source of the address"),
         ({"ip": {"ipv4_prefix": 33}}, "identity.ip.ipv4_prefix", "found 33, expected a whole"),
         ({"ip": {"ipv6_prefix": 0}}, "identity.ip.ipv6_prefix", "found 0, expected a whole"),
         (

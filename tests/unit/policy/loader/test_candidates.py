@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.policy.loader import (
-    RuleMemory,
+    RuleCache,
     examine_policies,
     examine_policy,
     examine_policy_data,
@@ -83,7 +83,7 @@ def test_a_rule_that_is_not_there_is_refused_with_the_one_that_is_meant() -> Non
     message, hint = refusal(LIVE, CANDIDATE.replace("of: live", "of: lief"))
     assert message == "there is no rule 'lief' that it could be a candidate of"
     assert hint == "did you mean 'live'?"
-    assert refusal(CANDIDATE)[1] == "expected the id of a rule of this policy"
+    assert refusal(CANDIDATE)[1] == ""
 
 
 def test_a_rule_that_names_itself_is_refused() -> None:
@@ -109,7 +109,7 @@ def test_turns_cannot_be_tried() -> None:
     errors = [one for one in problems(LIVE, trial) if one[0] == "error"]
     assert [(rule, field) for _, rule, field, *_ in errors] == [("trial", "fair")]
     fair = "{id: live, key_by: ip, fair: {slots: 5}}"
-    assert "take turns: there is nothing to compare with" in warning(fair, CANDIDATE)
+    assert "wait in a queue: there is nothing to compare with" in warning(fair, CANDIDATE)
 
 
 def test_the_switch_of_the_live_rule_works_whatever_is_tried_beside_it() -> None:
@@ -122,7 +122,7 @@ def test_the_switch_of_the_live_rule_works_whatever_is_tried_beside_it() -> None
 
 def test_a_candidate_that_is_as_its_rule_is_warned_of() -> None:
     same = CANDIDATE.replace("3/s", "5/s")
-    assert warning(LIVE, same) == "it is as the rule 'live' is: there is nothing to find out"
+    assert warning(LIVE, same) == "it is equal to the rule 'live': there is nothing to compare"
 
 
 def test_nothing_more_is_said_of_a_rule_that_is_wrong_itself() -> None:
@@ -131,11 +131,11 @@ def test_nothing_more_is_said_of_a_rule_that_is_wrong_itself() -> None:
 
 
 def test_what_is_known_by_heart_is_still_held_against_the_others() -> None:
-    memory = RuleMemory()
+    memory = RuleCache()
     live: dict[str, Any] = {"id": "live", "key_by": "ip", "limit": "5/s"}
     trial = {**live, "id": "trial", "limit": "3/s", "mode": "shadow", "candidate_of": "live"}
     whole = {"version": 1, "rules": [live, trial]}
-    assert examine_policy_data(whole, memory=memory).problems == ()
-    alone = examine_policy_data({"version": 1, "rules": [trial]}, memory=memory)
+    assert examine_policy_data(whole, cache=memory).problems == ()
+    alone = examine_policy_data({"version": 1, "rules": [trial]}, cache=memory)
     assert alone.policy is None
     assert [problem.rule for problem in alone.problems] == ["trial"]

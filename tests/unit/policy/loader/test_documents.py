@@ -10,11 +10,10 @@ import pytest
 
 from headgate.errors import MissingPackageError
 from headgate.policy import document, tables
-from headgate.policy.diagnostics import Diagnostics
 from headgate.policy.document import (
-    DEEPEST,
-    LARGEST_TEXT,
-    MOST_NODES,
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_NODES,
     Node,
     Scalar,
     Table,
@@ -22,14 +21,14 @@ from headgate.policy.document import (
     parse_text,
 )
 from headgate.policy.loader import examine_policy, examine_policy_data, read_policy
-from headgate.policy.problems import PolicyError
+from headgate.policy.problems import Diagnostics, PolicyError
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 20)
 )
-DEEP = f"nested too deeply; at most {DEEPEST} levels are read"
-LARGE = f"too large; at most {MOST_NODES} values are read, aliases counted in full"
-HUGE = f"too large; at most {LARGEST_TEXT} bytes (1 MiB) are read"
+DEEP = f"nested too deeply; at most {MAX_DEPTH} levels are read"
+LARGE = f"too large; at most {MAX_NODES} values are read, aliases counted in full"
+HUGE = f"too large; at most {MAX_BYTES} bytes (1 MiB) are read"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +179,7 @@ def test_without_pyyaml_json_is_read_and_yaml_says_what_to_install(
 
 def test_without_pydantic_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydantic", None)
-    monkeypatch.setattr(tables, "_adapter", vars(tables)["_make_adapter"])
+    monkeypatch.setattr(tables, "_adapter", vars(tables)["_adapter"].__wrapped__)
     with pytest.raises(MissingPackageError, match=r"'pydantic': pip install 'headgate\[rules\]'"):
         read_policy("version: 1\nrules: []\n")
 
@@ -208,7 +207,7 @@ def _circle() -> list[object]:
     ("data", "message"),
     [
         (_circle(), DEEP),
-        ([1] * (MOST_NODES + 1), LARGE),
+        ([1] * (MAX_NODES + 1), LARGE),
         ({1: 2}, "a key of type int; expected text"),
         ({None: 2}, "a key of type NoneType; expected text"),
         ({"version": 10**400}, "found a number too large to be read"),
@@ -227,3 +226,15 @@ def test_data_that_no_json_parser_makes_is_refused(data: object, message: str) -
 def test_tuples_and_other_mappings_are_data_too() -> None:
     root = parse_data({"a": (1, 2.5, "x")}, Diagnostics("f"))
     assert _shape(root) == {"a": [("1", True), ("2.5", True), ("x", False)]}
+
+
+@pytest.mark.parametrize(("limit", "column"), [("5/minut", 66), (r"5\/minut", 63)])
+def test_a_place_within_a_json_text_is_exact_unless_it_has_escapes(limit: str, column: int) -> None:
+    text = f'{{"version": 1, "rules": [{{"id": "a", "key_by": "ip", "limit": "{limit}"}}]}}'
+    (problem,) = examine_policy(text, where="rules.json").problems
+    assert (problem.line, problem.column) == (1, column)
+
+
+def test_the_size_of_a_text_is_that_of_its_bytes() -> None:
+    (problem,) = examine_policy("# " + "é" * (MAX_BYTES // 2)).problems
+    assert problem.message.startswith("too large; at most 1048576 bytes")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.policy import document, loader
-from headgate.policy.loader import RuleMemory, examine_policy_data
+from headgate.policy.loader import RuleCache, examine_policy_data
 from headgate.policy.model import Override
 from headgate.policy.rule_document import RuleDocument
 
@@ -58,11 +58,11 @@ SEQUENCE: tuple[object, ...] = (
 )
 
 
-@pytest.mark.parametrize("most_letters", [4_000_000, 150, 0])
-def test_it_is_as_if_nothing_were_remembered(most_letters: int) -> None:
-    memory = RuleMemory(most_letters=most_letters)
+@pytest.mark.parametrize("max_characters", [4_000_000, 150, 0])
+def test_it_is_as_if_nothing_were_remembered(max_characters: int) -> None:
+    memory = RuleCache(max_characters=max_characters)
     for data in (*SEQUENCE, *reversed(SEQUENCE), *SEQUENCE):
-        assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
+        assert examine_policy_data(data, cache=memory) == examine_policy_data(data)
 
 
 @pytest.fixture
@@ -82,22 +82,22 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_rule_that_was_read_is_not_read_again(loaded: list[str]) -> None:
-    memory = RuleMemory()
-    examine_policy_data(policy(rule("a"), rule("b", "2/s"), rule("c", "3/s")), memory=memory)
-    examine_policy_data(policy(rule("a"), rule("b", "9/s"), rule("c", "3/s")), memory=memory)
+    memory = RuleCache()
+    examine_policy_data(policy(rule("a"), rule("b", "2/s"), rule("c", "3/s")), cache=memory)
+    examine_policy_data(policy(rule("a"), rule("b", "9/s"), rule("c", "3/s")), cache=memory)
     assert loaded == ["a", "b", "c", "b"]
-    examine_policy_data(policy(rule("a"), identity=TIERS), memory=memory)
+    examine_policy_data(policy(rule("a"), identity=TIERS), cache=memory)
     assert loaded[4:] == ["a"]
 
 
 def test_an_override_is_read_again_only_if_its_rule_has_changed(loaded: list[str]) -> None:
-    memory = RuleMemory()
+    memory = RuleCache()
     others = rule("b", "2/s")
     first = policy(rule("a"), others, overrides=[grant(key="1"), grant(key="2", rule="b")])
     second = policy(rule("a", "9/s"), others, overrides=[*first["overrides"], grant(key="3")])
-    examine_policy_data(first, memory=memory)
+    examine_policy_data(first, cache=memory)
     assert loaded == ["a", "b", "1", "2"]
-    examine_policy_data(second, memory=memory)
+    examine_policy_data(second, cache=memory)
     assert loaded[4:] == ["a", "1", "3"]
 
 
@@ -105,13 +105,13 @@ def test_an_override_is_read_again_only_if_its_rule_has_changed(loaded: list[str
 def test_bounds_are_kept_as_if_all_were_read(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     rules = rule("a", match={"headers": {"x": ["1", "2"]}}), rule("b", limit="2/s")
     data = policy(*rules, overrides=[grant()])
-    memory = RuleMemory()
-    examine_policy_data(data, memory=memory)
-    monkeypatch.setattr(document, "MOST_NODES", most)
-    assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
-    monkeypatch.setattr(document, "MOST_NODES", 1_000)
-    monkeypatch.setattr(document, "DEEPEST", most)
-    assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
+    memory = RuleCache()
+    examine_policy_data(data, cache=memory)
+    monkeypatch.setattr(document, "MAX_NODES", most)
+    assert examine_policy_data(data, cache=memory) == examine_policy_data(data)
+    monkeypatch.setattr(document, "MAX_NODES", 1_000)
+    monkeypatch.setattr(document, "MAX_DEPTH", most)
+    assert examine_policy_data(data, cache=memory) == examine_policy_data(data)
 
 
 def test_what_is_too_deep_or_too_long_for_a_text_is_refused_as_ever() -> None:
@@ -120,13 +120,13 @@ def test_what_is_too_deep_or_too_long_for_a_text_is_refused_as_ever() -> None:
         deep = [deep]
     for odd in (deep, 10**5_000):
         data = policy(rule("a", description=odd))
-        memory = RuleMemory()
-        assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
+        memory = RuleCache()
+        assert examine_policy_data(data, cache=memory) == examine_policy_data(data)
 
 
 def test_warnings_that_were_too_many_to_be_told_are_told_later() -> None:
     many = [rule(f"r{number}", f"{number + 1}/s", mode="off") for number in range(250)]
-    memory = RuleMemory()
-    examine_policy_data(policy(*many), memory=memory)
+    memory = RuleCache()
+    examine_policy_data(policy(*many), cache=memory)
     data = policy(*many[-2:])
-    assert examine_policy_data(data, memory=memory) == examine_policy_data(data)
+    assert examine_policy_data(data, cache=memory) == examine_policy_data(data)

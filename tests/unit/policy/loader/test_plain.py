@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.decision import OnFailure
 from headgate.limits import (
     GCRA,
     Accuracy,
@@ -26,7 +27,6 @@ from headgate.policy.loader import (
     policy_to_data,
     read_policy,
     read_policy_data,
-    read_rule_data,
     rule_to_data,
 )
 from headgate.policy.model import (
@@ -46,6 +46,7 @@ from headgate.policy.model import (
 )
 from headgate.units import DAY, MICROSECOND, MILLISECOND
 from tests.support.overload_rules import PRESSURES, SOFTENED, priorities
+from tests.support.policy_files import read_rule
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=9)
 SOLID = WORDS.filter(lambda word: bool(word.strip()))
@@ -133,18 +134,16 @@ ACCURACIES = st.one_of(
     ),
     st.builds(Accuracy, SHARES, denials_ns=st.just(0) | SPANS),
 )
-FAILURES: st.SearchStrategy[dict[str, Any]] = st.one_of(
-    st.just({}),
-    st.just({"on_store_failure": "fail_closed"}),
-    st.fixed_dictionaries(
-        {"on_store_failure": st.sampled_from(("fail_open", "local")), "fallback_share": SHARES}
-    ),
-    st.fixed_dictionaries(
-        {
-            "fallback_share": SHARES,
-            "max_fail_open_ns": st.integers(1, 10**6).map(lambda n: n * MICROSECOND),
-            "after_fail_open": st.sampled_from(("fail_closed", "local")),
-        }
+FAILURES = st.one_of(
+    st.just(OnFailure()),
+    st.just(OnFailure("fail_closed")),
+    st.builds(OnFailure, st.sampled_from(("fail_open", "local")), SHARES),
+    st.builds(
+        OnFailure,
+        st.just("fail_open"),
+        SHARES,
+        st.integers(1, 10**6).map(lambda n: n * MICROSECOND),
+        st.sampled_from(("fail_closed", "local")),
     ),
 )
 
@@ -180,7 +179,7 @@ PLAIN_RULES = st.builds(
 )
 RULES = st.builds(
     lambda rule, failing, soften: soften(
-        replace(rule, **failing) if _can_be_charged(rule) else replace(rule, **failing, cost=Cost())
+        replace(rule, on_failure=failing, cost=rule.cost if _can_be_charged(rule) else Cost())
     ),
     PLAIN_RULES,
     FAILURES,
@@ -263,7 +262,7 @@ def test_every_policy_comes_back_from_its_data(policy: Policy) -> None:
 def test_what_is_as_usual_is_left_out() -> None:
     rule = Rule("a", Match(), ("ip",), MappingProxyType({None: (TokenBucket(5, 5),)}))
     assert rule_to_data(rule) == {"key_by": "ip", "limits": ["5/s"]}
-    assert read_rule_data("a", rule_to_data(rule)) == rule
+    assert read_rule(rule_to_data(rule)) == rule
 
 
 @pytest.mark.parametrize("secret", [True, False])
@@ -274,9 +273,9 @@ def test_whether_an_api_key_is_secret_comes_back(secret: bool) -> None:
 
 
 def test_the_usual_idempotency_comes_back() -> None:
-    rule = read_rule_data("a", {"key_by": "ip", "limit": "1/s", "idempotency": True})
+    rule = read_rule({"key_by": "ip", "limit": "1/s", "idempotency": True})
     assert rule.idempotency == Idempotency(DAY)
-    assert read_rule_data("a", rule_to_data(rule)) == rule
+    assert read_rule(rule_to_data(rule)) == rule
 
 
 def test_what_is_charged_afterwards_is_written_as_short_as_it_can_be() -> None:
@@ -285,7 +284,7 @@ def test_what_is_charged_afterwards_is_written_as_short_as_it_can_be() -> None:
         {"default": 1, "after": {"bytes": True, "per": 1024, "max": 50}},
     ):
         data = {"key_by": "ip", "limits": ["5/s"], "cost": cost, "decide": "quota"}
-        assert rule_to_data(read_rule_data("a", data)) == data
+        assert rule_to_data(read_rule(data)) == data
 
 
 @pytest.mark.parametrize(
@@ -320,4 +319,4 @@ def test_what_is_charged_afterwards_is_written_as_short_as_it_can_be() -> None:
 )
 def test_what_is_soft_is_written_as_it_is_read(data: dict[str, Any]) -> None:
     whole = {"key_by": "ip", **data}
-    assert rule_to_data(read_rule_data("a", whole)) == whole
+    assert rule_to_data(read_rule(whole)) == whole

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from headgate.policy.loader import (
-    RuleMemory,
+    RuleCache,
     examine_policies,
     examine_policy,
     examine_policy_data,
-    read_policies,
     read_policy,
 )
 from headgate.policy.model import Match, Pressure, PriorityClass
@@ -99,7 +98,7 @@ def test_without_them_there_are_none() -> None:
             "priority[0].match.endpoint",
             "'pay' does not begin with",
         ),
-        ("pressure: 500ms", "pressure", "found 500ms, expected when there is pressure: a mapping"),
+        ("pressure: 500ms", "pressure", "found 500ms, expected the signs of pressure"),
         ("pressure: {latency: fast}", "pressure.latency", "'fast' is not a time"),
         ("pressure: {errors: 0.05}", "pressure.errors", "found 0.05, expected a percentage"),
         ("pressure: {errors: 100%}", "pressure.errors", "found 100%, expected a percentage above"),
@@ -123,24 +122,24 @@ def test_what_is_wrong_is_refused_where_it_stands(written: str, field: str, mess
             "pressure",
             "it has no effect: no rule has a floor",
         ),
-        (f"rules: [{FLOORED}]", "", "nothing drives its floor: the policy has no pressure"),
-        (f"{CRITICAL}\nrules: [{LIMITED}]", "priority", "no rule goes by it: none has a reserve"),
+        (f"rules: [{FLOORED}]", "", "its floor has no effect: the policy has no pressure"),
+        (f"{CRITICAL}\nrules: [{LIMITED}]", "priority", "no rule uses it: none has a reserve"),
         (f"rules: [{RESERVING}]", "", "it reserves something for critical requests, and priority"),
         (f"rules: [{TURNING}]", "", "it reserves something for critical requests, and priority"),
         (
             f"pressure: {{backoff: 50%}}\nrules: [{FLOORED}]",
             "pressure",
-            "nothing in it says when there is pressure: only a signal of the app's own does",
+            "it has no sign of pressure: only a signal of the app itself can lower limits",
         ),
         (
             f"pressure: {{quantile: 50%, errors: 5%}}\nrules: [{FLOORED}]",
             "pressure.quantile",
-            "it has no effect: it is about latency",
+            "it has no effect without latency",
         ),
         (
             f"pressure: {{queue: 5}}\nrules: [{FLOORED}]",
             "pressure.queue",
-            "it has no effect: it is about requests that wait at gates, and no rule has fair",
+            "it has no effect: it is about requests in fair queues, and no rule has fair",
         ),
         (
             f"pressure: {{}}\nrules: [{FLOORED.replace('}}', '}, cost: 4}')}]",
@@ -150,17 +149,17 @@ def test_what_is_wrong_is_refused_where_it_stands(written: str, field: str, mess
         (
             f"{CRITICAL}\nrules: [{TURNING.replace('5', '1')}]",
             "fair.reserve",
-            "it has no effect: of one slot none can be kept back",
+            "it has no effect: one slot cannot be reserved in part",
         ),
         (
             f"{CRITICAL}\nrules: [{RESERVING.replace('5', '1')}]",
             "concurrency.reserve",
-            "it has no effect: of one slot none can be kept back",
+            "it has no effect: one slot cannot be reserved in part",
         ),
         (
             "rules: [{id: a, key_by: ip, fair: {slots: 5}, cost: 0}]",
             "cost",
-            "it has no effect: a request takes a turn of 1 at the least",
+            "it has no effect: a request costs at least 1 in a fair queue",
         ),
         (
             "rules: [{id: a, key_by: ip, concurrency: 5, cost: 0}]",
@@ -173,7 +172,7 @@ def test_what_is_wrong_is_refused_where_it_stands(written: str, field: str, mess
                 f"rules: [{RESERVING}]"
             ),
             "priority[1]",
-            "it is never looked at: the entry 1 is for every request",
+            "it is never used: the entry 1 is for every request",
         ),
         (
             (
@@ -181,7 +180,7 @@ def test_what_is_wrong_is_refused_where_it_stands(written: str, field: str, mess
                 '  - {rule: a, key: ip=1.2.3.4, block: true, until: "2100-01-01T00:00:00Z"}'
             ),
             "overrides[0]",
-            "it has no effect: the rule 'a' has no counters, requests take turns",
+            "it has no effect: the rule 'a' has a queue and no counters",
         ),
         (
             (
@@ -224,7 +223,7 @@ def test_a_tier_that_nobody_is_looked_up_to_be_is_warned_of(
     terms: str, field: str, what: str
 ) -> None:
     looked_up = "identity: {tier: {lookup: api_key, values: {k: paid}, default: free}}"
-    told = f"no caller is ever looked up to be 'gold', which has a {what}"
+    told = f"no caller is looked up to be 'gold', which has a {what}"
     found = problems(f"{looked_up}\nrules: [{{id: a, key_by: ip, {terms}}}]")
     assert found == [("warning", field, told)]
 
@@ -242,7 +241,8 @@ def test_each_is_in_one_of_several_files(name: str) -> None:
     given = {"priority": "[{class: critical}]", "pressure": "{latency: 1s}"}[name]
     rules = ("rules.yaml", f"version: 1\nrules: [{FLOORED}, {RESERVING.replace('id: a', 'id: b')}]")
     one = ("one.yaml", f"version: 1\n{name}: {given}")
-    policy = read_policies([rules, one])
+    policy = examine_policies([rules, one]).policy
+    assert policy is not None
     assert (bool(policy.priorities), policy.pressure is not None) == (
         name == "priority",
         name == "pressure",
@@ -250,18 +250,18 @@ def test_each_is_in_one_of_several_files(name: str) -> None:
     told = examine_policies([rules, one, ("two.yaml", one[1])])
     assert told.policy is None
     messages = [problem.message for problem in told.problems if problem.severity == "error"]
-    assert messages == [f"{name} is given in one.yaml already; expected it in one file only"]
+    assert messages == [f"{name} is given in one.yaml already"]
 
 
 def test_a_remembered_rule_is_warned_of_when_what_drives_it_goes() -> None:
-    memory = RuleMemory()
+    memory = RuleCache()
     rule = {"id": "a", "key_by": "ip", "limit": "5/s", "adaptive": {"floor": "20%"}}
     driven: dict[str, Any] = {"version": 1, "pressure": {}, "rules": [rule]}
     for _ in range(2):
-        assert examine_policy_data(driven, memory=memory).problems == ()
+        assert examine_policy_data(driven, cache=memory).problems == ()
     del driven["pressure"]
     for _ in range(2):
-        (problem,) = examine_policy_data(driven, memory=memory).problems
+        (problem,) = examine_policy_data(driven, cache=memory).problems
         assert (problem.severity, problem.rule) == ("warning", "a")
 
 

@@ -133,7 +133,7 @@ SHARES = "share_by: tier, shares"
         ("shape: {rate: 5/s, queue: 1}, limits: [5/s]", "limit", "a rule has limits in one form;"),
         ("concurrency: 5, algorithm: gcra", "limit", "a rule has limits in one form; found conc"),
         ("shaep: {rate: 5/s, queue: 1}", "shaep", "unknown field"),
-        ("shape: 10/s", "shape", "found 10/s, expected how requests are delayed: a mapping"),
+        ("shape: 10/s", "shape", "found 10/s, expected the delay of requests: a mapping"),
         ("shape: {queue: 5}", "shape.rate", "missing; expected a rate such as 10/s"),
         ("shape: {rate: 10, queue: 5}", "shape.rate", "not a rate, at character 3: the limit ends"),
         (
@@ -141,7 +141,11 @@ SHARES = "share_by: tier, shares"
             "shape.rate",
             "not a rate, at character 5: 'burst",
         ),
-        ("shape: {rate: 10/s}", "shape", "how many may wait is not said; expected queue, max_wait"),
+        (
+            "shape: {rate: 10/s}",
+            "shape",
+            "the length of the queue is missing; expected queue, max_wait",
+        ),
         ("shape: {rate: 10/s, queue: -1}", "shape.queue", "found '-1', expected a whole number"),
         ("shape: {rate: 1000/s, max_wait: 1h}", "shape.max_wait", "max_wait is 3600 seconds: 3600"),
         ("shape: {rate: 1/w, queue: 9_999}", "shape.rate", "rate is 1.65343915343"),
@@ -150,7 +154,7 @@ SHARES = "share_by: tier, shares"
         (
             "algorithm: leaky_queue, queue: 1, rate: 5/s, rate_per_sec: 5",
             "rate",
-            "rate_per_sec says it already",
+            "rate_per_sec is given as well",
         ),
         ("algorithm: gcra, burst: 5, rate_per_sec: 5, queue: 5", "queue", "gcra has no queue; it "),
         ("concurrency: 0", "concurrency", "found 0, expected a whole number from 1"),
@@ -173,7 +177,7 @@ SHARES = "share_by: tier, shares"
         (
             f"concurrency: {{limit: 5, {SHARES}: {{a/b: 1}}}}",
             "concurrency.shares['a/b']",
-            "'a/b' cannot have a share",
+            "'a/b' is not the name of a share",
         ),
         (
             f"concurrency: {{limit: 5, {SHARES}: {{a: 50%, b: 60%, c: 2}}}}",
@@ -193,12 +197,12 @@ SHARES = "share_by: tier, shares"
         (
             "concurrency: {limit: 5, share_by: teir, shares: {a: 1}}",
             "concurrency.share_by",
-            "nothing is known of callers by the name of 'teir'",
+            "'teir' is not a name in identity",
         ),
         (
             "concurrency: {limit: 5, share_by: api_key, shares: {a: 1}}",
             "concurrency.share_by",
-            "'api_key' is a secret, and shares stand in the store by their names",
+            "'api_key' is a secret, and the store has shares under their names",
         ),
         (
             "concurrency: {limit: 5, share_by: priority, shares: {gold: 1}}",
@@ -208,31 +212,35 @@ SHARES = "share_by: tier, shares"
         (
             f"concurrency: {{limit: 5, {SHARES}: {{default: 1}}}}",
             "concurrency.share_by",
-            "'default' has a share: callers without one have none",
+            "'default' cannot have a share: other callers use",
         ),
         (
             "concurrency: 5, reserve: {critical: 5%}",
             "reserve",
-            "with concurrency it stands in there",
+            "a rule with concurrency has it there",
         ),
-        ("limit: 5/s, reserve: {critical: 5%}", "reserve", "is about slots, and the rule has none"),
+        ("limit: 5/s, reserve: {critical: 5%}", "reserve", "needs slots, and the rule has none"),
         (
             "concurrency: {limit: 5, reserve: {sheddable: 5%}}",
             "concurrency.reserve.sheddable",
-            "nothing can be kept for sheddable requests: none matter less",
+            "found 'sheddable'",
         ),
         (
             "concurrency: {limit: 5, reserve: {critcal: 5%}}",
             "concurrency.reserve.critcal",
-            "there is no class 'critcal'",
+            "found 'critcal'",
         ),
         (
             "concurrency: {limit: 5, reserve: {critical: 60%, default: 40%}}",
             "concurrency.reserve",
             "100% are reserved: nothing is left for other requests",
         ),
-        ("fair: {}", "fair.slots", "found none, expected exactly one of slots and rate"),
-        ("fair: {slots: 5, rate: 5/s}", "fair.slots", "found both, expected exactly one of slots"),
+        ("fair: {}", "fair.slots", "found none, expected exactly one of slots, rate"),
+        (
+            "fair: {slots: 5, rate: 5/s}",
+            "fair.slots",
+            "found slots and rate, expected exactly",
+        ),
         ("fair: {slots: 0}", "fair.slots", "found 0, expected a whole number from 1"),
         ("fair: {slots: {adaptive: gradiant}}", "fair.slots.adaptive", "found 'gradiant'"),
         (
@@ -249,16 +257,16 @@ SHARES = "share_by: tier, shares"
         (
             "fair: {rate: 5/s, reserve: {critical: 5%}}",
             "fair.reserve",
-            "is about slots, and there are none: requests take turns at a rate",
+            "needs slots, and requests are started at a rate",
         ),
-        ("fair: {slots: 5}, share_by: tier", "share_by", "a rule with fair has its own reserve"),
+        ("fair: {slots: 5}, share_by: tier", "share_by", "a rule with fair has it there"),
         (
             "fair: {slots: 5}, cost: {after: {bytes: true}}",
             "cost",
-            "nothing can be charged afterwards: a request has had its turn",
+            "nothing can be charged afterwards: the request has left",
         ),
         ("limit: 5/s, adaptive: {}", "adaptive.floor", "missing; expected a share of the limits"),
-        ("limit: 5/s, adaptive: true", "adaptive", "found true, expected how pressure lowers"),
+        ("limit: 5/s, adaptive: true", "adaptive", "found true, expected the effect of pressure"),
         (
             "shape: {rate: 1/century, queue: 1}",
             "shape.rate",
@@ -292,13 +300,13 @@ def test_what_cannot_be_is_refused_where_it_stands(written: str, field: str, mes
         (
             "shape: {rate: 5/s, queue: 1}, accuracy: {batch: 9}",
             "accuracy",
-            "it has no effect: turns",
+            "it has no effect: queues",
         ),
         ("concurrency: 5, accuracy: {batch: 9}", "accuracy", "it has no effect: slots are always"),
         (
             "shape: {rate: 5/s, queue: 1}, across_regions: true",
             "across_regions",
-            "it has no effect: turns are always given in each region alone",
+            "it has no effect: queues are always given in each region alone",
         ),
         (
             "shape: {rate: 5/s, queue: 1}, decide: local",
@@ -320,14 +328,14 @@ def test_what_cannot_be_is_refused_where_it_stands(written: str, field: str, mes
             "concurrency.reserve",
             "the reserve leaves 16 of 20 slots, and 18 are guaranteed",
         ),
-        ("fair: {slots: 5}, mode: shadow", "mode", "it has no effect but to switch it off"),
-        ("fair: {slots: 5}, accuracy: {batch: 9}", "accuracy", "it has no effect: requests take"),
-        ("fair: {slots: 5}, idempotency: true", "idempotency", "it has no effect: a retry takes"),
+        ("fair: {slots: 5}, mode: shadow", "mode", "it switches the rule off"),
+        ("fair: {slots: 5}, accuracy: {batch: 9}", "accuracy", "it has no effect: requests wait"),
+        ("fair: {slots: 5}, idempotency: true", "idempotency", "it has no effect: a retry waits"),
         ("fair: {slots: 5}, across_regions: true", "across_regions", "it has no effect: requests"),
         (
             "fair: {slots: 5}, decide: exact",
             "decide",
-            "it has no effect: requests take turns in ap",
+            "it has no effect: requests wait in ap",
         ),
         (
             "shape: {rate: 5/s, queue: 3}, idempotency: true",

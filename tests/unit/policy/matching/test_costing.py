@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.engine.request import Request
-from headgate.policy.matcher import cost_after, cost_of, cost_said_after, normalised_path
+from headgate.policy.matcher import cost_after, cost_in_response, cost_of, normalised_path
 from headgate.policy.model import After, Cost, EndpointCost
 
 BY_ENDPOINT = Cost(
@@ -139,9 +139,9 @@ def test_afterwards_every_part_that_is_begun_costs_one_up_to_the_most(
 def test_a_response_says_what_it_cost_in_one_whole_number(
     lines: list[str], cost: int | None
 ) -> None:
-    assert cost_said_after(After("x", per=10), lines) == cost
+    assert cost_in_response(After("x", per=10), lines) == cost
 
 
 @pytest.mark.parametrize("number", ["2000", str(2**53), "9" * 5000])
 def test_what_is_beyond_the_most_is_the_most(number: str) -> None:
-    assert cost_said_after(After("x", per=10, most=7), [number]) == 7
+    assert cost_in_response(After("x", per=10, most=7), [number]) == 7

@@ -155,6 +155,6 @@ def test_a_candidate_that_would_find_nothing_out_is_warned_of() -> None:
     async def body(desk: Desk) -> None:
         content = await desk.ask("POST /rules/login/candidate", LOGIN)
         [warning] = content["warnings"]
-        assert warning["message"] == "it is as the rule 'login' is: there is nothing to find out"
+        assert warning["message"] == "it is equal to the rule 'login': there is nothing to compare"
 
     attended(body)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.config.values import AdminCertificate, AdminToken
 from headgate.control.source import MemorySource
 from headgate.errors import OptionError
-from headgate.service.admin import Certificate, Token
 from tests.support.admin_api import READER, WRITER, Desk, FailingAudit, attended
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class TestCertificate:
             forged = {"client_cert_name": "CN=ops", "client_cert_error": "expired"}
             assert await status_with(desk, forged) == 401
 
-        attended(main, Desk(tokens=(), certificates=(Certificate("ops", "write", "CN=ops"),)))
+        attended(main, Desk(tokens=(), certificates=(AdminCertificate("ops", "write", "CN=ops"),)))
 
 
 async def status_with(desk: Desk, tls: dict[str, Any]) -> int:
@@ -177,9 +177,9 @@ async def status_with(desk: Desk, tls: dict[str, Any]) -> int:
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: Token("", "read", b"x" * 32),
-        lambda: Token("a", "admin", b"x" * 32),  # type: ignore[arg-type]
-        lambda: Token("a", "read", b"short"),
+        lambda: AdminToken("", "read", b"x" * 32),
+        lambda: AdminToken("a", "admin", b"x" * 32),  # type: ignore[arg-type]
+        lambda: AdminToken("a", "read", b"short"),
     ],
 )
 def test_a_token_that_makes_no_sense_is_refused(made: Any) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from headgate.control.editor import EditRequest
+from headgate.control.edits import replace_policy
 from headgate.observability import RECORDER
 from headgate.policy.identity.parts import hashed_key
 from headgate.service.admin.reports import MOST_EXPLAINED
@@ -30,8 +31,9 @@ def explaining(
 
     async def main(desk: Desk) -> None:
         if rules:
-            desk.editor.replace(
-                {"version": 1, "rules": list(rules), **policy}, EditRequest(author="eve")
+            desk.editor.apply(
+                replace_policy({"version": 1, "rules": list(rules), **policy}),
+                EditRequest(author="eve"),
             )
             desk.watcher.learn(desk.storage.head())
         await body(desk)
@@ -95,7 +97,7 @@ def test_why_each_other_rule_does_not_apply_is_said() -> None:
             "method": "method is GET, expected POST",
             "off": "it is switched off (mode: off)",
             "tier": "the caller has no tier, and there are limits for paid only",
-            "turns": "in shadow nobody takes turns",
+            "turns": "in shadow no request waits",
         }
         assert told["not_applied_count"] == 5
         assert [one["rule_id"] for one in told["rules"]] == ["applies"]
@@ -137,7 +139,7 @@ def test_a_caller_who_is_blocked_is_refused_by_that_alone() -> None:
         told = await desk.ask("POST /explain", LOGIN)
         assert (told["allowed"], told["denied_by"], told["source"]) == (False, "one", "override")
         (other,) = told["not_applied"]
-        assert other["why"] == "it is not asked, as another one is blocked"
+        assert other["why"] == "it is not checked, because an override blocks the caller"
 
     explaining(body, rule("one"), rule("two"))
 

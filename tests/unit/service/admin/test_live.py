@@ -11,8 +11,8 @@ from headgate.service.admin.app import admin_paths
 from headgate.stores.base import groups_of
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.operations import Check, Take
-from headgate.testing.lease_store import LeaseGrantingStore
 from tests.support.admin_api import READER, Desk, attended
+from tests.support.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     import pytest
@@ -73,7 +73,7 @@ def test_keys_are_hashed_unless_they_are_to_be_clear(monkeypatch: pytest.MonkeyP
     key = "ip=192.0.2.1"
     for show, told in ((hashed_key, hashed_key(key)), (str, key)):
         store = LeasedStore(LeaseGrantingStore())
-        monkeypatch.setattr(RECORDER, "refused", type(RECORDER.refused)(16))
+        monkeypatch.setattr(RECORDER, "most_denied", type(RECORDER.most_denied)(16))
 
         async def body(desk: Desk, told: str = told) -> None:
             await desk.hits(7)

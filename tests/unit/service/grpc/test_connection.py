@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.service.grpc.h2_server.connection import Connection
-from headgate.service.grpc.h2_server.server import ServerState
-from headgate.service.grpc.method import DEFAULT
+from headgate.service.grpc.connection import Connection
+from headgate.service.grpc.server import GrpcServer
 from tests.examples import example_count
 from tests.support import http2_frames as h2
 from tests.support.http2_frames import DATA, END_STREAM, frame, message, opening
@@ -87,8 +86,7 @@ def answers(sent: bytes, cuts: Iterable[int], *, is_waiting: bool) -> dict[int, 
 
     async def talk() -> bytes:
         methods: Methods = {"/t.T/Echo": later if is_waiting else bytes}
-        state = ServerState(methods, {}, limits=DEFAULT, loop=asyncio.get_running_loop())
-        connection, transport = Connection(state), Transport()
+        connection, transport = Connection(GrpcServer(methods, {})), Transport()
         connection.connection_made(transport)  # type: ignore[arg-type] # all of one that it uses
         places = sorted({0, *(cut % len(sent) for cut in cuts), len(sent)})
         for start, end in pairwise(places):
@@ -163,8 +161,7 @@ class GoneTransport(Transport):
 
 def test_a_connection_whose_peer_has_gone_can_be_finished() -> None:
     async def main() -> None:
-        state = ServerState({}, {}, limits=DEFAULT, loop=asyncio.get_running_loop())
-        connection, transport = Connection(state), GoneTransport()
+        connection, transport = Connection(GrpcServer({}, {})), GoneTransport()
         connection.connection_made(transport)  # type: ignore[arg-type] # all of one that it uses
         connection.finish()
         assert transport.is_closed

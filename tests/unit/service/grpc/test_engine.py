@@ -1,11 +1,11 @@
-"""What the lean server takes for granted of zttp: if a release changes it, this fails first."""
+"""What the server takes for granted of zttp: if a release changes it, this fails first."""
 
 from __future__ import annotations
 
 import pytest
 import zttp
 
-from headgate.service.grpc.h2_server.abuse_limits import (
+from headgate.service.grpc.peer_budget import (
     RECONNECT_AFTER_CALLS,
     RECONNECT_AFTER_RESETS,
 )

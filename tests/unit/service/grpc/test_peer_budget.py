@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from headgate.service.grpc import GrpcLimits
-from headgate.service.grpc.h2_server.abuse_limits import (
+import pytest
+
+from headgate.service.grpc.method import GrpcLimits
+from headgate.service.grpc.peer_budget import (
     LINGER_S,
-    MAX_IDLE_BYTES,
     RECONNECT_AFTER_CALLS,
     RECONNECT_AFTER_RESETS,
     PeerBudget,
 )
+from tests.support.http2_frames import (
+    DATA,
+    END_STREAM,
+    HEADERS,
+    PING,
+    PREFACE,
+    PRIORITY,
+    WINDOW_UPDATE,
+    frame,
+)
 
+PADDED = 8
 LIMITS = GrpcLimits(preface_s=10, stall_s=20, idle_s=100, control_frames=50)
 
 
 def begun(now: float = 0.0) -> PeerBudget:
-    budget = PeerBudget(LIMITS, now=now)
+    budget = PeerBudget(LIMITS, now)
     budget.is_begun = True
     return budget
 
 
 def test_a_peer_that_has_not_begun_is_waited_for_so_long() -> None:
-    budget = PeerBudget(LIMITS, now=5.0)
+    budget = PeerBudget(LIMITS, 5.0)
     assert budget.verdict(15.0, calls=0, unread=False) is None
     assert budget.verdict(15.1, calls=0, unread=False) == "no_preface"
 
@@ -98,12 +110,30 @@ def test_what_was_not_used_up_is_carried_over_for_ten_seconds() -> None:
     assert budget.is_exceeded
 
 
-def test_bytes_that_bring_nothing_try_patience() -> None:
+@pytest.mark.parametrize("size", [1, 5, 9, 1000])
+def test_frames_that_bring_nothing_to_a_call_are_overhead_however_they_are_cut(size: int) -> None:
+    useful = [frame(HEADERS, 0, 1, b"xy"), frame(DATA, 0, 1, b"x"), frame(DATA, END_STREAM, 1)]
+    overhead = [
+        frame(DATA, 0, 1),
+        frame(DATA, PADDED, 1, b"\0"),
+        frame(PING, 0, 0, b"12345678"),
+        frame(WINDOW_UPDATE, 0, 1, b"\0\0\0\1"),
+        frame(PRIORITY, 0, 1, b"\0\0\0\0\1"),
+        frame(0x42, 0, 0, b"x" * 300),
+    ]
+    sent = PREFACE + b"".join([*useful, *overhead, *useful])
     budget = begun()
-    budget.idle_bytes = MAX_IDLE_BYTES
-    assert not budget.is_exceeded
-    budget.idle_bytes += 1
-    assert budget.is_exceeded
+    for start in range(0, len(sent), size):
+        budget.receive(sent[start : start + size])
+    assert budget.overhead == len(overhead)
+    assert budget.moved == len(sent)
+    assert not budget.has_broken_protocol
+
+
+def test_a_priority_frame_without_a_stream_breaks_the_protocol() -> None:
+    budget = begun()
+    budget.receive(PREFACE + frame(PRIORITY, 0, 0, b"\0\0\0\0\1"))
+    assert budget.has_broken_protocol
 
 
 def test_a_new_connection_is_due_once_after_many_calls_or_resets() -> None:

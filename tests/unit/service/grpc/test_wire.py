@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.service.grpc import CallError, Code
+from headgate.service.grpc.method import CallError, Code
 from headgate.service.grpc.wire import (
     Messages,
     framed,

@@ -10,7 +10,7 @@ import pytest
 from headgate.errors import OptionError
 from headgate.service.http import HttpApp, HttpOptions
 from headgate.service.http.body import document_of
-from headgate.service.http.replies import RefusedError
+from headgate.service.http.replies import RejectedError
 from tests.support.http_app import Answer, app_of, ask, core_of, post, scope_of
 
 JSON = ("content-type", "application/json")
@@ -156,7 +156,7 @@ def test_of_very_many_errors_the_first_are_told() -> None:
 def test_one_name_twice_among_very_many_is_found_at_once() -> None:
     # As quick as reading it: 200,000 names would take minutes if each was looked for in all.
     names = ",".join(f'"{number:x}":0' for number in range(200_000))
-    with pytest.raises(RefusedError):
+    with pytest.raises(RejectedError):
         document_of(f'{{{names},"30d3f":0}}'.encode())
 
 

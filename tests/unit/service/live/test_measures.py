@@ -11,6 +11,7 @@ import pytest
 
 from headgate import __version__
 from headgate.control.editor import EditRequest, PolicyEditor
+from headgate.control.edits import replace_policy
 from headgate.control.source import MemorySource
 from headgate.control.watcher import PolicyWatcher
 from headgate.observability import MetricRegistry
@@ -46,7 +47,8 @@ def test_a_policy_that_is_in_force_is_told() -> None:
             watcher = PolicyWatcher(source, engine.replace, measures=measures)
             own = ServiceMeasures(engine, began_ns=7 * SECOND, watcher=watcher, measures=measures)
             rules = [{"id": "a", "key_by": "ip", "limit": "5/s"}]
-            PolicyEditor(source).replace({"version": 1, "rules": rules}, EditRequest(author="eve"))
+            edit = replace_policy({"version": 1, "rules": rules})
+            PolicyEditor(source).apply(edit, EditRequest(author="eve"))
             assert told(measures, "policy_revision", "policy_rules") == [0, 0]
             watcher.check_now()
             assert told(measures, "policy_revision", "policy_rules") == [1, 1]

@@ -17,8 +17,8 @@ class Observed:
         self.journal = DecisionRecorder()
         self.recorder = Recorder(self.journal)
         if former is not None:
-            before = former.recorder
-            self.recorder.restore(before.seconds.points(), before.minutes.points())
+            self.recorder.seconds = former.recorder.seconds
+            self.recorder.minutes = former.recorder.minutes
         else:
             self.sample(BEGAN)
 
@@ -29,10 +29,10 @@ class Observed:
         self.journal.cell(rule, "allowed", source)[0] += times
 
     def seconds(self, last: int = 5) -> list[int]:
-        return self.recorder.seconds.points().lines["a", "allowed"].tolist()[-last:]
+        return self.recorder.seconds.lines["a", "allowed"].tolist()[-last:]
 
     def minutes(self, last: int = 3) -> list[int]:
-        return self.recorder.minutes.points().lines["a", "allowed"].tolist()[-last:]
+        return self.recorder.minutes.lines["a", "allowed"].tolist()[-last:]
 
 
 def test_what_is_counted_in_a_second_is_its_point() -> None:
@@ -54,7 +54,7 @@ def test_whole_requests_have_points_of_their_own_whatever_the_rules() -> None:
     admitted[0] += 2
     refused[0] += 1
     one.sample(BEGAN + 1)
-    lines = one.recorder.seconds.points().lines
+    lines = one.recorder.seconds.lines
     assert lines[WHOLE, "allowed"].tolist()[-2:] == [0, 2]
     assert lines[WHOLE, "denied"].tolist()[-2:] == [0, 1]
 
@@ -65,7 +65,7 @@ def test_what_was_counted_before_the_first_look_is_no_point() -> None:
     recorder = Recorder(journal)
     recorder.sample(BEGAN * SECOND)
     recorder.sample((BEGAN + 1) * SECOND)
-    assert not recorder.seconds.points().lines
+    assert not recorder.seconds.lines
 
 
 def test_a_second_look_within_a_second_changes_nothing() -> None:
@@ -94,13 +94,13 @@ def test_after_a_long_pause_it_is_spread_over_the_last_minute() -> None:
     assert one.seconds(61) == [0] + [1] * 60
 
 
-def test_a_clock_that_is_set_back_begins_anew_and_loses_no_count() -> None:
+def test_a_clock_that_steps_back_starts_again_and_loses_no_count() -> None:
     one = Observed()
     one.say(3)
     one.sample(BEGAN + 1)
     one.say(4)
     one.sample(BEGAN - 3600)
-    assert not one.recorder.seconds.points().lines
+    assert not one.recorder.seconds.lines
     one.sample(BEGAN - 3599)
     assert one.seconds(2) == [0, 4]
 

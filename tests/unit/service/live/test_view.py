@@ -61,7 +61,7 @@ class Worker:
             core,
             options=LiveOptions(worker=number, store="redis://host/0"),
             shared_snapshots=shared_snapshots or SharedSnapshots(node.fileno, count=node.count),
-            journal=self.journal,
+            decisions=self.journal,
             measures=self.measures,
             monotonic=node.clock,
         )

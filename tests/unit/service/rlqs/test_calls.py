@@ -315,12 +315,27 @@ def test_closing_ends_all_streams_and_takes_no_others() -> None:
     run(scene)
 
 
-def test_after_a_start_without_memory_only_half_is_given_out_for_a_while() -> None:
+def test_a_new_service_assigns_the_whole_limit_to_new_buckets() -> None:
     async def scene() -> None:
         service = Service(is_fresh=True)
         line = Line(service)
         await line.report(FIRST)
-        assert 40 < (line.rate(**ADA) or 0) <= 50
+        assert line.rate(**ADA) == 95
+        await line.vanish()
+
+    run(scene)
+
+
+def test_a_restarted_service_assigns_half_until_earlier_assignments_have_ended() -> None:
+    async def scene() -> None:
+        service = Service(is_fresh=True)
+        new, line = Line(service), Line(service)
+        await new.report(FIRST)
+        assert new.rate(**ADA) == 95
+        await line.report((ADA, 5, 40, 0))  # a bucket that is older than its stream
+        await service.pass_time(3)
+        assert 40 < (new.rate(**ADA) or 0) + (line.rate(**ADA) or 0) <= 50
+        await new.vanish()
         await service.pass_time(service.options.ttl + 4)
         assert line.rate(**ADA) == 95
         await line.vanish()

@@ -13,8 +13,7 @@ from envoy.type.v3 import (  # type: ignore[import-untyped]  # it has no types
     token_bucket_pb2,
 )
 
-from headgate.service.rlqs.ledger import Action
-from headgate.service.rlqs.messages import MESSAGES, PATH, encoded
+from headgate.service.rlqs.messages import MESSAGES, PATH, Action, encoded
 from headgate.service.rlqs.rates import TokenBucket
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from headgate.errors import OptionError
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs import RlqsOptions
-from headgate.service.rlqs.ledger import reported_bytes
-from headgate.service.rlqs.messages import REPORTS
+from headgate.service.rlqs.messages import REPORTS, reported_bytes
 from headgate.service.rlqs.reports import Usage, read_reports, whole_fields
 from headgate.units import SECOND
 

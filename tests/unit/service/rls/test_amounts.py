@@ -37,13 +37,26 @@ def check(asker: Asker) -> int:
     return asker.code("edge", desc("user=ada", hits=0))
 
 
-def test_an_explicit_zero_consumes_nothing_and_is_refused_when_nothing_is_left(
-    asker: Asker,
-) -> None:
+def test_an_explicit_zero_consumes_nothing(asker: Asker) -> None:
     assert [check(asker) for _ in range(3)] == [OK] * 3
     assert asker.left("edge", "user=ada") == 100
+
+
+def test_an_explicit_zero_is_denied_by_a_rule_when_nothing_is_left() -> None:
+    asker = Asker(RULES)
     assert asker.code("edge", desc("user=ada"), hits=100) == OK
     assert check(asker) == OVER
+
+
+def test_an_explicit_zero_is_denied_by_a_configured_limit_when_more_than_that_was_used() -> None:
+    asker = Asker(envoy=CONFIG)
+    service = desc("who=service_2", hits=0), desc("who=service_2", hits=1)
+    for _ in range(4):  # as the token-quota script of envoyproxy/ratelimit does, with 3 a minute
+        assert asker.code("edge", service[0]) == OK
+        asker.ask("edge", service[1])
+    assert asker.code("edge", service[0]) == OVER
+    asker.clock.advance(60)
+    assert asker.code("edge", service[0]) == OK
 
 
 def test_without_a_check_of_zero_amounts_are_checks(asker: Asker) -> None:
@@ -78,8 +91,8 @@ def test_a_call_that_was_a_check_is_a_report_once_a_check_of_zero_has_come(asker
 def test_a_report_that_just_fills_the_limit_is_not_beyond_it(asker: Asker) -> None:
     check(asker)
     assert asker.code("edge", desc("user=ada", hits=100)) == OK
-    assert check(asker) == OVER
     assert asker.code("edge", desc("user=ada", hits=1)) == OVER
+    assert check(asker) == OVER
 
 
 def test_giving_back_is_never_denied_not_even_while_there_is_debt(asker: Asker) -> None:
@@ -117,7 +130,8 @@ def test_reports_can_be_switched_on_and_off(source: tuple[str, str | None]) -> N
 
 
 def test_a_check_of_zero_that_is_refused_charges_no_other_descriptor(asker: Asker) -> None:
-    assert asker.code("edge", desc("user=ada"), hits=100) == OK
+    check(asker)
+    assert asker.code("edge", desc("user=ada", hits=101)) == OVER
     answer = asker.ask("edge", desc("who=ada"), desc("user=ada", hits=0))
     assert answer.overall_code == OVER
     assert codes_of(answer) == [OK, OVER]

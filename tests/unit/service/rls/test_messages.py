@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 
-from headgate.service.rls.messages import FILES, MESSAGES, PATH
+from headgate.service.rls.messages import MESSAGES, PATH
 from tests.support import envoy_messages
 
 _THEIRS = (
@@ -76,14 +76,10 @@ def test_no_field_of_theirs_is_missing(name: str) -> None:
 
 
 def test_the_enumerations_are_the_same() -> None:
-    ours = {
-        f"{file.package}.{enum.name}": dict(enum.values)
-        for file in FILES
-        for enum in file.enums
-        if file.package.startswith("envoy")
-    }
-    unit = dict(envoy_messages.units.RateLimitUnit.items())
-    assert ours == {"envoy.type.v3.RateLimitUnit": unit}
+    descriptor = MESSAGES["envoy.extensions.common.ratelimit.v3.RateLimitDescriptor"]
+    unit = descriptor.RateLimitOverride.DESCRIPTOR.fields_by_name["unit"].enum_type
+    theirs = dict(envoy_messages.units.RateLimitUnit.items())
+    assert {value.name: value.number for value in unit.values} == theirs
     response = MESSAGES["envoy.service.ratelimit.v3.RateLimitResponse"].DESCRIPTOR
     others = envoy_messages.service.RateLimitResponse.DESCRIPTOR
     for one, other in (

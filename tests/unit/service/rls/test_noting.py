@@ -10,7 +10,7 @@ import pytest
 from headgate.observability import RECORDER, DecisionRecord
 from headgate.observability.candidates import CANDIDATES, merged_candidates
 from headgate.testing import ManualClock
-from headgate.testing.lease_store import LeaseGrantingStore
+from tests.support.lease_store import LeaseGrantingStore
 from tests.support.rls_client import NOON, Asker, DistantStore, desc
 
 if TYPE_CHECKING:

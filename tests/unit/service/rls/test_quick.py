@@ -17,7 +17,7 @@ from tests.support.rls_client import NOON, Asker, desc
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from headgate.service.rls.descriptors import Asked
+    from headgate.service.rls.descriptors import PlannedCall
 
 LIMITS = (
     "10/minute",
@@ -45,10 +45,10 @@ def unprepared(asker: Asker) -> None:
     """Have no call of *asker* decided by prepared takes."""
     read = asker.calls._read
 
-    def read_call(request: bytes) -> Asked:
-        asked = read(request)
-        asked.plan.is_plain = False
-        return asked
+    def read_call(request: bytes) -> PlannedCall:
+        planned = read(request)
+        planned.plan.is_plain = False
+        return planned
 
     asker.calls._read = read_call  # type: ignore[method-assign]
 

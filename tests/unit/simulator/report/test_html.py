@@ -77,32 +77,35 @@ def test_what_was_not_simulated_is_said_once() -> None:
     noted = replace(BEFORE, notes=(f"not simulated: {HOSTILE}",))
     text = _text(noted, replace(noted, policy_name="new.yaml"))
     assert Page(text).text.count("not simulated") == 1
-    assert "<img" not in text
+    assert "<img src=x" not in text
 
 
 def test_two_policies_stand_side_by_side() -> None:
     page = _page(BEFORE, AFTER)
     assert "With new.yaml instead of old.yaml, 4 more of 50 requests" in page.text
-    assert "100/s → 50/s" in page.text
-    assert "Newly limited (1): initech." in page.text
-    assert "Relieved (1): acme." in page.text
+    assert "100/s -> 50/s" in page.text
+    assert re.search(
+        "newly limited by per-tenant.*initech.*relieved by per-tenant.*acme", page.text
+    )
 
 
-def test_every_plot_says_in_words_what_it_shows() -> None:
-    page = _page(BEFORE, AFTER)
-    plots = page.named("svg")
+def test_every_plot_has_a_description_in_words() -> None:
+    plots = _page(BEFORE, AFTER).named("img")
     assert len(plots) == 4
-    assert all(plot["role"] == "img" and plot["aria-label"] for plot in plots)
-    assert "6 of 46" in str(plots[2]["aria-label"])
+    assert all(plot["alt"] for plot in plots)
+    assert "6 of 46" in str(plots[2]["alt"])
 
 
 @pytest.mark.parametrize("outcomes", [(BEFORE,), (BEFORE, AFTER), (HARMFUL,)])
-def test_nothing_is_asked_of_any_server_and_no_script_runs(outcomes: tuple[Outcome, ...]) -> None:
+def test_nothing_is_requested_from_any_server_and_no_script_runs(
+    outcomes: tuple[Outcome, ...],
+) -> None:
     text = _text(*outcomes)
     page = Page(text)
-    assert {tag for tag, _ in page.elements}.isdisjoint(("script", "img", "link", "iframe"))
+    assert {tag for tag, _ in page.elements}.isdisjoint(("script", "link", "iframe"))
     for _, attributes in page.elements:
-        assert not [name for name in attributes if name.startswith("on") or name in ("src", "href")]
+        assert not [name for name in attributes if name.startswith("on") or name == "href"]
+        assert str(attributes.get("src", "data:")).startswith("data:")
     assert "url(" not in text
     assert "://" not in text
     assert "default-src 'none'" in str(page.named("meta")[1]["content"])
@@ -110,7 +113,7 @@ def test_nothing_is_asked_of_any_server_and_no_script_runs(outcomes: tuple[Outco
 
 def test_hostile_names_are_shown_as_they_are() -> None:
     text = _text(HARMFUL)
-    assert "<img" not in text
+    assert "<img src=x" not in text
     assert "\x1b" not in text
     assert "</script><img src=x onerror=alert(1)>" in Page(text).text
 
@@ -119,12 +122,6 @@ def test_no_two_elements_share_an_id_and_no_plot_styles_the_page() -> None:
     text = _text(BEFORE, AFTER)
     assert " id=" not in text
     assert text.count("<style") == 1
-
-
-def test_plots_have_the_colours_of_the_page() -> None:
-    drawn = "".join(re.findall(r"<svg.*?</svg>", _text(BEFORE), re.DOTALL))
-    assert "var(--denied)" in drawn
-    assert "#" not in drawn
 
 
 def test_the_same_outcomes_give_the_same_page() -> None:
@@ -147,7 +144,7 @@ def test_odd_outcomes_make_a_page_too(odd: Outcome) -> None:
 def test_only_so_many_rules_have_a_plot_but_all_are_in_the_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headgate.simulator.report.html._MOST_CARDS", 2)
+    monkeypatch.setattr("headgate.simulator.report.html._MOST_RULES", 2)
     page = _page(outcome(*[rule(f"rule-{n}", denied=(0, 0, n)) for n in range(1, 6)]))
     assert len(page.named("article")) == 2
     assert "3 rules more denied something" in page.text

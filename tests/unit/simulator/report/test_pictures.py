@@ -21,9 +21,9 @@ def test_two_policies_have_pictures_of_their_own(tmp_path: Path) -> None:
     written = write_pngs([outcome(rule()), outcome(QUIET, rule())], tmp_path)
     assert [path.name for path in written] == [
         "requests-before.png",
-        "rule-1-per-tenant-before.png",
         "requests-after.png",
-        "rule-2-per-tenant-after.png",
+        "rule-1-per-tenant-before.png",
+        "rule-1-per-tenant-after.png",
     ]
 
 
@@ -34,7 +34,7 @@ def test_hostile_ids_do_not_choose_where_files_are_written(tmp_path: Path) -> No
     assert [path.name for path in written[1:]] == [
         "rule-1-etc-passwd.png",
         "rule-2-rule.png",
-        "rule-3-script-img-src-x-onerror-alert-1-31m-a.png",
+        "rule-3-script-img-src-x-onerror-alert-1.png",
     ]
 
 

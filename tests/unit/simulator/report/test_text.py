@@ -1,9 +1,12 @@
 """The report for a terminal."""
 
+import re
+
 import pytest
 
 from headgate.errors import OptionError
 from headgate.simulator.report import text_report
+from headgate.simulator.results import RuleResult
 from tests.support.replay_outcomes import HOSTILE, outcome, rule
 
 
@@ -17,24 +20,24 @@ def _row(text: str, name: str) -> list[str]:
 
 
 def test_the_conclusion_stands_on_top() -> None:
-    told = text_report([outcome(rule(), rule("other", denied=(0, 1, 0)))])
-    assert _first_line(told) == (
+    text = text_report([outcome(rule(), rule("other", denied=(0, 1, 0)))])
+    assert _first_line(text) == (
         "Of 46 requests of 4 callers, 6 (13 %) of 2 callers would have been denied; "
         "most by `per-tenant`."
     )
 
 
 def test_a_single_rule_that_denies_is_blamed_for_all() -> None:
-    told = text_report([outcome(rule(), rule("quiet", denied=(0, 0, 0), top=()))])
-    assert _first_line(told).endswith("; all by `per-tenant`.")
+    text = text_report([outcome(rule(), rule("quiet", denied=(0, 0, 0), top=()))])
+    assert _first_line(text).endswith("; all by `per-tenant`.")
 
 
-def test_a_rule_in_shadow_is_not_blamed_but_told() -> None:
+def test_a_rule_in_shadow_is_not_blamed_but_reported() -> None:
     watching = rule("watching", mode="shadow", denied=(9, 9, 9))
-    told = text_report([outcome(rule(), watching)])
-    assert _first_line(told).endswith("all by `per-tenant`.")
-    assert "would be denied most by watching (shadow)" in told
-    assert told.index("\nper-tenant ") < told.index("\nwatching (shadow)")
+    text = text_report([outcome(rule(), watching)])
+    assert _first_line(text).endswith("all by `per-tenant`.")
+    assert "would be denied most by watching (shadow)" in text
+    assert text.index("\nper-tenant ") < text.index("\nwatching (shadow)")
 
 
 def test_nobody_denied_is_said_in_words() -> None:
@@ -51,12 +54,12 @@ def test_no_traffic_is_no_error() -> None:
 
 
 def test_every_rule_has_its_figures() -> None:
-    told = text_report([outcome(rule())])
+    text = text_report([outcome(rule())])
     cells = ["per-tenant", "6", "13", "%", "46", "2", "4"]
-    assert _row(told, "per-tenant")[: len(cells)] == cells
-    assert "2025-11-16 00:01:01 UTC" in told
-    assert "acme" in told
-    assert "25 %" in told
+    assert _row(text, "per-tenant")[: len(cells)] == cells
+    assert "2025-11-16 00:01:01 UTC" in text
+    assert "acme" in text
+    assert "25 %" in text
 
 
 def test_two_policies_stand_side_by_side_with_the_difference() -> None:
@@ -66,42 +69,73 @@ def test_two_policies_stand_side_by_side_with_the_difference() -> None:
         name="new.yaml",
         denied=(0, 9, 1),
     )
-    told = text_report([before, after])
-    assert _first_line(told) == (
+    text = text_report([before, after])
+    assert _first_line(text) == (
         "With `new.yaml` instead of `old.yaml`, 4 more of 50 requests would have been denied: "
         "10 (20 %) of 2 callers, not 6 (13 %) of 2 callers."
     )
-    assert _row(told, "per-tenant")[1:6] == ["6", "10", "+4", "1", "1"]
+    assert _row(text, "per-tenant")[1:6] == ["6", "10", "+4", "1", "1"]
     newly, relieved = (
-        told.index("newly limited by per-tenant"),
-        told.index("relieved by per-tenant"),
+        text.index("newly limited by per-tenant"),
+        text.index("relieved by per-tenant"),
     )
-    assert "initech" in told[newly:relieved]
-    assert "globex" not in told[newly:]
-    assert "acme" in told[relieved:]
+    assert "initech" in text[newly:relieved]
+    assert "globex" not in text[newly:]
+    assert "acme" in text[relieved:]
 
 
-def test_a_rule_of_one_policy_only_is_told_as_new_or_gone() -> None:
-    told = text_report([outcome(rule("old")), outcome(rule("new"))])
-    assert "gone: 100/s" in told
-    assert "new: 100/s" in told
+ACME = ("acme", 9, 3)
+GLOBEX = ("globex", 9, 3)
+MANY = rule(top=(ACME,), keys_denied=30)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "newly", "relieved"),
+    [
+        (rule(top=(ACME,)), rule(top=(ACME, GLOBEX)), "1", "0"),
+        (rule(top=(ACME,)), rule(top=(GLOBEX,)), "1", "1"),
+        (MANY, rule(top=(GLOBEX,)), "not known", "at least 29"),
+        (rule(top=(GLOBEX,)), MANY, "at least 29", "not known"),
+        (MANY, rule(top=(), denied=(0, 0, 0)), "0", "30"),
+    ],
+)
+def test_the_number_of_newly_limited_and_relieved_keys_is_exact_or_says_so(
+    before: RuleResult, after: RuleResult, newly: str, relieved: str
+) -> None:
+    text = text_report([outcome(before), outcome(after)])
+    line = next(line for line in text.splitlines() if line.startswith("per-tenant"))
+    assert re.split("  +", line)[4:6] == [newly, relieved]
+
+
+def test_the_largest_change_comes_first() -> None:
+    before = outcome(rule("a", denied=(1, 0, 0)), rule("b", denied=(9, 0, 0)))
+    after = outcome(rule("a", denied=(2, 0, 0)), rule("b", denied=(0, 0, 0)))
+    text = text_report([before, after])
+    assert _row(text, "b ")[3] == "\N{MINUS SIGN}9"
+    assert text.index("\nb ") < text.index("\na ")
+
+
+def test_a_rule_of_one_policy_only_is_reported_as_new_or_removed() -> None:
+    text = text_report([outcome(rule("old")), outcome(rule("new"))])
+    assert "removed: 100/s" in text
+    assert "new: 100/s" in text
 
 
 def test_as_many_denied_is_said_so() -> None:
-    told = text_report([outcome(rule()), outcome(rule(), name="new.yaml")])
-    assert "as many, 6 (13 %) of 2 callers, would have been denied" in _first_line(told)
+    text = text_report([outcome(rule()), outcome(rule(), name="new.yaml")])
+    assert "as many, 6 (13 %) of 2 callers, would have been denied" in _first_line(text)
 
 
-def test_what_was_skipped_and_repeated_is_told() -> None:
-    told = text_report([outcome(rule(), retries=1_200, skipped=3)])
-    assert "1,200 of the requests repeat denied ones" in told
-    assert "3 lines of the trace are invalid" in told
+def test_what_was_skipped_and_repeated_is_reported() -> None:
+    text = text_report([outcome(rule(), retries=1_200, skipped=3)])
+    assert "1,200 of the requests repeat denied ones" in text
+    assert "3 lines of the trace are invalid" in text
 
 
 def test_hostile_names_cannot_speak_to_the_terminal() -> None:
     bad = outcome(rule(HOSTILE, limit=HOSTILE, top=((HOSTILE, 9, 6),)), name=HOSTILE)
-    told = text_report([bad]) + text_report([bad, outcome()])
-    assert all(line.isprintable() for line in told.split("\n"))
+    text = text_report([bad]) + text_report([bad, outcome()])
+    assert all(line.isprintable() for line in text.split("\n"))
 
 
 @pytest.mark.parametrize("number", [0, 3])

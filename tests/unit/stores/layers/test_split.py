@@ -38,9 +38,9 @@ from headgate.stores.operations import (
 )
 from headgate.stores.redis.naming import CLUSTER_SLOTS, Names, slot_of
 from headgate.testing import ManualClock
-from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.testing.store_contract.bounds import Referee
 from headgate.units import MILLISECOND, SECOND
+from tests.support.lease_store import LeaseGrantingStore
 
 if TYPE_CHECKING:
     from headgate.limits import Limit
@@ -105,7 +105,7 @@ def test_random_picks_never_allow_more_than_the_limit_in_any_interval(limit: Lim
         clock.advance_ns(random.choice((1, 10, 60)) * MILLISECOND)
         cost = random.choice((1, 1, 5))
         if store.run(Take((Check(GROUP, "k", limit, cost),)))[0].allowed:
-            referee.admitted(cost, clock())
+            referee.record(cost, clock())
     assert referee.excess <= 0
     assert referee.total > 500
 

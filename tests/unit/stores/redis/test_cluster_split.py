@@ -164,7 +164,7 @@ def test_of_takes_that_all_failed_one_is_told_that_may_have_been_made(
 
 QUEUE = LeakyQueue(10, 5)
 QUEUED = Take((_check("a"), _check("b", QUEUE)))
-NEXT = Outcome(True, 3, 0, 9, delay_ns=5, turn_ns=105)
+NEXT = Outcome(True, 3, 0, 9, delay_ns=5, place_ns=105)
 
 
 def test_a_turn_is_looked_at_first_and_taken_when_all_else_is_reserved() -> None:

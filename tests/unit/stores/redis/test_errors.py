@@ -34,7 +34,7 @@ REPLIES: list[tuple[str, StoreFault, str]] = [
     ("LOADING Redis is loading the dataset in memory", "loading", "just started"),
     ("BUSY Redis is busy running a script.", "busy", "does not end"),
     ("OOM command not allowed when used memory > 'maxmemory'.", "out_of_memory", "no memory left"),
-    ("NOAUTH Authentication required.", "denied", "wants a password"),
+    ("NOAUTH Authentication required.", "denied", "needs a password"),
     ("WRONGPASS invalid username-password pair", "denied", "does not accept"),
     ("NOPERM this user has no permissions", "denied", "does not allow"),
     ("ERR The user executing the script can't run this command", "denied", "does not allow"),

@@ -3,10 +3,12 @@
 from secrets import token_hex
 from typing import TypeVar
 
-from headgate.stores import Operation, Store
+from headgate.stores import Store
+from headgate.stores.operations import Operation
 from headgate.stores.shm import ShmStore
 from headgate.stores.shm.file import path_of
-from headgate.testing import ManualClock, StoreContract
+from headgate.testing import ManualClock
+from tests.contract.layer_operations import LayerStoreContract
 
 R = TypeVar("R")
 
@@ -27,7 +29,7 @@ class WithoutPrepare(Store):
         self.store.close()
 
 
-class _InSharedMemory(StoreContract):
+class _InSharedMemory(LayerStoreContract):
     grants_leases = False
 
     def setup_method(self) -> None:

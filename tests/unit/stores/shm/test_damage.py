@@ -14,8 +14,7 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow, Limit, SlidingWindowCounter, SlidingWindowLog, TokenBucket
-from headgate.stores import Take
-from headgate.stores.operations import Check
+from headgate.stores.operations import Check, Take
 from headgate.stores.shm import ShmStore
 from headgate.stores.shm import file as place
 from headgate.stores.shm.file import path_of

@@ -15,11 +15,12 @@ from headgate.limits import (
     SlidingWindowLog,
     TokenBucket,
 )
-from headgate.stores import MemoryStore, Operation, Store
+from headgate.stores import MemoryStore, Store
 from headgate.stores.operations import (
     Charge,
     Check,
     Hold,
+    Operation,
     Refund,
     ReleaseSlot,
     RenewSlot,

@@ -15,8 +15,8 @@ from headgate import AsyncRateLimiter, RateLimiter
 from headgate.errors import OptionError, StoreError, UsageError
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.limits import Concurrency, FixedWindow, SlidingWindowLog, TokenBucket
-from headgate.stores import Store, Take
-from headgate.stores.operations import Check, GrantLease
+from headgate.stores import Store
+from headgate.stores.operations import Check, GrantLease, Take
 from headgate.stores.shm import ShmStore
 from headgate.stores.shm.file import path_of, read_url
 from headgate.testing import ManualClock

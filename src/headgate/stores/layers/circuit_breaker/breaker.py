@@ -1,9 +1,9 @@
 """The state machine of a circuit breaker. Pure: time and random numbers come in as arguments.
 
-    closed ---- it fails ----> open ---- the pause is over, a call comes ----> half open
+    closed ---- it fails ----> open ---- the pause has ended, a call comes --> half open
       ^                         ^  <---------- the probe fails -------------------- |
       |                         |                                                   | it succeeds
-      +--- the ramp is over --- | <---------- a call of the ramp fails --------- ramping
+      +--- the ramp has ended - | <---------- a call of the ramp fails --------- ramping
 
 *Closed*: every call goes to the store. The circuit opens after `failures` incidents in a row, or
 when within `window_ns` at least `share` of at least `least_calls` calls failed, in at least twice
@@ -57,8 +57,8 @@ COUNTED: Final = frozenset(STORE_FAULTS) - ANSWERED - {"closed", "circuit_open"}
 """Failures of the store as a whole: the next call is likely to fail as well.
 
 Full, read-only and denying servers answer quickly, but no call succeeds there, and a server in
-trouble is helped by fewer calls. `closed` is what the owner wanted and `circuit_open` the state of
-another breaker: neither says anything.
+trouble is helped by fewer calls. `closed` and `circuit_open`, the state of another breaker, are not
+about the store.
 """
 
 
@@ -181,7 +181,7 @@ class Breaker:
         self._open(now_ns, chance)
 
     def abandoned(self, ticket: int, now_ns: int) -> None:
-        """Record that the result of the call of *ticket* is unknown, or says nothing."""
+        """Record that the result of the call of *ticket* is unknown, or not about the store."""
         if ticket == self.mark and self.state == "half_open":
             self._until_ns = now_ns
 

@@ -50,7 +50,7 @@ class CircuitBreakerStore(Layer):
 
     def effects(self, operation: Operation[R]) -> Effects[R]:
         health = self.health
-        if is_constant(operation):  # it says nothing of the store
+        if is_constant(operation):  # the store is not asked
             return (yield from self.inner.effects(operation))
         if health.part_of is not None and isinstance(operation, TakeEach):
             return cast("R", (yield from self._take_each(operation)))
@@ -66,7 +66,7 @@ class CircuitBreakerStore(Layer):
     def prepare(self, places: Sequence[Place]) -> Prepared:
         inner = self.inner.prepare(places)
         if all(isinstance(limit, ConstantLimit) for _, limit in places):
-            return inner  # it says nothing of the store
+            return inner  # the store is not asked
         health, kept, effect = self.health, tuple(places), inner.effect
         only = health.whole if health.part_of is None else None
 

@@ -156,9 +156,9 @@ class Lease:
         self.expires_ns = sent_ns + grant.lasts_ns - grant.lasts_ns // DRIFT
         elsewhere = max(0, outcome.remaining - grant.amount)
         self.snapshot = Snapshot(elsewhere, grant.amount, now_ns, outcome.reset_after_ns)
-        self._note_dryness(request, grant, now_ns)
+        self._record_dryness(request, grant, now_ns)
 
-    def _note_dryness(self, request: GrantLease, grant: LeaseGrant, now_ns: int) -> None:
+    def _record_dryness(self, request: GrantLease, grant: LeaseGrant, now_ns: int) -> None:
         """Deny here for a while if the store has too little for a lease."""
         outcome, wait_ns, before_ns = grant.outcome, grant.wait_ns, self.dry_until_ns
         self.dry_until_ns = self.denied_cost = 0

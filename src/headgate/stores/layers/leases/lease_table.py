@@ -202,7 +202,7 @@ class LeaseTable:
         self._schedule = Schedule()
         self._lost = LostReports()
         self._returns: list[GrantLease] = []
-        self._wanted: dict[tuple[str, str], Check] = {}
+        self._later: dict[tuple[str, str], Check] = {}
         self._denials = Denials(self.most_leases)
 
     def set_accuracies(self, accuracies: Accuracies) -> None:
@@ -373,11 +373,11 @@ class LeaseTable:
     def request_later(self, check: Check, now_ns: int) -> None:
         """Have `due` return a request for *check* if it is worth a lease."""
         group, lease = self._find(check)
-        if group is None or check.cost <= 0 or len(self._wanted) >= MOST_DUE:
+        if group is None or check.cost <= 0 or len(self._later) >= MOST_DUE:
             return
         per_second = self.demand.of_check(group, check, lease, now_ns)
         if group.is_hot(per_second) and (lease is None or lease.pending is None):
-            self._wanted[check.group, check.key] = replace(check, cost=0)
+            self._later[check.group, check.key] = replace(check, cost=0)
 
     def pending(self, check: Check) -> GrantLease | None:
         """The request in flight for the counter of *check*, if it is worth waiting for."""
@@ -461,8 +461,8 @@ class LeaseTable:
         requests = self._returns[:most]
         del self._returns[:most]
         requests += self._lost.due(now_ns)
-        while self._wanted and len(requests) < most:
-            request = self.request(self._wanted.popitem()[1], now_ns, takes=False)
+        while self._later and len(requests) < most:
+            request = self.request(self._later.popitem()[1], now_ns, takes=False)
             if request is not None:
                 requests.append(request)
         while len(requests) < most:
@@ -481,7 +481,7 @@ class LeaseTable:
         times = [
             self._schedule.first_ns,
             self._lost.first_ns,
-            0 if self._returns or self._wanted else None,
+            0 if self._returns or self._later else None,
         ]
         return min((time for time in times if time is not None), default=None)
 
@@ -491,7 +491,7 @@ class LeaseTable:
             self._close(group, now_ns)
         requests = self._returns + self._lost.all()
         self._returns = []
-        self._wanted.clear()
+        self._later.clear()
         return requests
 
     def __len__(self) -> int:
@@ -544,7 +544,7 @@ class LeaseTable:
         return self._send(group, lease, check, units, now_ns, keeps)
 
     def _return(self, request: GrantLease, grant: LeaseGrant) -> None:
-        """Return a lease that is not wanted any more: its group was changed or its key reset."""
+        """Return a lease that is not needed any more: its group was changed or its key reset."""
         if grant.amount:
             check = replace(request.check, cost=0)
             reported = max(request.used, request.reported)

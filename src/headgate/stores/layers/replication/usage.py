@@ -99,7 +99,7 @@ class Window:
         self.group = group
         self.totals: dict[str, Total] = {}
 
-    def is_over(self, now_ns: int) -> bool:
+    def has_ended(self, now_ns: int) -> bool:
         """True if its usage needs no report any more."""
         return now_ns // self.length_ns > self.number + 1
 
@@ -280,7 +280,7 @@ class RegionUsage:
                 continue
             pending[total] = None
             window = total.window
-            if not window.is_over(now_ns):
+            if not window.has_ended(now_ns):
                 label = window.length_ns, window.number, total.generation
                 together.setdefault(label, []).append(total)
         return [self._report(peer, label, totals, now_ns) for label, totals in together.items()]
@@ -312,7 +312,7 @@ class RegionUsage:
     def _sweep(self, now_ns: int) -> None:
         """Remove totals of windows that have ended, up to `LOOKED_AT` of them."""
         for place, window in list(self._windows.items()):
-            if window.is_over(now_ns):
+            if window.has_ended(now_ns):
                 for key in list(islice(window.totals, LOOKED_AT)):
                     self._forget(window.totals.pop(key))
                 if window.totals:

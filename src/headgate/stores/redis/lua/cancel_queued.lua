@@ -1,20 +1,20 @@
--- Cancel places in queues before their turns come.
+-- Cancel places in queues before they come.
 --
 -- KEYS   the counter of each check, in order
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
---        2: when each turn comes, in microseconds, with commas between
+--        2: when each place comes, in microseconds, with commas between
 --        3: the number of checks, then the checks
--- reply  1 if all turns were there, else 0
+-- reply  1 if all places were there, else 0
 
 --@ clock failures numbers counters log queues slots general
 
-local turns = {}
-for turn in string.gmatch(argument(), '%d+') do turns[#turns + 1] = tonumber(turn) end
+local places = {}
+for place in string.gmatch(argument(), '%d+') do places[#places + 1] = tonumber(place) end
 local specs, had_all = next_checks(), 1
 local counters = open_all(specs)
 for i, spec in ipairs(specs) do
   local algorithm = algorithm_of(spec.kind)
-  if algorithm.cancel and algorithm.cancel(spec, counters[i].state, turns[i], spec.cost) then
+  if algorithm.cancel and algorithm.cancel(spec, counters[i].state, places[i], spec.cost) then
     counters[i].changed = true
   else
     had_all = 0

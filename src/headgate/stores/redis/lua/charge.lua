@@ -3,13 +3,13 @@
 -- KEYS   the counter of each check, in order
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
 --        2: the number of checks, then the checks
--- reply  now; 1, then the state after of each check, told for a cost of 1
+-- reply  now; 1, then the state after of each check, reported for a cost of 1
 
 --@ clock failures numbers counters log queues slots general
 
-local specs, told = next_checks(), { 1 }
+local specs, reported = next_checks(), { 1 }
 local counters = open_all(specs)
 for i, spec in ipairs(specs) do charge(spec, counters[i]) end
-for i, spec in ipairs(specs) do told[i + 1] = tell(spec, counters[i], 1) end
+for i, spec in ipairs(specs) do reported[i + 1] = report(spec, counters[i], 1) end
 close_all(specs, counters)
-return { now, told }
+return { now, reported }

@@ -18,7 +18,7 @@
 --   charge, refund             change the state
 --   used(spec, state)          units in use, rounded up
 --   write(spec, state)         the text, and the time at which the state is as new
---   tell(spec, state, units)   the state from which the client computes all figures
+--   report(spec, state, units)   the state from which the client computes all figures
 
 local UNITS = { [10] = 108, [20] = 125, [30] = 144, [40] = 216, [50] = 288, [60] = 375, [70] = 432,
   [80] = 625, [90] = 864 }
@@ -135,7 +135,7 @@ build.P = function()
     return text, state.w + 1
   end
 
-  function paced.tell(spec, state) return digits(state.w) .. ',' .. digits(state.f) end
+  function paced.report(spec, state) return digits(state.w) .. ',' .. digits(state.f) end
 
   return paced
 end
@@ -187,7 +187,7 @@ build.F = function()
     return text, ends
   end
 
-  function fixed.tell(_, state) return digits(state.start) .. ',' .. digits(state.count) end
+  function fixed.report(_, state) return digits(state.start) .. ',' .. digits(state.count) end
 
   return fixed
 end
@@ -328,7 +328,7 @@ build.C = function()
       .. table.concat(parts, ','), ends
   end
 
-  function cells.tell(_, state)
+  function cells.report(_, state)
     local parts = { digits(state.index) }
     for i, count in ipairs(state.counts) do parts[i + 1] = digits(count) end
     return table.concat(parts, ',')

@@ -1,4 +1,4 @@
--- Counters of any algorithm: found, carried over from another limit, asked, changed, put back.
+-- Counters of any algorithm: found, converted from another limit, asked, changed, written.
 
 local algorithms = {}
 local function algorithm_of(kind)
@@ -140,8 +140,8 @@ local function close(spec, counter)
 end
 
 -- What the client needs to compute the figures of a counter for `units`, reservations included.
-local function tell(spec, counter, units)
-  local parts = { algorithm_of(spec.kind).tell(spec, counter.state, units, counter.holds) }
+local function report(spec, counter, units)
+  local parts = { algorithm_of(spec.kind).report(spec, counter.state, units, counter.holds) }
   for i, hold in ipairs(counter.holds) do
     parts[i + 1] = digits(hold.expires) .. ':' .. digits(hold.amount)
   end
@@ -165,22 +165,22 @@ local function next_checks()
   return specs
 end
 
--- Open all checks and ask each; whether all fit, the counters, and what to tell of each. (If slots
--- are to be taken, they are told of when it is known whether they were.)
+-- Open all checks and ask each. Returns whether all fit, the counters, and the state of each as it
+-- is reported. (Slots that are to be taken are reported when it is known whether they were.)
 local function ask(specs, takes_slots)
-  local opened, counters, told, all = {}, {}, {}, true
+  local opened, counters, reported, all = {}, {}, {}, true
   for i, spec in ipairs(specs) do
     local counter = open(spec, opened)
     counters[i] = counter
     all = fits(spec, counter) and all
     spec.asked = spec.cost > 0 and counter.asked or 0
-    told[i + 1] = not (takes_slots and spec.kind == 'S') and tell(spec, counter, spec.asked)
+    reported[i + 1] = not (takes_slots and spec.kind == 'S') and report(spec, counter, spec.asked)
   end
-  told[1] = all and 1 or 0
-  return all, counters, told
+  reported[1] = all and 1 or 0
+  return all, counters, reported
 end
 
--- Carry out `body`; an error is told in its place, so that others in this call are not disturbed.
+-- Carry out `body`; an error takes its place, so that others in this call are not disturbed.
 local function alone(body)
   local done, result = pcall(body)
   if done then return result end

@@ -27,11 +27,11 @@ local function charge_units(units)
   state.fresh, counter.changed = nil, true
 end
 
-charge_units(close_lapsed(ledger, ttl))
+charge_units(close_expired(ledger, ttl))
 local account = ledger.own
-  or { amount = 0, lapses = 0, is_charged = true, used = 0, paid = 0, place = '' }
+  or { amount = 0, expires = 0, is_charged = true, used = 0, paid = 0, place = '' }
 
--- What the holder used, and what it gives back.
+-- What the holder used, and what it returns.
 charge_units(used - max(account.used, known) - account.paid)
 account.used, account.paid = max(account.used, used, known), 0
 local units = min(unused, account.amount)
@@ -43,7 +43,7 @@ if back > 0 and not state.fresh then
   counter.changed = true
 end
 
-local before = tell(spec, counter, spec.cost)
+local before = report(spec, counter, spec.cost)
 local is_taken = fits(spec, counter)
 if is_taken then charge(spec, counter) end
 
@@ -59,7 +59,7 @@ account.kept = min(max(10 * ttl, KEPT_LEAST), KEPT_MOST)
 local amount = is_taken and ttl > 0 and has_room(ledger) and grantable() or 0
 if amount > 0 then
   local ends = place.ends(spec, state, amount)
-  account.amount, account.lapses = amount, min(now + ttl, ends)
+  account.amount, account.expires = amount, min(now + ttl, ends)
   account.is_charged, account.kept = is_charged, max(account.kept, ends - now)
   ledger.granted, ledger.holders = ledger.granted + amount, ledger.holders + 1
   if is_charged then
@@ -68,8 +68,8 @@ if amount > 0 then
   end
 end
 keep_account(ledger, account)
-local after = tell(spec, counter, spec.cost + most)
+local after = report(spec, counter, spec.cost + most)
 close(spec, counter)
 close_ledger(ledger)
 return { now, { is_taken and 1 or 0, before }, account.amount,
-  account.amount > 0 and account.lapses - now or 0, ledger.holders, ledger.granted, after }
+  account.amount > 0 and account.expires - now or 0, ledger.holders, ledger.granted, after }

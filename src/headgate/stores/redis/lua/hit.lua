@@ -60,13 +60,13 @@ for i = 1, #KEYS do
     --@ failures slowly
     local spec = { key = key, suffix = suffix, q = unit, p = 1, quota = span / unit, span_w = span,
       span_f = 0, cost_w = cost, cost_f = 0, cost = each and tonumber(ARGV[3 * i + 4]) or 1 }
-    local done, told = pcall(slowly, spec, times)
+    local done, reported = pcall(slowly, spec, times)
     if not done then
       local is_for_all
-      told, is_for_all = failure(told)
-      if is_for_all then return told end
+      reported, is_for_all = failure(reported)
+      if is_for_all then return reported end
     end
-    reply[i + 1] = told
+    reply[i + 1] = reported
   end
 end
 return reply

@@ -53,16 +53,16 @@ for i, key in ipairs(KEYS) do
       if set.err then return (failure(set)) end  -- the server takes no writes: nothing was charged
     end
   else
-    local told, is_for_all = value, false
+    local reported, is_for_all = value, false
     if type(value) == 'string' then
       local done
-      done, told = pcall(slowly, { key = key, suffix = suffix, quota = tonumber(ARGV[6]),
+      done, reported = pcall(slowly, { key = key, suffix = suffix, quota = tonumber(ARGV[6]),
         q = tonumber(ARGV[7]), p = p, span_w = span_w, span_f = span_f, cost_w = cost_w,
         cost_f = cost_f, cost = tonumber(ARGV[at + 3]) }, times)
-      if not done then told, is_for_all = failure(told) end
+      if not done then reported, is_for_all = failure(reported) end
     end
-    if is_for_all then return told end
-    reply[i + 1] = told
+    if is_for_all then return reported end
+    reply[i + 1] = reported
   end
 end
 return reply

@@ -2,17 +2,17 @@
 --
 -- KEYS   the counter of each check, in order
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
---        2: the name  3: microseconds until it lapses  4: the number of checks, then the checks
+--        2: the name  3: microseconds until it expires  4: the number of checks, then the checks
 -- reply  now; 1 if all fit or 0, then the state before of each check; if all fit, the same after
 
 --@ clock failures numbers counters log queues slots general
 
 local name, ttl = argument(), tonumber(argument())
 local specs = next_checks()
-local all, counters, told = ask(specs)
+local all, counters, reported = ask(specs)
 for i, spec in ipairs(specs) do
   local counter = counters[i]
-  if all and spec.kind == 'Q' then charge(spec, counter) end  -- in a queue it has its turn at once
+  if all and spec.kind == 'Q' then charge(spec, counter) end  -- in a queue it has its place at once
   if all and spec.cost > 0 then
     local amount = counter.added or 0
     for n = #counter.holds, 1, -1 do
@@ -25,8 +25,8 @@ for i, spec in ipairs(specs) do
 end
 local after = { 1 }
 if all then
-  for i, spec in ipairs(specs) do after[i + 1] = tell(spec, counters[i], 0) end
+  for i, spec in ipairs(specs) do after[i + 1] = report(spec, counters[i], 0) end
 end
 close_all(specs, counters)
-if not all then return { now, told } end
-return { now, told, after }
+if not all then return { now, reported } end
+return { now, reported, after }

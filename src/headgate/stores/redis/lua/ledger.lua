@@ -1,30 +1,30 @@
 -- The lease ledger: which holder has how many units of a counter leased, and what is known of its
 -- usage. A hash beside the counter (see docs/redis-layout.md). What expires by itself is closed in
--- close_lapsed, and not before the ledger is due: most calls read one holder only.
+-- close_expired, and not before the ledger is due: most calls read one holder only.
 
 local MOST_HOLDERS = 1000
 local KEPT_LEAST, KEPT_MOST = 60000000, 3600000000  -- microseconds
 local ABOUT_ALL = ''    -- the field of the ledger itself; those of holders begin with an h
 
 local function read_account(text)
-  local _, _, amount, lapses, charged, used, paid, kept, forgotten, place =
+  local _, _, amount, expires, charged, used, paid, kept, forgotten, place =
     find(text, '^(%d+),(%d+),(%d),(%d+),(%d+),(%d+),(%d+),(.*)$')
-  return { amount = tonumber(amount), lapses = tonumber(lapses), is_charged = charged == '1',
+  return { amount = tonumber(amount), expires = tonumber(expires), is_charged = charged == '1',
     used = tonumber(used), paid = tonumber(paid), kept = tonumber(kept),
     forgotten = tonumber(forgotten), place = place }
 end
 
 local function written_account(account)
-  return format('%.0f,%.0f,%d,%.0f,%.0f,%.0f,%.0f,%s', account.amount, account.lapses,
+  return format('%.0f,%.0f,%d,%.0f,%.0f,%.0f,%.0f,%s', account.amount, account.expires,
     account.is_charged and 1 or 0, account.used, account.paid, account.kept, account.forgotten,
     account.place)
 end
 
-local function says_nothing(account)
+local function is_empty(account)
   return account.amount == 0 and account.used == 0 and account.paid == 0
 end
 
-local function due_of(account) return account.amount > 0 and account.lapses or account.forgotten end
+local function due_of(account) return account.amount > 0 and account.expires or account.forgotten end
 
 local function open_ledger(key, holder)
   local ledger = { key = beside(key, '^'), own_field = 'h' .. holder, due = FAR, granted = 0,
@@ -49,24 +49,24 @@ local function drop_account(ledger, field)
   ledger.known, ledger.put[field], ledger.dropped[field] = ledger.known - 1, nil, true
 end
 
--- Close the lease of an account if it has lapsed; how much is to be charged, and whether to drop it.
+-- Close the lease of an account if it has expired; the units to charge, and whether to drop it.
 local function closed(ledger, account)
   if account.forgotten <= now then
     end_lease(ledger, account)
     return 0, true
   end
-  if account.amount == 0 or account.lapses > now then return 0, false end
+  if account.amount == 0 or account.expires > now then return 0, false end
   local charged = account.is_charged and 0 or account.amount
   if charged > 0 then account.paid = charged end
   end_lease(ledger, account)
   account.forgotten, account.is_changed = now + account.kept, true
-  return charged, says_nothing(account)
+  return charged, is_empty(account)
 end
 
--- Close all that has lapsed, forget who was not seen for long; how much is to be charged.
--- A lease that lapses later than `ttl` from now, that of the caller, was granted before the clock
+-- Close all that has expired, forget who was not seen for long; how much is to be charged.
+-- A lease that expires later than `ttl` from now, that of the caller, was granted before the clock
 -- stepped back (or under a longer ttl, which this shortens: too early is safe).
-local function close_lapsed(ledger, ttl)
+local function close_expired(ledger, ttl)
   local is_ahead = ttl > 0 and ledger.granted > 0 and ledger.due > now + ttl
   if now < ledger.due and not is_ahead then return 0 end
   local all, charged = redis.call('HGETALL', ledger.key), 0
@@ -75,20 +75,20 @@ local function close_lapsed(ledger, ttl)
     local field = all[i]
     if field ~= ABOUT_ALL then
       local account = read_account(all[i + 1])
-      if ttl > 0 and account.amount > 0 and account.lapses > now + ttl then
-        account.lapses, account.is_changed = now + ttl, true
-        account.forgotten = min(account.forgotten, account.lapses + account.kept)
+      if ttl > 0 and account.amount > 0 and account.expires > now + ttl then
+        account.expires, account.is_changed = now + ttl, true
+        account.forgotten = min(account.forgotten, account.expires + account.kept)
       end
-      local units, is_over = closed(ledger, account)
+      local units, is_done = closed(ledger, account)
       charged = charged + units
-      if is_over then
+      if is_done then
         drop_account(ledger, field)
       else
         ledger.due = min(ledger.due, due_of(account))
         ledger.ends = max(ledger.ends, account.forgotten)
         if account.is_changed then ledger.put[field] = written_account(account) end
       end
-      if field == ledger.own_field then ledger.own = not is_over and account or nil end
+      if field == ledger.own_field then ledger.own = not is_done and account or nil end
     end
   end
   return charged
@@ -96,13 +96,13 @@ end
 
 local function has_room(ledger) return ledger.own ~= nil or ledger.known < MOST_HOLDERS end
 
--- Put the account of the holder back, if it says anything.
+-- Put the account of the holder back, unless it is empty.
 local function keep_account(ledger, account)
   local field = ledger.own_field
-  if says_nothing(account) then
+  if is_empty(account) then
     if ledger.own then drop_account(ledger, field) end
   elseif has_room(ledger) then
-    account.forgotten = max(now, account.amount > 0 and account.lapses or 0) + account.kept
+    account.forgotten = max(now, account.amount > 0 and account.expires or 0) + account.kept
     if not ledger.own then ledger.known = ledger.known + 1 end
     ledger.put[field] = written_account(account)
     ledger.due = min(ledger.due, due_of(account))

@@ -9,7 +9,7 @@ local function beside(key, mark)
   return (string.gsub(key, ':', mark .. ':', 1))
 end
 
--- When `units` fit beside open reservations, none of which is settled before it lapses.
+-- When `units` fit beside open reservations, none of which is settled before it expires.
 local function beside_holds(algorithm, spec, state, units, holds)
   if units == 0 then return now end
   table.sort(holds, function(one, other) return one.expires < other.expires end)
@@ -190,7 +190,7 @@ build.L = function()
 
   -- Give units back that were charged at `time`, if the entry is still there.
   function log.give_back(state, units, time)
-    local from_debt = min(units, state.debt)  -- it would take the place of what is given back
+    local from_debt = min(units, state.debt)  -- it would take the place of what is refunded
     state.debt, units = state.debt - from_debt, units - from_debt
     local i = count(state)
     local found, had = at(state, i)
@@ -248,7 +248,7 @@ build.L = function()
     return excess > 0 and departure(spec, state, excess) or now
   end
 
-  function log.tell(spec, state, units, holds)
+  function log.report(spec, state, units, holds)
     local ends = 0
     if state.total > 0 then ends = departure(spec, state, state.total + state.debt) end
     local fits_at = beside_holds(log, spec, state, units, holds)

@@ -38,14 +38,14 @@ local function open_kept(spec, opened)
 end
 
 -- The counter as one under `spec` would be reported; nothing is written.
-local function shown(spec, counter)
+local function report_under(spec, counter)
   local own = counter.own
-  if own == spec then return tell(spec, counter, 1) end
-  return tell(spec, { state = converted(spec, own, counter.state), holds = counter.holds }, 1)
+  if own == spec then return report(spec, counter, 1) end
+  return report(spec, { state = converted(spec, own, counter.state), holds = counter.holds }, 1)
 end
 
 local origin, window, ttl = argument(), tonumber(argument()), tonumber(argument())
-local specs, told, counters, all_totals = next_checks(), { 1 }, {}, {}
+local specs, reported, counters, all_totals = next_checks(), { 1 }, {}, {}
 local opened, opened_totals = {}, {}
 for i, spec in ipairs(specs) do
   counters[i] = open_kept(spec, opened)
@@ -58,7 +58,7 @@ for i, spec in ipairs(specs) do
     counters[i].state.fresh, counters[i].changed = nil, true
   end
 end
-for i, spec in ipairs(specs) do told[i + 1] = shown(spec, counters[i]) end
+for i, spec in ipairs(specs) do reported[i + 1] = report_under(spec, counters[i]) end
 for _, counter in ipairs(counters) do close(counter.own, counter) end
 for _, totals in ipairs(all_totals) do close_totals(totals) end
-return { now, told }
+return { now, reported }

@@ -5,41 +5,41 @@
 --        back, and counts no more: its origin may be gone.
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
 --        2: the origin  3: its value  4: its weight, or '' only to read  5: microseconds until that
---        lapses  6: the most origins that are remembered
--- reply  the origin, the value and the weight of each that has not lapsed, one after the other
+--        expires  6: the most origins that are remembered
+-- reply  the origin, the value and the weight of each that has not expired, one after the other
 
 --@ clock numbers
 
 local key, origin, value, weight = KEYS[1], ARGV[2], ARGV[3], ARGV[4]
 local ttl, most = tonumber(ARGV[5]), tonumber(ARGV[6])
-local tells = weight ~= ''
-local told, lapsed, origins, latest = {}, {}, 0, 0
+local publishes = weight ~= ''
+local values, expired, origins, latest = {}, {}, 0, 0
 
-local function add(one, its_value, its_weight, lapses)
-  told[#told + 1], told[#told + 2], told[#told + 3] = one, its_value, its_weight
-  origins, latest = origins + 1, max(latest, lapses)
+local function add(one, its_value, its_weight, expires)
+  values[#values + 1], values[#values + 2], values[#values + 3] = one, its_value, its_weight
+  origins, latest = origins + 1, max(latest, expires)
 end
 
 local known = redis.call('HGETALL', key)
 for i = 1, #known, 2 do
-  local _, _, lapses, its_value, its_weight, lasts =
+  local _, _, expires, its_value, its_weight, lasts =
     find(known[i + 1], '^(%d+),([^,]+),([^,]+),(%d+)$')
-  lapses = tonumber(lapses or 0)
-  if lapses <= now or lapses - now > 2 * tonumber(lasts) then
-    lapsed[#lapsed + 1] = known[i]
-  elseif known[i] ~= origin or not tells then
-    add(known[i], its_value, its_weight, lapses)
+  expires = tonumber(expires or 0)
+  if expires <= now or expires - now > 2 * tonumber(lasts) then
+    expired[#expired + 1] = known[i]
+  elseif known[i] ~= origin or not publishes then
+    add(known[i], its_value, its_weight, expires)
   else
     most = most + 1  -- it has its place already
   end
 end
-if not tells then return told end
+if not publishes then return values end
 
-if #lapsed > 0 then redis.call('HDEL', key, unpack(lapsed)) end
+if #expired > 0 then redis.call('HDEL', key, unpack(expired)) end
 if origins < most then
-  local lapses = min(now + ttl, FAR)
-  redis.call('HSET', key, origin, table.concat({digits(lapses), value, weight, digits(ttl)}, ','))
-  add(origin, value, weight, lapses)
+  local expires = min(now + ttl, FAR)
+  redis.call('HSET', key, origin, table.concat({digits(expires), value, weight, digits(ttl)}, ','))
+  add(origin, value, weight, expires)
 end
 if origins > 0 then redis.call('PEXPIRE', key, lasting(latest)) end
-return told
+return values

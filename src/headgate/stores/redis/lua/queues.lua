@@ -1,5 +1,5 @@
 -- The leaky bucket as a queue, as in headgate.algorithms.leaky_queue: the instant at which all that
--- is queued is worked off, and the turns of it that were given up, by their beginning.
+-- is queued is worked off, and the places in it that were given up, by their beginning.
 --
 --   queue      Qq,p,w,f,n,since;w:f:units;w:f:units  (a unit takes q/p microseconds)
 --
@@ -35,7 +35,7 @@ build.Q = function()
   local function is_idle(state) return not is_before(now, 0, state.w, state.f) end
 
   -- The vacancies that have not passed, of each the whole units that have not. One that begins
-  -- within the microsecond before now is told as now.
+  -- within the microsecond before now is reported as now.
   local function vacancies_now(spec, state)
     local found = {}
     if is_idle(state) then return found end
@@ -55,8 +55,8 @@ build.Q = function()
 
   local function is_at(one, w, f) return one and one.w == w and one.f == f end
 
-  -- When so many units have their turn, and the number of the vacancy that they get, if any.
-  local function turn_of(state, units)
+  -- When so many units have their place, and the number of the vacancy that they get, if any.
+  local function place_of(state, units)
     for i, one in ipairs(state.vacancies) do
       if one.units >= units then return one.w, one.f, i end
     end
@@ -110,7 +110,7 @@ build.Q = function()
   end
 
   function queue.charge(spec, state, units)
-    local w, f, place = turn_of(state, units)
+    local w, f, place = place_of(state, units)
     if not place then
       state.w, state.f = later(spec, w, f, units)
       return
@@ -131,22 +131,22 @@ build.Q = function()
       for i, one in ipairs(counter.state.vacancies) do line.vacancies[i] = one end
       counter.line = line
     end
-    local w, f = turn_of(line, spec.cost)
+    local w, f = place_of(line, spec.cost)
     queue.charge(spec, line, spec.cost)
     return spec.cost <= spec.largest and not is_before(spec.patience_w, spec.patience_f, w - now, f)
   end
 
-  -- Nothing comes back: what is past cannot, and the turns at the end are those of others.
+  -- Nothing comes back: what is past cannot, and the places at the end are those of others.
   function queue.refund() end
 
-  -- Give up the turn of so many units that was told as the microsecond `turn`; if there is one.
-  function queue.cancel(spec, state, turn, units)
-    if turn <= now or units == 0 then return false end
-    local until_end = max(units, units_between(spec, turn, 0, state.w, state.f))
+  -- Give up the place of so many units at the microsecond `at`, if there is one.
+  function queue.cancel(spec, state, at, units)
+    if at <= now or units == 0 then return false end
+    local until_end = max(units, units_between(spec, at, 0, state.w, state.f))
     local dw, df = time_of(spec, until_end)
     local w, f = state.w - dw, state.f - df
     if f < 0 then w, f = w - 1, f + spec.p end
-    if w < turn - 1 or (w == turn - 1 and f == 0) then return false end
+    if w < at - 1 or (w == at - 1 and f == 0) then return false end
     local end_w, end_f = later(spec, w, f, units)
     local place, all = 1, state.vacancies
     while all[place] and is_before(all[place].w, all[place].f, end_w, end_f) do
@@ -198,7 +198,7 @@ build.Q = function()
     return 'Q' .. digits(spec.q) .. ',' .. digits(spec.p) .. ',' .. text, state.w + 1
   end
 
-  function queue.tell(_, state) return listed(state) end
+  function queue.report(_, state) return listed(state) end
 
   return queue
 end

@@ -7,7 +7,7 @@
 --   !part:TTTTTTTTTTTTTTTT:units:limit    what the part claims: see headgate.algorithms.concurrency
 --   "part:TTTTTTTTTTTTTTTT:units:limit    what is kept for it
 -- The first set also has the member TTL: its score is the longest ttl of the leases, negated.
--- All leases are in the first set, whosever they are; the second only tells how many of them a part
+-- All leases are in the first set, whatever their part; the second only says how many of them a part
 -- has at any instant, in O(log n). Who asks without shares looks at the first alone.
 
 local CLAIM, KEEP, GRAIN = 1000000, 250000, 62500
@@ -96,7 +96,7 @@ build.S = function()
     return claims, kept
   end
 
-  -- How many units are in `list` at the instant `at` for whoever asks under `limit`.
+  -- How many units are in `list` at the instant `at` for callers that ask under `limit`.
   local function units_in(list, at, limit)
     local units = 0
     for _, claim in ipairs(list or {}) do
@@ -187,7 +187,7 @@ build.S = function()
     if late[1] then redis.call('PEXPIRE', spec.key, lasting(ends)) end
   end
 
-  -- Note the ttl of a lease that is taken or renewed now.
+  -- Record the ttl of a lease that is taken or renewed now.
   local function put_ttl(spec)
     local longest = tonumber(redis.call('ZSCORE', spec.key, TTL) or 0)
     local is_alone = redis.call('ZCOUNT', spec.key, '(' .. digits(now), '+inf') == 0
@@ -204,12 +204,12 @@ build.S = function()
     return state.own[spec.part]
   end
 
-  -- (Whoever asked the same counter before may have had no shares.)
+  -- (Callers that asked the same counter before may have had no shares.)
   local function know_claims(spec, state)
     if not state.claims then state.claims, state.kept = read_claims(spec) end
   end
 
-  -- What the part could take at the instant `at`, if nobody else came.
+  -- What the part could take at the instant `at`, if no other caller came.
   local function room(spec, state, at)
     local free = spec.quota - (at == now and state.used or used_at(spec, at))
     if free <= 0 then return 0 end
@@ -299,7 +299,7 @@ build.S = function()
       if is_new then use(spec, state) end
       redis.call('PEXPIRE', spec.parts, lasting(all_over(state.last, state.claims, state.kept)))
     end
-    return slots.tell(spec, state, 0)
+    return slots.report(spec, state, 0)
   end
 
   -- Renew the lease that runs until `ends`, with the part that has it.
@@ -321,8 +321,8 @@ build.S = function()
     local claims, kept = read_claims(spec)
     tidy_claims(spec, kept)
     local list = kept[spec.part] or {}
-    local wanted = units_in(list, now, 0) + units_in(claims[spec.part], now, 0)
-    if wanted >= spec.share - used_by(spec, spec.part, now) then return end
+    local needed = units_in(list, now, 0) + units_in(claims[spec.part], now, 0)
+    if needed >= spec.share - used_by(spec, spec.part, now) then return end
     local ends, place = divide_up(now + KEEP, GRAIN) * GRAIN, 1
     while list[place] and list[place].ends < ends do place = place + 1 end
     local claim = list[place]
@@ -349,26 +349,26 @@ build.S = function()
   end
 
   -- Remember that `units` did not fit, if they were guaranteed.
-  function slots.refuse(spec, state, units)
+  function slots.deny(spec, state, units)
     if not spec.lends or spec.share == 0 or units > spec.most then return end
     know_claims(spec, state)
     state.last = state.last or last_end(spec)
     local missing = spec.share - own_at(spec, state, now)
-    local wanted = min(units, missing)
-    if wanted <= state.room then return end
+    local needed = min(units, missing)
+    if needed <= state.room then return end
     local list = state.claims[spec.part]
     local old, limit = units_in(list, now, 0), spec.quota
     if old > 0 then limit = max(list[1].limit, limit) end
-    wanted = min(old + wanted, missing - units_in(state.kept[spec.part], now, 0))
-    if wanted <= 0 then return end
+    needed = min(old + needed, missing - units_in(state.kept[spec.part], now, 0))
+    if needed <= 0 then return end
     list = list or { { kind = '!', part = spec.part } }
     list[1].ends, list[1].limit = now + CLAIM, limit
-    put_claim(spec, list, 1, wanted)
+    put_claim(spec, list, 1, needed)
     state.claims[spec.part] = list
     redis.call('PEXPIRE', spec.parts, lasting(all_over(state.last, state.claims, state.kept)))
   end
 
-  function slots.tell(spec, state, units)
+  function slots.report(spec, state, units)
     local free_at, left = '', room(spec, state, now)
     if units <= left then
       free_at = digits(now)

@@ -1,14 +1,14 @@
 -- The long way, for a counter with reservations or one that another limit has written: what take.lua
--- would tell of each of `times` hits.
+-- reports for each of `times` hits.
 local function slowly(spec, times)
   --@ numbers counters log queues slots general
   spec.kind = 'P'
-  local told = {}
+  local reported = {}
   for i = 1, times do
     local all, counters, one = ask({ spec })
     if all then charge(spec, counters[1]) end
     close(spec, counters[1])
-    told[i] = one
+    reported[i] = one
   end
-  return told
+  return reported
 end

@@ -13,13 +13,13 @@ local function take()
   local consume, lease = argument() == '1', argument()
   local specs = next_checks()
   return alone(function()
-    local all, counters, told = ask(specs, consume)
+    local all, counters, reported = ask(specs, consume)
     for i, spec in ipairs(specs) do
       if spec.kind == 'S' and consume then
         if all then
-          told[i + 1] = algorithm_of('S').enter(spec, lease, counters[i].state)
+          reported[i + 1] = algorithm_of('S').enter(spec, lease, counters[i].state)
         else
-          told[i + 1] = tell(spec, counters[i], spec.asked)
+          reported[i + 1] = report(spec, counters[i], spec.asked)
           algorithm_of('S').step_back(spec)
         end
       elseif all and consume then
@@ -33,17 +33,17 @@ local function take()
     close_all(specs, counters)
     if not all and consume and lease ~= '' then
       for i, spec in ipairs(specs) do
-        if spec.kind == 'S' then algorithm_of('S').refuse(spec, counters[i].state, spec.cost) end
+        if spec.kind == 'S' then algorithm_of('S').deny(spec, counters[i].state, spec.cost) end
       end
     end
-    return told
+    return reported
   end)
 end
 
 local replies = { now }
 while cursor < #ARGV do
-  local told, is_for_all = take()
-  if is_for_all then return told end
-  replies[#replies + 1] = told
+  local reported, is_for_all = take()
+  if is_for_all then return reported end
+  replies[#replies + 1] = reported
 end
 return replies

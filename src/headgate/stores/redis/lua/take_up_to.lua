@@ -4,7 +4,7 @@
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
 --        2: the number of checks, then the checks, all of one cost
 -- reply  now; the units charged; 1 if that is the whole cost or 0, then the state after of each
---        check, told for the rest
+--        check, reported for the rest
 
 --@ clock failures numbers counters log queues slots general
 
@@ -27,7 +27,7 @@ end
 
 for i, spec in ipairs(specs) do granted = fitting(spec, counters[i], granted) end
 local rest = specs[1].cost - granted
-local told = { rest == 0 and 1 or 0 }
+local reported = { rest == 0 and 1 or 0 }
 if granted > 0 then
   for i, spec in ipairs(specs) do
     algorithm_of(spec.kind).charge(spec, counters[i].state, granted)
@@ -37,7 +37,7 @@ end
 for i, spec in ipairs(specs) do
   local counter = counters[i]
   counter.asked = counter.asked + rest
-  told[i + 1] = tell(spec, counter, counter.asked)
+  reported[i + 1] = report(spec, counter, counter.asked)
 end
 close_all(specs, counters)
-return { now, granted, told }
+return { now, granted, reported }

@@ -30,7 +30,6 @@ from headgate.stores.operations import (
     TakeEach,
 )
 from headgate.testing import ManualClock
-from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import MILLISECOND, SECOND
 from tests.support.lease_remote import (
     ACCURACIES,
@@ -41,6 +40,7 @@ from tests.support.lease_remote import (
     allowed,
     check,
 )
+from tests.support.lease_store import LeaseGrantingStore
 
 R = TypeVar("R")
 

@@ -19,8 +19,8 @@ from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.layers.replication.usage import MOST_CHECKS, MOST_COUNTERS
 from headgate.stores.operations import Check, GrantLease, MergeUsage, Refund, Take, TakeEach
 from headgate.testing import ManualClock
-from headgate.testing.lease_store import LeaseGrantingStore
 from headgate.units import HOUR, MILLISECOND
+from tests.support.lease_store import LeaseGrantingStore
 from tests.support.region_fakes import Peer
 
 if TYPE_CHECKING:

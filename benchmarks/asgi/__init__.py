@@ -1,1 +1,0 @@
-"""What a limit adds to a request that goes through an ASGI app, without a network."""

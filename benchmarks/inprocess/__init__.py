@@ -1,1 +1,0 @@
-"""What a check costs inside one process, beside its peers and beside a bare dict."""

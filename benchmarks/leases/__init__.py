@@ -1,1 +1,0 @@
-"""What leases and syncing save, and what they cost: round trips against overshoot."""

@@ -1,8 +1,0 @@
-"""A gRPC server on asyncio and the `zttp` HTTP/2 parser, for methods that answer at once.
-
-    socket -> connection (HTTP/2: frames, floods) -> calls (gRPC: messages, statuses) -> methods
-
-A method whose reply is ready is answered while its bytes are being read: no task, no queue. zttp
-parses HTTP/2 without I/O and bounds frames, headers and streams; `connection` bounds the rest
-(time, unread replies, pings). Read `server` first, then `connection`.
-"""
