@@ -355,9 +355,12 @@ def test_a_loop_that_ends_leaves_the_rest_to_the_next_one(
     assert used(store.sync) == 120
 
 
-@pytest.mark.usefixtures("in_background")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_the_recovery_begins_again_after_a_store_raised_an_unknown_error() -> None:
+def test_the_recovery_begins_again_after_a_store_raised_an_unknown_error(
+    in_background: pytest.MonkeyPatch,
+) -> None:
+    raised: list[object] = []
+    in_background.setattr(threading, "excepthook", lambda error: raised.append(error.exc_type))
+
     class Odd(FailingStore):
         is_odd = True
 
@@ -369,7 +372,8 @@ def test_the_recovery_begins_again_after_a_store_raised_an_unknown_error() -> No
     store = Odd()
     fallback = Fallback(store, store.clock)
     fallback.decide([RULE], GONE)
-    wait_until(lambda: ended(fallback), "the recovery has failed")
+    wait_until(lambda: raised == [ZeroDivisionError], "the recovery has failed")
+    assert ended(fallback)
     store.is_odd = False
     store.clock.advance(2)
     fallback.fail(GONE)
