@@ -79,7 +79,7 @@ def test_callers_without_a_key_have_a_counter_each(key: Any) -> None:
         assert statuses(client, "/a", 2, x_user="ann", x_api_key="k-1") == [200, 429]
 
 
-def test_clients_behind_trusted_proxies_are_told_apart() -> None:
+def test_clients_behind_trusted_proxies_are_distinguished() -> None:
     with project({"a": fine}, limits="1/minute", trusted_proxies=["10.0.0.0/8"]):
         proxy = Client(REMOTE_ADDR="10.0.0.1")
         for address in ("198.51.100.1", "198.51.100.2, 10.0.0.2"):
@@ -87,7 +87,7 @@ def test_clients_behind_trusted_proxies_are_told_apart() -> None:
         assert statuses(proxy, "/a", 2) == [200, 429]
 
 
-def test_who_is_not_trusted_is_not_believed_about_addresses() -> None:
+def test_forwarded_addresses_of_untrusted_peers_are_ignored() -> None:
     with project({"a": fine}, limits="1/minute", trusted_proxies=["10.0.0.0/8"]) as client:
         found = [get(client, "/a", x_forwarded_for=f"198.51.100.{n}") for n in range(3)]
         assert [one.status_code for one in found] == [200, 429, 429]
@@ -182,7 +182,7 @@ def test_async_views_are_limited_and_answer(middleware: tuple[str, ...]) -> None
         assert statuses_async("/a", 3) == [200, 200, 429]
 
 
-def test_the_event_loop_goes_on_while_the_store_is_asked() -> None:
+def test_the_event_loop_runs_while_the_store_answers() -> None:
     others = 0
 
     async def ask_while_others_run() -> int:
@@ -220,7 +220,7 @@ def test_a_stream_goes_out_piece_by_piece() -> None:
 # ---- what counts ------------------------------------------------------------------------------
 
 
-def test_what_the_minute_refuses_does_not_use_up_the_hour() -> None:
+def test_what_the_minute_denies_does_not_use_up_the_hour() -> None:
     view = limit("4/hour")(limit("1/minute")(fine))
     with project({"a": view}) as client:
         assert statuses(client, "/a", 5) == [200, 429, 429, 429, 429]
@@ -286,7 +286,7 @@ def test_methods_of_classes_are_limited() -> None:
 # ---- what is told -----------------------------------------------------------------------------
 
 
-def test_a_refusal_is_a_429_that_says_when_to_retry() -> None:
+def test_a_denial_is_a_429_that_says_when_to_retry() -> None:
     with project({"a": limit("2/minute")(fine)}) as client:
         replies = [get(client, "/a") for _ in range(3)]
 
@@ -319,7 +319,7 @@ def test_a_middleware_above_may_word_refusals() -> None:
 # ---- in a view's own code ---------------------------------------------------------------------
 
 
-def test_a_view_can_ask_without_being_refused() -> None:
+def test_a_view_can_check_without_denying() -> None:
     searches = RateLimiter("1/minute", clock=ManualClock())
 
     def search(request: HttpRequest) -> HttpResponse:
@@ -331,7 +331,7 @@ def test_a_view_can_ask_without_being_refused() -> None:
     assert searches.peek("127.0.0.1").remaining == 0
 
 
-def test_a_limit_in_shadow_counts_and_refuses_nobody() -> None:
+def test_a_limit_in_shadow_mode_counts_and_denies_nothing() -> None:
     would_refuse = []
 
     @limit("1/minute", mode="shadow")

@@ -69,7 +69,7 @@ def test_a_caller_without_a_key_is_counted_by_address(named: str | None) -> None
     assert codes(app, times=2, headers={"X-User": "ann"}) == [200, 429]
 
 
-def test_clients_behind_a_trusted_proxy_are_told_apart_and_others_are_not_believed() -> None:
+def test_clients_behind_a_trusted_proxy_are_distinguished_and_others_ignored() -> None:
     app = served(limiter={"limits": "1/minute", "trusted_proxies": ["10.0.0.0/8"]})
 
     for address in ("198.51.100.1", "198.51.100.2"):
@@ -124,7 +124,7 @@ def test_a_store_that_goes_after_the_check_does_not_spoil_the_response() -> None
     assert answer.headers["X-RateLimit-Remaining"] == "4"
 
 
-def test_an_error_of_a_key_function_is_not_an_outage_and_lets_nobody_through() -> None:
+def test_an_error_of_a_key_function_is_not_an_outage_and_allows_nothing() -> None:
     def wrong(request: flask.Request) -> str:
         raise ZeroDivisionError("mine")
 
@@ -145,7 +145,7 @@ def test_a_limit_that_is_not_one_is_an_error_at_once() -> None:
         made(limits="5/fortnight")
 
 
-def test_a_handler_words_refusals_and_the_headers_stay() -> None:
+def test_a_handler_writes_denials_and_the_headers_stay() -> None:
     app = served("1/minute", limiter={"limits": "100/minute"})
 
     @app.errorhandler(429)
@@ -212,7 +212,7 @@ def test_a_view_does_not_escape_by_the_name_of_its_endpoint() -> None:
     assert codes(app, times=2) == [200, 429]
 
 
-def test_what_a_view_refuses_is_not_charged_to_the_app() -> None:
+def test_what_a_view_denies_is_not_charged_to_the_app() -> None:
     app = served("1/hour", limiter={"limits": "4/minute"})
     app.add_url_rule("/other", "other", fine)
 
@@ -220,14 +220,14 @@ def test_what_a_view_refuses_is_not_charged_to_the_app() -> None:
     assert left(ask(app, "/other")) == {"default": 2}
 
 
-def test_what_the_minute_refuses_does_not_use_up_the_hour() -> None:
+def test_what_the_minute_denies_does_not_use_up_the_hour() -> None:
     app = served("4/hour", "1/minute")
 
     assert codes(app, times=5) == [200, 429, 429, 429, 429]
     assert sorted(left(ask(app)).values()) == [0, 3]
 
 
-def test_a_refusal_costs_nothing() -> None:
+def test_a_denial_costs_nothing() -> None:
     app = served("10/minute", cost=lambda request: int(request.headers["X-Cost"]))
 
     found = [ask(app, headers={"X-Cost": str(cost)}).status_code for cost in (6, 6, 4)]
@@ -312,7 +312,7 @@ def test_an_exempt_view_keeps_its_own_limit_alone() -> None:
 @pytest.mark.parametrize(
     "text", ["2/minute", "2/minute fixed_window", "2/minute sliding_window_log"]
 )
-def test_only_refusals_say_when_to_retry_and_all_figures_are_whole(text: str) -> None:
+def test_only_denials_have_retry_after_and_all_figures_are_whole(text: str) -> None:
     app = served(text)
     answers = [ask(app) for _ in range(3)]
 
@@ -347,7 +347,7 @@ def test_scripts_of_other_origins_can_read_the_headers() -> None:
 # ---- during the move --------------------------------------------------------------------------
 
 
-def test_a_limit_in_shadow_counts_and_refuses_nobody() -> None:
+def test_a_limit_in_shadow_mode_counts_and_denies_nothing() -> None:
     app = served("1/minute", mode="shadow")
     would_refuse = []
 

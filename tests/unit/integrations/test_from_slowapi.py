@@ -75,7 +75,7 @@ def test_each_caller_has_a_counter_whatever_the_parameter_is_called() -> None:
         assert Client(app).statuses("/", 2, headers={"x-user": name}) == [200, 429]
 
 
-def test_clients_behind_a_trusted_proxy_are_told_apart() -> None:
+def test_clients_behind_a_trusted_proxy_are_distinguished() -> None:
     proxy = Client(served(limits="1/minute", trusted_proxies=["10.0.0.0/8"]), peer="10.0.0.1")
 
     for address in ("198.51.100.1", "198.51.100.2"):
@@ -83,7 +83,7 @@ def test_clients_behind_a_trusted_proxy_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("header", ["x-forwarded-for", "X_Forwarded_For"])
-def test_who_is_not_trusted_is_not_believed_about_addresses(header: str) -> None:
+def test_forwarded_addresses_of_untrusted_peers_are_ignored(header: str) -> None:
     client = Client(served(limits="1/minute", trusted_proxies=["10.0.0.0/8"]))
 
     found = [client.get("/", headers={header: f"198.51.100.{n}"}).status_code for n in range(3)]
@@ -134,7 +134,7 @@ def test_an_error_of_a_key_function_is_raised_as_it_is(is_of_the_app: bool) -> N
         drive(app)
 
 
-def test_an_async_handler_words_the_refusals_of_routes() -> None:
+def test_an_async_handler_writes_the_denials_of_routes() -> None:
     app = served(limit("1/minute"))
 
     @app.exception_handler(TooManyRequests)
@@ -189,7 +189,7 @@ def test_websockets_are_limited_when_they_connect(is_of_the_app: bool) -> None:
     assert (first, second) == ("websocket.accept", "websocket.close")
 
 
-def test_the_app_is_told_when_it_starts_and_stops() -> None:
+def test_lifespan_events_reach_the_app() -> None:
     seen = []
 
     @asynccontextmanager
@@ -218,7 +218,7 @@ def test_a_mounted_app_does_not_escape_nor_do_pages_that_are_not_there() -> None
     assert client.statuses("/sub/page", 1) == [429]
 
 
-def test_the_event_loop_goes_on_while_the_store_is_asked() -> None:
+def test_the_event_loop_runs_while_the_store_answers() -> None:
     app = served(
         limit("9/minute"), limiter=RequestLimiter(limits="9/minute", store=Waiting(turns=50))
     )
@@ -253,7 +253,7 @@ def test_an_exempt_route_keeps_its_own_limit_alone() -> None:
     assert Client(app).statuses("/", 4) == [200, 200, 200, 429]
 
 
-def test_what_the_minute_refuses_does_not_use_up_the_hour() -> None:
+def test_what_the_minute_denies_does_not_use_up_the_hour() -> None:
     client = Client(served(limit("4/hour"), limit("1/minute")))
 
     assert client.statuses("/", 6) == [200, 429, 429, 429, 429, 429]
@@ -310,7 +310,7 @@ def test_dynamic_limits_may_be_async() -> None:
 @pytest.mark.parametrize(
     "text", ["2/minute", "2/minute fixed_window", "2/minute sliding-window-log"]
 )
-def test_reset_is_a_whole_number_and_only_refusals_say_when_to_retry(text: str) -> None:
+def test_reset_is_a_whole_number_and_only_denials_have_retry_after(text: str) -> None:
     replies = [Client(app).get("/") for app in [served(limit(text))] for _ in range(3)]
 
     assert [reply.status_code for reply in replies] == [200, 200, 429]
@@ -349,7 +349,7 @@ def test_scripts_of_other_origins_can_read_the_headers() -> None:
 # ---- during the move --------------------------------------------------------------------------
 
 
-def test_a_limit_in_shadow_counts_and_refuses_nobody() -> None:
+def test_a_limit_in_shadow_mode_counts_and_denies_nothing() -> None:
     would_refuse = []
 
     async def note(context: Any = Depends(RateLimit("1/minute", mode="shadow"))) -> None:  # noqa: B008

@@ -40,7 +40,7 @@ def test_a_forwarded_header_from_a_peer_that_is_no_trusted_proxy_is_ignored() ->
     assert statuses(app, *spoofed) == [200, 200, 429]
 
 
-def test_clients_behind_a_trusted_proxy_are_told_apart() -> None:
+def test_clients_behind_a_trusted_proxy_are_distinguished() -> None:
     app = behind_proxies(limits="1/hour")
     first, second = forwarded(b"198.51.100.1"), forwarded(b"198.51.100.2")
 
