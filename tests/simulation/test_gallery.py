@@ -72,7 +72,7 @@ def test_only_the_fixed_window_falls_for_the_boundary_attack() -> None:
 
 def test_who_comes_again_later_is_refused_less_often() -> None:
     refused = [sum(storm(waiting).refused) for _, waiting in BEHAVIOURS]
-    assert f"{refused[0]:,} refusals" in PAGE.read_text("utf-8")
+    assert f"{refused[0]:,} denials" in PAGE.read_text("utf-8")
     assert refused[1] == pytest.approx(refused[0] / 2, rel=0.05)
     assert refused[2] == pytest.approx(refused[0] / 6, rel=0.05)
 
