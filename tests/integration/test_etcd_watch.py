@@ -232,6 +232,25 @@ def test_a_watch_ends_when_the_source_is_closed(server: EtcdServer, prefix: str)
             storage.head()
 
 
+def test_a_watch_that_is_closed_between_two_calls_ends_the_same_way(
+    server: EtcdServer, prefix: str
+) -> None:
+    with opened(server.port, prefix) as storage:
+        newest = storage.head()
+        ping = storage._client.ping
+
+        def ping_before_the_close(endpoint: Any, key: str) -> int:
+            written = ping(endpoint, key)
+            storage._client.close()
+            storage._is_closed = True
+            storage.wake()
+            return written
+
+        storage._client.ping = ping_before_the_close  # type: ignore[method-assign]
+        with pytest.raises(SourceError, match="closed"):
+            storage.wait(newest, 60)
+
+
 def test_a_watch_that_never_lives_is_given_up(server: EtcdServer, prefix: str) -> None:
     """Not gone on with for ever, as fast as it goes."""
     with opened(server.port, prefix) as storage:

@@ -143,7 +143,7 @@ class EtcdSource:
         self._stream: WatchStream | None = None
         self._losses = 0
         self._waiting = threading.Lock()
-        self._is_woken = False
+        self._is_woken = self._is_closed = False
         self._wakers: tuple[socket.socket, socket.socket] | None = None
 
     @classmethod
@@ -191,6 +191,8 @@ class EtcdSource:
             if not error.is_passing or self._losses > self._client.members:
                 self._losses = 0
                 raise
+        if self._is_closed:  # `close` may end the wait between two calls to etcd
+            raise EtcdError(self.place, "closed")
 
     def _wait(self, last: _Newest, deadline: float) -> None:
         stream, key = self._stream, self._layout.head
@@ -329,6 +331,7 @@ class EtcdSource:
 
     def close(self) -> None:
         """Close all connections; a `wait` ends with `SourceError`."""
+        self._is_closed = True
         self._client.close()
         self.wake()
         with self._waiting:
