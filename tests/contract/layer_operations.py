@@ -22,6 +22,8 @@ from headgate.testing.capabilities import needs
 from headgate.testing.store_contract.subject import TENS, seconds
 from tests.contract.layer_store import LayerStoreUnderTest
 from tests.contract.leases import LeaseContract, LeaseHistoryContract
+from tests.contract.queues import QueueContract
+from tests.contract.slot_shares import KeepingContract, SharesContract
 
 
 @needs("grants_leases")
@@ -250,13 +252,16 @@ class ReplicationContract(LayerStoreUnderTest):
 
 class LayerStoreContract(
     StoreContract,
+    QueueContract,
+    SharesContract,
+    KeepingContract,
     LeaseContract,
     LeaseHistoryContract,
     MergeUsageContract,
     PublishedValuesContract,
     ReplicationContract,
 ):
-    """The public contract and that of the operations which layers use."""
+    """The public contract, queues and shares of slots, and the operations which layers use."""
 
     def test_the_store_is_as_declared(self) -> None:
         declared = (self.store.grants_leases, self.store.publishes_values)

@@ -169,6 +169,30 @@ def test_hit_all_needs_hits_whose_limits_agree() -> None:
         limiter.hit_all([Hit("key", Concurrency(1, 60))])
 
 
+def test_hit_all_takes_limits_and_names_for_different_counters() -> None:
+    limiter = RateLimiter(FixedWindow(10, 10), clock=ManualClock())
+    limiter.hit("key", 1)
+    for limit in (TokenBucket(10, 1), FixedWindow(10, 10)):
+        assert limiter.hit_all([Hit("key", limit, 2)]).remaining == 8
+        assert limiter.hit_all([Hit("key", limit, 3, name=f"{limit}!")]).remaining == 7
+    assert limiter.peek("key").remaining == 9
+
+
+def test_names_in_hit_all_cannot_reach_the_counters_of_a_limiter() -> None:
+    store, limit = MemoryStore(clock=ManualClock()), FixedWindow(10, 10)
+    one, other = (RateLimiter(limit, store=store, namespace=name) for name in ("n", "n:x"))
+    one.hit_all([Hit("key", limit, 10, name="0"), Hit("key", limit, 10, name="x:0")])
+    assert (one.peek("key").remaining, other.peek("key").remaining) == (10, 10)
+
+
+def test_a_named_counter_of_hit_all_outlives_its_limit() -> None:
+    clock = ManualClock()
+    limiter = RateLimiter("1/s", clock=clock)
+    limiter.hit_all([Hit("key", FixedWindow(10, 10), 6, name="plan")])
+    clock.advance(1)
+    assert limiter.hit_all([Hit("key", FixedWindow(20, 10), 1, name="plan")]).remaining == 13
+
+
 def test_a_subclass_that_overrides_hit_is_asked() -> None:
     class Generous(RateLimiter):
         def hit(self, key: str, cost: int = 1) -> Any:

@@ -110,7 +110,6 @@ class CeleryContract(IntegrationUnderTest):
     def serve(self, app: Any) -> TaskServer:
         return TaskServer(app)
 
-    test_task = RouteLimitContract.test_a_route_has_a_limit_of_its_own
     test_apart = RouteLimitContract.test_routes_without_a_shared_name_are_counted_apart
     test_shared = RouteLimitContract.test_routes_with_one_name_share_a_limit
     test_functions = (

@@ -201,7 +201,6 @@ class GrpcContract(IntegrationUnderTest):
     test_denied = (
         ResponseContract.test_a_request_beyond_the_limit_is_denied_and_does_not_reach_the_app
     )
-    test_refilled = ResponseContract.test_units_come_back_with_time
     test_figures = ResponseContract.test_an_allowed_response_has_the_figures_of_the_limit
     test_shadow = ResponseContract.test_a_limit_in_shadow_mode_denies_nothing_and_has_no_headers
     test_key = AppLimitContract.test_a_key_function_says_which_requests_share_a_counter
@@ -210,7 +209,7 @@ class GrpcContract(IntegrationUnderTest):
     test_limits = AppLimitContract.test_limits_may_depend_on_the_request_and_none_is_no_limit
     test_stacked = AppLimitContract.test_stacked_limits_are_all_or_nothing
     test_exempt = AppLimitContract.test_exempt_when_exempts_by_request
-    test_method = RouteLimitContract.test_a_route_has_a_limit_of_its_own
+    test_method = RouteLimitContract.test_routes_without_a_shared_name_are_counted_apart
     test_shared = RouteLimitContract.test_routes_with_one_name_share_a_limit
     test_both = RouteLimitContract.test_the_response_has_the_figures_of_the_app_and_of_the_route
     test_refunded = RouteLimitContract.test_a_denial_of_the_route_refunds_what_the_app_charged

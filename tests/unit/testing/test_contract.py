@@ -25,6 +25,8 @@ from headgate.stores.operations import (
     TakeEach,
 )
 from headgate.testing import ManualClock, StoreContract
+from tests.contract.queues import QueueContract
+from tests.contract.slot_shares import KeepingContract, SharesContract
 
 R = TypeVar("R")
 
@@ -94,7 +96,9 @@ def _outcomes(reply: Any) -> list[Outcome]:
     return [one for part in reply for one in _outcomes(part)] if isinstance(reply, tuple) else []
 
 
-class TestStoreThatCountsMicroseconds(StoreContract):
+class TestStoreThatCountsMicroseconds(
+    StoreContract, QueueContract, SharesContract, KeepingContract
+):
     tick_ns = 1_000
 
     def make_store(self, clock: ManualClock) -> ChangedStore:
@@ -217,7 +221,7 @@ def test_what_a_store_does_not_promise_is_not_collected() -> None:
 
 
 def is_kept(promise: str, make: Callable[[ManualClock], Store]) -> bool:
-    class Case(StoreContract):
+    class Case(StoreContract, QueueContract):
         def make_store(self, clock: ManualClock) -> Store:
             return make(clock)
 

@@ -27,12 +27,6 @@ class ResponseContract(IntegrationUnderTest):
         assert self.statuses(4) == [200, 200, 429, 429]
         assert self.script.entered.count == 2
 
-    def test_units_come_back_with_time(self) -> None:
-        self.start(limits="1/hour fixed_window")
-        assert self.statuses(2) == [200, 429]
-        self.clock.advance(3600)
-        assert self.statuses(2) == [200, 429]
-
     def test_an_allowed_response_has_the_figures_of_the_limit(self) -> None:
         self.start(limits="2/hour", name="api")
         first, second = self.ask(), self.ask()
@@ -83,19 +77,13 @@ class ResponseContract(IntegrationUnderTest):
         assert self.left() == {"api": 0}
 
     @needs("sees_unrouted")
-    def test_preflights_use_none_of_the_quota_and_pass_when_it_is_used_up(self) -> None:
+    def test_preflights_have_a_limit_of_their_own(self) -> None:
         self.start(limits="2/hour", name="api")
         assert remaining(self.ask(method="OPTIONS", **_PREFLIGHT)) == {}
         assert [self.left(), self.left()] == [{"api": 1}, {"api": 0}]
-        assert self.ask(method="OPTIONS", **_PREFLIGHT).status != 429
         assert self.ask().status == 429
-
-    @needs("sees_unrouted")
-    def test_preflights_have_a_limit_of_their_own(self) -> None:
-        self.start(limits="1/hour")
-        self.ask(method="OPTIONS", **_PREFLIGHT)
+        assert self.ask(method="OPTIONS", **_PREFLIGHT).status != 429
         assert self.ask(method="OPTIONS", **_PREFLIGHT).status == 429
-        assert self.ask().status == 200
 
     @needs("sees_unrouted")
     def test_preflights_count_with_other_requests_if_the_app_says_so(self) -> None:
@@ -104,7 +92,8 @@ class ResponseContract(IntegrationUnderTest):
         assert self.ask().status == 429
 
     def test_scripts_of_other_origins_may_read_the_headers_of_both_outcomes(self) -> None:
-        self.start(limits="1/hour")
+        self.start(limits="2/hour")
+        assert "access-control-expose-headers" not in self.ask().headers
         for reply in (self.ask(origin="https://page.test"), self.ask(origin="https://page.test")):
             exposed = reply.headers["access-control-expose-headers"].lower().split(", ")
             assert set(_FIELDS) <= set(exposed)
@@ -115,10 +104,6 @@ class ResponseContract(IntegrationUnderTest):
         exposed = self.ask(origin="https://page.test").headers["access-control-expose-headers"]
         assert exposed.startswith("X-Own, ")
         assert self.ask().headers["access-control-expose-headers"] == "X-Own"
-
-    def test_nothing_is_exposed_to_requests_without_an_origin(self) -> None:
-        self.start(limits="1/hour")
-        assert all("access-control-expose-headers" not in self.ask().headers for _ in range(2))
 
     def test_an_error_of_the_framework_counts_and_has_headers(self) -> None:
         self.start(Route(behaviour="raises"), limits="2/hour", name="api")
@@ -144,27 +129,18 @@ class ResponseContract(IntegrationUnderTest):
     def test_an_idempotent_replay_is_free_and_is_marked(self) -> None:
         self.start(policy=_IDEMPOTENT)
         first, again, third = (self.ask(idempotency_key="k") for _ in range(3))
-        assert [remaining(first), remaining(third)] == [{"once": 8}, {"once": 7}]
+        assert [remaining(one)["once"] for one in (first, again, third)] == [8, 8, 7]
         marks = [one.headers.get("idempotency-replayed") for one in (first, again, third)]
         assert marks == [None, "true", None]
 
-    def test_an_idempotent_replay_has_the_figures_of_the_limit(self) -> None:
-        self.start(policy=_IDEMPOTENT)
-        assert self.left(idempotency_key="k") == {"once": 8}
-        assert self.left(idempotency_key="k") == {"once": 8}
-
-    def test_the_debug_header_is_sent_for_a_valid_token_with_both_outcomes(self) -> None:
-        token, _ = debug_token(_SECRET, now_ns=START * SECOND, ttl_s=60)
-        self.start(limits="1/hour", name="api", debug_secret=_SECRET)
-        allowed, denied = (self.ask(headgate_debug=token) for _ in range(2))
+    def test_the_debug_header_is_sent_only_for_a_valid_token_with_both_outcomes(self) -> None:
+        tokens = [debug_token(one, now_ns=START * SECOND, ttl_s=60)[0] for one in (_SECRET, b"no")]
+        self.start(limits="3/hour", name="api", debug_secret=_SECRET)
+        for reply in (self.ask(), self.ask(headgate_debug=tokens[1])):
+            assert "headgate-decision" not in reply.headers
+        allowed, denied = (self.ask(headgate_debug=tokens[0]) for _ in range(2))
         assert '"api";allowed=?1' in allowed.headers["headgate-decision"]
         assert '"api";allowed=?0' in denied.headers["headgate-decision"]
-
-    def test_no_debug_header_is_sent_without_a_valid_token(self) -> None:
-        wrong, _ = debug_token(b"another", now_ns=START * SECOND, ttl_s=60)
-        self.start(limits="1/hour", debug_secret=_SECRET)
-        for reply in (self.ask(), self.ask(headgate_debug=wrong)):
-            assert "headgate-decision" not in reply.headers
 
     def test_a_limit_in_shadow_mode_denies_nothing_and_has_no_headers(self) -> None:
         self.start(limits="1/hour", mode="shadow")

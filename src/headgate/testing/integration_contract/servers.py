@@ -6,6 +6,7 @@ A test opens an `Exchange`, sends and reads in steps, and ends it or disconnects
 from __future__ import annotations
 
 import asyncio
+import io
 import queue
 import threading
 from abc import ABC, abstractmethod
@@ -324,7 +325,7 @@ class WsgiExchange(Exchange):
             "SCRIPT_NAME": "",
             "QUERY_STRING": "",
             "HTTP_HOST": "app.test",
-            "wsgi.input": self._input,
+            "wsgi.input": io.BufferedReader(self._input),
             "wsgi.multithread": True,
         }
         if length:
@@ -405,32 +406,22 @@ class WsgiExchange(Exchange):
             raise TimeoutError("the app is not done with the request")
 
 
-class _Input:
-    """The body of a request, which comes in parts."""
+class _Input(io.RawIOBase):
+    """The body of a request of *length* bytes, which comes in parts."""
 
     def __init__(self, length: int) -> None:
         self.parts: queue.Queue[bytes] = queue.Queue()
         self._left = length
         self._kept = b""
 
-    def read(self, size: int = -1) -> bytes:
-        wanted = self._left if size < 0 else min(size, self._left)
-        while len(self._kept) < wanted:
-            self._kept += self.parts.get(timeout=PATIENCE)
-        found, self._kept = self._kept[:wanted], self._kept[wanted:]
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        if not self._kept and self._left:
+            self._kept = self.parts.get(timeout=PATIENCE)
+        found = self._kept[: min(len(buffer), self._left)]
+        buffer[: len(found)] = found
+        self._kept = self._kept[len(found) :]
         self._left -= len(found)
-        return found
-
-    def readline(self, size: int = -1) -> bytes:
-        return self.read(size)
-
-    def readlines(self, hint: int = -1) -> list[bytes]:
-        return [self.read(hint)]
-
-    def __iter__(self) -> _Input:
-        return self
-
-    def __next__(self) -> bytes:
-        if not (part := self.read(4)):
-            raise StopIteration
-        return part
+        return len(found)

@@ -10,12 +10,6 @@ from headgate.testing.store_contract.history import HistoryContract
 from headgate.testing.store_contract.holding import ReservationContract, SlotContract
 from headgate.testing.store_contract.keys import KeysContract
 from headgate.testing.store_contract.partial import PartialContract
-from headgate.testing.store_contract.queues import QueueContract, QueueHistoryContract
-from headgate.testing.store_contract.shares import (
-    KeepingContract,
-    SharesContract,
-    SharesHistoryContract,
-)
 
 
 class StoreContract(
@@ -26,12 +20,7 @@ class StoreContract(
     ConstantContract,
     ReservationContract,
     SlotContract,
-    SharesContract,
-    KeepingContract,
-    QueueContract,
     HistoryContract,
-    SharesHistoryContract,
-    QueueHistoryContract,
     BoundContract,
 ):
     """The promises of a store, one test each.
@@ -57,8 +46,9 @@ class StoreContract(
     A layer that does not keep limits exactly names the `accuracy` to test it with: the bound that
     this states then takes the place of equality. Tests that do not apply are not collected.
 
-    The operations that only layers of Headgate use (`GrantLease`, `MergeUsage`, `PublishValue`) are
-    not part of this contract. A store need not support them.
+    Queues and slots are compared with the pure algorithms, over random histories. The operations
+    that only layers of Headgate use (`GrantLease`, `MergeUsage`, `PublishValue`) are not part of
+    this contract. A store need not support them.
 
     For the values of a failed assertion, put this into `conftest.py`, before anything imports
     `headgate.testing`:

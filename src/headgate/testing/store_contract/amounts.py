@@ -8,7 +8,6 @@ from headgate.limits import (
     GCRA,
     Concurrency,
     FixedWindow,
-    LeakyBucket,
     SlidingWindowCounter,
     SlidingWindowLog,
     TokenBucket,
@@ -34,13 +33,6 @@ class AmountsContract(StoreUnderTest):
             assert limiter.refund("key", 100) == untouched, limit
             assert [limiter.hit("key", 10).allowed, limiter.hit("key").allowed] == [True, False]
 
-    def test_a_refund_of_nothing_changes_nothing(self) -> None:
-        for limit, limiter in self.limiters():
-            limiter.hit("key", 6)
-            before = limiter.peek("key")
-            assert limiter.refund("key", 0) == before, limit
-            assert limiter.charge("key", 0) == before, limit
-
     def test_a_late_refund_returns_only_units_that_are_still_in_use(self) -> None:
         for limit, limiter in self.limiters():
             limiter.hit("key", 10)
@@ -56,15 +48,6 @@ class AmountsContract(StoreUnderTest):
             assert (look.allowed, look.remaining) == (False, 0), limit
             assert look == limiter.peek("key"), limit
             self.assert_fits_exactly_after(limiter.hit("key"), limiter, 1)
-
-    def test_debt_is_worked_off_at_the_pace_of_the_limit(self) -> None:
-        paced = (TokenBucket(10, 1), GCRA(rate=1, burst=10), LeakyBucket(10, 1))
-        for limit in paced:
-            assert self.limiter(limit).charge("key", 35).retry_after == 26, limit
-        self.start_of(seconds(10))
-        windowed = (FixedWindow(10, 10), SlidingWindowLog(10, 10))
-        for window in windowed:
-            assert self.limiter(window).charge("key", 35).retry_after == 30, window
 
     def test_debt_allows_no_more_over_time_than_the_limit(self) -> None:
         for limit, limiter in self.limiters():
@@ -118,14 +101,16 @@ class AmountsContract(StoreUnderTest):
         assert 0 < sum(allowed[-9:]) <= 30
 
     def test_limits_that_alternate_on_a_counter_allow_no_more_than_the_larger(self) -> None:
-        for old, new in product(TENS, _NARROWER):
+        for old, new in product(TENS, (*TENS, *_NARROWER)):
             name = self.new_name()
-            wide, narrow = self.limiter(old, name), self.limiter(new, name)
+            first, second = self.limiter(old, name), self.limiter(new, name)
             allowed = 0
             for _ in range(30):
-                allowed += wide.hit("key").allowed + narrow.hit("key").allowed
-                narrow.peek("key")
-            assert allowed <= old.quota, f"{old} and {new} allowed {allowed}"
+                allowed += first.hit("key").allowed + second.hit("key").allowed
+                second.peek("key")
+            assert allowed <= old.quota + self.overshoot(old), f"{old} <-> {new}: {allowed} allowed"
+            if new in TENS:
+                assert self.is_about(allowed, 10, old), f"{old} <-> {new}: {allowed} allowed"
 
     def test_a_changed_limit_keeps_debt(self) -> None:
         for old, new in product(TENS, TENS):
@@ -134,15 +119,6 @@ class AmountsContract(StoreUnderTest):
             changed = self.limiter(new, name)
             assert changed.refund("key", 19).remaining == 0, f"{old} -> {new}"
             assert changed.refund("key", 3).remaining == 2, f"{old} -> {new}"
-
-    def test_a_limit_may_change_back_and_forth(self) -> None:
-        for old, new in product(TENS, TENS):
-            name = self.new_name()
-            first, second = self.limiter(old, name), self.limiter(new, name)
-            allowed = 0
-            for _ in range(10):
-                allowed += first.hit("key").allowed + second.hit("key").allowed
-            assert self.is_about(allowed, 10, old), f"{old} <-> {new}: {allowed} allowed"
 
     def test_every_verb_works_after_a_changed_limit(self) -> None:
         slots = Concurrency(10, 10)

@@ -8,11 +8,9 @@ from headgate.limits import (
     DenyAll,
     FixedWindow,
     LeakyQueue,
-    Limit,
     TokenBucket,
     Unlimited,
 )
-from headgate.stores.operations import Charge, Check, Hold, Reset, Settle, Take, TakeEach, TakeUpTo
 from headgate.testing.capabilities import needs
 from headgate.testing.store_contract.subject import TENS, StoreUnderTest, seconds
 
@@ -115,30 +113,3 @@ class ConstantContract(StoreUnderTest):
             assert self.limiter(between, name).hit("key", 3).allowed == (between == ALWAYS)
             left = self.limiter(limit, name).peek("key").remaining
             assert self.is_about(left, 4, limit)
-
-    @needs("exact")
-    def test_the_operations_of_a_store_know_them(self) -> None:
-        group = self.new_name()
-        ten: Limit = FixedWindow(10, 3600)
-
-        def checks(cost: int, *limits: Limit) -> tuple[Check, ...]:
-            return tuple([Check(f"{group}{n}", "key", one, cost) for n, one in enumerate(limits)])
-
-        takes = [Take(checks(2, *limits)) for limits in ((ten, NEVER), (ten,), (ALWAYS,), (NEVER,))]
-        replies = self.run(TakeEach(tuple(takes)))
-        outcomes_of_takes = [
-            [one.allowed for one in reply] for reply in replies if isinstance(reply, tuple)
-        ]
-        assert outcomes_of_takes == [[True, False], [True], [True], [False]]
-        assert self.left(ten, f"{group}0") == 8
-        self.run(Charge(checks(3, ten, NEVER, ALWAYS)))
-        assert self.left(ten, f"{group}0") == 5
-        held = self.run(Hold(checks(1, ten, ALWAYS), "hold", seconds(60)))
-        assert [one.allowed for one in held] == [True, True]
-        assert self.run(Settle(checks(2, ten, ALWAYS), "hold", charge_lapsed=False))
-        assert not self.run(Settle(checks(2, ten, ALWAYS), "hold", charge_lapsed=False))
-        assert self.left(ten, f"{group}0") == 3
-        granted, outcomes = self.run(TakeUpTo(checks(9, ALWAYS, ALWAYS)))
-        assert (granted, [one.allowed for one in outcomes]) == (9, [True, True])
-        self.run(Reset(checks(0, ten, NEVER)))
-        assert self.left(ten, f"{group}0") == 10
