@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.simulator.report import html_report
+from headgate.simulator.report.html import html_report
 from tests.support.replay_outcomes import HOSTILE, outcome, rule
 from tests.support.servers.browser import Browser
 

@@ -228,14 +228,16 @@ def _options(arguments: Namespace) -> Options:
 
 
 def _write(outcomes: Sequence[Outcome], arguments: Namespace) -> None:
-    from headgate.simulator.report import html_report, write_pngs
-
     try:
         if arguments.html:
+            from headgate.simulator.report.html import html_report
+
             title = f"Simulation of {' and '.join(_names(arguments))}"
             page = html_report(outcomes, title=title)
             Path(arguments.html).write_text(page, encoding="utf-8")
         if arguments.png:
+            from headgate.simulator.report.plots import write_pngs
+
             write_pngs(outcomes, Path(arguments.png))
     except OSError as error:
         raise OptionError(f"cannot write {error.filename}: {error.strerror}") from error

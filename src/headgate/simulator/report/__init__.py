@@ -1,42 +1,44 @@
 """Reports on one replay, or on two of the same traffic, before a change and after it.
 
-Read `findings` first: all that a report says. `text` lays it out for terminals and needs rich
-(extra `cli`); `html` and `plots` need matplotlib (extra `plots`), which is imported on first use.
+Read `findings` first: all that a report says. `text_report` lays it out for terminals and needs
+rich (extra `cli`). `html` and `plots` are modules to import when needed, because they need
+matplotlib (extra `plots`).
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from textwrap import indent
+from typing import TYPE_CHECKING, Final
 
-from headgate.errors import not_installed
-from headgate.simulator.report.text import text_report
+from headgate.simulator.report.findings import findings
+from headgate.terminal import bold, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+    from headgate.simulator.report.findings import Table
     from headgate.simulator.results import Outcome
 
-__all__ = ["html_report", "text_report", "write_pngs"]
+_MOST_RULES: Final = 10
+_MOST_KEYS: Final = 10
 
 
-def html_report(outcomes: Sequence[Outcome], *, title: str) -> str:
-    """Return the report as an HTML page: see `html.html_report`."""
-    page: str = _needing_plots("html").html_report(outcomes, title=title)
-    return page
+def text_report(outcomes: Sequence[Outcome]) -> str:
+    """The report on one policy, or on the change from the first to the second, as text.
+
+    Raises `OptionError` unless there are one or two, and `MissingPackageError` without rich.
+    """
+    found = findings(outcomes)
+    facts = [f"{label}: {text}" for label, text in found.facts]
+    facts += [f"note: {note}" for note in found.notes]
+    keys = [indent(_table(one), "  ") for rule in found.rules[:_MOST_RULES] for one in rule.tables]
+    parts = [bold(found.conclusion), "\n".join(facts), _table(found.overview)]
+    return "\n\n".join([*parts, *(text.removeprefix("  ") for text in keys)])
 
 
-def write_pngs(outcomes: Sequence[Outcome], directory: str | Path) -> list[Path]:
-    """Write the plots as PNG files: see `plots.write_pngs`."""
-    paths: list[Path] = _needing_plots("plots").write_pngs(outcomes, directory)
-    return paths
-
-
-def _needing_plots(module: str) -> Any:
-    """Import a module that needs matplotlib. Raises `MissingPackageError` without it."""
-    try:
-        import_module("matplotlib")
-        return import_module(f"{__name__}.{module}")
-    except ModuleNotFoundError as error:
-        raise not_installed("plots", error) from error
+def _table(one: Table) -> str:
+    shown = one.rows if one.header[0] == "rule" else one.rows[:_MOST_KEYS]
+    text = table(one.header, shown, numbers=one.numbers)
+    title = f"{one.title}\n" if one.title else ""
+    more = len(one.rows) - len(shown)
+    return f"{title}{text}" + (f"\nand {more} more" if more else "")

@@ -10,13 +10,17 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import matplotlib as mpl
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
-
+from headgate.errors import not_installed
 from headgate.simulator.report.findings import findings, has_dates
 from headgate.terminal import clipped, duration
 from headgate.units import DAY, SECOND
+
+try:
+    import matplotlib as mpl
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.figure import Figure
+except ModuleNotFoundError as error:
+    raise not_installed("plots", error) from error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

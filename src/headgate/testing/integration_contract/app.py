@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -107,17 +106,10 @@ class Gate:
 
     def __init__(self) -> None:
         self._opened = threading.Event()
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def open(self) -> None:
         """Open the gate for good."""
-        with self._lock:
-            self._opened.set()
-            waiting, self._waiting = self._waiting, []
-        for loop, event in waiting:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(event.set)
+        self._opened.set()
 
     def wait(self) -> None:
         """Wait in a thread."""
@@ -126,12 +118,7 @@ class Gate:
 
     async def await_(self) -> None:
         """Wait in an event loop."""
-        event = asyncio.Event()
-        with self._lock:
-            if self._opened.is_set():
-                return
-            self._waiting.append((asyncio.get_running_loop(), event))
-        await asyncio.wait_for(event.wait(), PATIENCE)
+        await asyncio.to_thread(self.wait)
 
 
 class Tally:

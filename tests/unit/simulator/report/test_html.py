@@ -5,11 +5,12 @@ import sys
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
+from importlib import import_module
 
 import pytest
 
 from headgate.errors import MissingPackageError
-from headgate.simulator.report import html_report, write_pngs
+from headgate.simulator.report.html import html_report
 from headgate.simulator.results import Outcome
 from tests.support.replay_outcomes import HOSTILE, outcome, rule
 
@@ -151,11 +152,12 @@ def test_only_so_many_rules_have_a_plot_but_all_are_in_the_table(
     assert all(f"rule-{n}" in page.text for n in range(1, 6))
 
 
-def test_without_matplotlib_the_error_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingPackageError, match=r"'matplotlib': pip install 'headgate\[plots\]'"):
-        html_report([BEFORE], title="x")
-    with pytest.raises(MissingPackageError, match=r"headgate\[plots\]"):
-        write_pngs([BEFORE], tmp_path_factory.mktemp("plots"))
+    for name in ("html", "plots"):
+        for known in ("html", "plots"):
+            monkeypatch.delitem(sys.modules, f"headgate.simulator.report.{known}", raising=False)
+        with pytest.raises(
+            MissingPackageError, match=r"'matplotlib': pip install 'headgate\[plots\]'"
+        ):
+            import_module(f"headgate.simulator.report.{name}")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headgate.simulator.report import write_pngs
+from headgate.simulator.report.plots import write_pngs
 from tests.support.replay_outcomes import HOSTILE, outcome, rule
 
 PNG = b"\x89PNG\r\n\x1a\n"
