@@ -24,7 +24,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
     from headgate.loadtest.aim import Aim
     from headgate.loadtest.client import Sender
-    from headgate.loadtest.record import Record
     from headgate.loadtest.report import Report, Trial
     from headgate.loadtest.target import Load, Target
     from headgate.policy.model import Policy
@@ -284,38 +282,28 @@ def _report(trial: Trial, *, is_watched: bool) -> Report:
     from headgate.loadtest.report import Report
     from headgate.terminal import progress
 
+    bare, sender, is_whole = trial.baseline_sender(), trial.sender(), True
     with progress("load test", is_shown=is_watched) as update:
-        records, is_whole = asyncio.run(_drive(trial, update))
-        update(None, f"{len(records[-1]):,} responses; checking")
-        judgement = trial.judge(records[-1])
-    baseline = records[0] if len(records) > 1 else None
-    return Report(trial, records[-1], judgement, baseline, is_cut_short=not is_whole)
+        if bare is not None:
+            asyncio.run(_send(bare, update))
+        try:
+            asyncio.run(_send(sender, update))
+        except KeyboardInterrupt:
+            is_whole = False
+        record = sender.record
+        update(None, f"{len(record):,} responses; checking")
+        judgement = trial.judge(record)
+    baseline = None if bare is None else bare.record
+    return Report(trial, record, judgement, baseline, is_cut_short=not is_whole)
 
 
-async def _drive(trial: Trial, update: Update) -> tuple[list[Record], bool]:
-    """Send all requests, or those until Ctrl-C: the records, that of the baseline first."""
-    bare = trial.baseline_sender()
-    if bare is not None and not await _sent(bare, update):
-        raise KeyboardInterrupt
-    sender = trial.sender()
-    is_whole = await _sent(sender, update)
-    return [one.record for one in (bare, sender) if one is not None], is_whole
-
-
-async def _sent(sender: Sender, update: Update) -> bool:
-    """Run *sender*; False if it was stopped by Ctrl-C."""
-    sending = asyncio.ensure_future(sender.run())
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, sending.cancel)
+async def _send(sender: Sender, update: Update) -> None:
+    """Run *sender*, and show its progress."""
     watching = asyncio.ensure_future(_watch(sender, update))
     try:
-        await sending
-    except asyncio.CancelledError:
-        return False
+        await sender.run()
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
         watching.cancel()
-    return True
 
 
 async def _watch(sender: Sender, update: Update) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.loadtest.record import Fate
@@ -30,7 +31,6 @@ _GZIP: Final = (b"\x1f\x8b", 31)
 """The first bytes of gzip, and its code in zlib."""
 
 _LONGEST_NAME: Final = 200
-_MOST_KEPT: Final = 100
 _CAUSES: Final = {BUSY: "a shortage of capacity", BLOCKED: "a block"}
 _OTHERS: Final = {
     text: cause for (kind, _, title), cause in _CAUSES.items() for text in (kind, title)
@@ -79,7 +79,7 @@ class AnswerReader:
         self._aim = aim
         self._allowed = allowed
         self._quota = min(limit.quota for limit in aim.limits)
-        self._judged: dict[tuple[str, str], bool] = {}
+        self._has_limits = lru_cache(maxsize=100)(self._has_tested_limits)
 
     def read(self, reply: Reply) -> Read:
         """Return the result of a request by its response."""
@@ -102,9 +102,10 @@ class AnswerReader:
             return Read(Fate.FAILED, "status 503")
         if not isinstance(name, str):
             return self._denied_by(traced_in(reply.headers))
-        if self._is_ours(name, reply.headers):
+        rule_id, policy = self._aim.rule_id, reply.headers.get("RateLimit-Policy", "")
+        if self._has_limits(name, policy) if rule_id is None else name == rule_id:
             return Read(Fate.DENIED)
-        policies = "; ".join(sorted(_policies(name, reply.headers)))
+        policies = "; ".join(sorted(_policies(name, policy)))
         return Read(Fate.ELSEWHERE, f"the rule {clipped(policies or name, _LONGEST_NAME)}")
 
     def _denied_by(self, traced: Iterable[Traced]) -> Read:
@@ -114,20 +115,9 @@ class AnswerReader:
             return Read(Fate.DENIED)
         return Read(Fate.ELSEWHERE, f"the rule {clipped(', '.join(sorted(names)), _LONGEST_NAME)}")
 
-    def _is_ours(self, name: str, headers: Mapping[str, str]) -> bool:
-        if self._aim.rule_id is not None:
-            return name == self._aim.rule_id
-        policy = name, headers.get("RateLimit-Policy", "")
-        is_ours = self._judged.get(policy)
-        if is_ours is None:
-            is_ours = self._is_the_same(name, headers)
-            if len(self._judged) < _MOST_KEPT:
-                self._judged[policy] = is_ours
-        return is_ours
-
-    def _is_the_same(self, name: str, headers: Mapping[str, str]) -> bool:
-        """Return True if the rule *name* has the tested limits, as far as *headers* say."""
-        policies = _policies(name, headers)
+    def _has_tested_limits(self, name: str, policy: str) -> bool:
+        """Return True if the rule *name* has the tested limits, as far as *policy* says."""
+        policies = _policies(name, policy)
         if not policies:
             return True
         limits = enumerate(self._aim.limits, 1)
@@ -163,9 +153,9 @@ class AnswerReader:
         return None
 
 
-def _policies(name: str, headers: Mapping[str, str]) -> set[str]:
+def _policies(name: str, policy: str) -> set[str]:
     """Return the items of `RateLimit-Policy` on the rule *name*, one for each limit."""
-    items = {item.strip() for item in _ITEM.findall(headers.get("RateLimit-Policy", ""))}
+    items = {item.strip() for item in _ITEM.findall(policy)}
     return {item for item in items if item.startswith((f'"{name}";', f'"{name}/'))}
 
 

@@ -60,13 +60,6 @@ class RuleResult:
     allowed_series: tuple[int, ...]
     denied_series: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        if self.allowed + self.denied != self.requests:
-            raise ValueError(
-                f"rule {self.rule_id}: {self.allowed} allowed and {self.denied} denied are not "
-                f"{self.requests} requests"
-            )
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -95,14 +88,6 @@ class Outcome:
     took_s: float
     delayed: int = 0
     notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.allowed + self.denied != self.requests:
-            raise ValueError(
-                f"{self.allowed} allowed and {self.denied} denied are not {self.requests} requests"
-            )
-        if len(self.allowed_series) > MAX_STEPS:
-            raise ValueError(f"a series has at most {MAX_STEPS} steps")
 
 
 Count = list[int]

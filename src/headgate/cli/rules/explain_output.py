@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from headgate.cli.rules.explanation import Explanation, Lines, Response
     from headgate.decision import Decision
-    from headgate.engine.plan import Queueing
     from headgate.engine.verdict import RuleVerdict, Verdict
     from headgate.limits import Accuracy, Limit
     from headgate.policy.explain import Member
@@ -283,8 +282,9 @@ def explain_json(explanation: Explanation) -> str:
 
 
 def _member(member: Member, soft: Lines) -> dict[str, Any]:
-    rule, verdict = member.rule, member.said
-    known = {
+    """One rule; *soft* are its notes about delays, slots, queues and pressure."""
+    rule, verdict, queueing = member.rule, member.said, member.turn
+    content: dict[str, Any] = {
         "id": rule.id,
         "mode": rule.mode,
         "candidate_of": rule.candidate_of,
@@ -292,34 +292,31 @@ def _member(member: Member, soft: Lines) -> dict[str, Any]:
         "applies": member.applies,
         "reason": member.reason or None,
     }
-    if member.turn is not None:
-        return known | {
+    if queueing is not None:
+        content |= {
             "account": list(member.account),
-            **_queueing_json(member.turn),
-            **_soft(soft),
+            "key": queueing.key,
+            "cost": queueing.cost,
+            "weight": queueing.weight,
         }
-    if verdict is None:
-        return known
-    return known | {
-        "account": list(member.account),
-        "on_store_failure": rule.on_failure.mode,
-        "kept": accuracy_in_words(rule, [part.limit for part in verdict.decision.limits]),
-        "outage": outage_in_words(rule),
-        "headers": rule.headers,
-        "decide": rule.decide,
-        "cost_after": _after_json(rule.cost.after),
-        **_verdict_json(verdict),
-        **_soft(soft),
-    }
-
-
-def _soft(lines: Lines) -> dict[str, Any]:
-    """Notes about delays, slots, queues and pressure."""
-    return {"soft": dict(lines)} if lines else {}
-
-
-def _queueing_json(queueing: Queueing) -> dict[str, Any]:
-    return {"key": queueing.key, "cost": queueing.cost, "weight": queueing.weight}
+    elif verdict is not None:
+        decision = verdict.decision
+        content |= {
+            "account": list(member.account),
+            "on_store_failure": rule.on_failure.mode,
+            "kept": accuracy_in_words(rule, [part.limit for part in decision.limits]),
+            "outage": outage_in_words(rule),
+            "headers": rule.headers,
+            "decide": rule.decide,
+            "cost_after": _after_json(rule.cost.after),
+            "key": verdict.key,
+            "cost": verdict.cost,
+            "allowed": decision.allowed,
+            "retry_after": decision.retry_after,
+            "source": decision.source,
+            "limits": [_limit_json(part) for part in decision.limits],
+        }
+    return content | ({"soft": dict(soft)} if soft else {})
 
 
 def _after_json(after: After | None) -> dict[str, Any] | None:
@@ -327,17 +324,6 @@ def _after_json(after: After | None) -> dict[str, Any] | None:
         return None
     is_by_bytes = after.header is None
     return {"header": after.header, "bytes": is_by_bytes, "per": after.per, "max": after.most}
-
-
-def _verdict_json(verdict: RuleVerdict) -> dict[str, Any]:
-    return {
-        "key": verdict.key,
-        "cost": verdict.cost,
-        "allowed": verdict.decision.allowed,
-        "retry_after": verdict.decision.retry_after,
-        "source": verdict.decision.source,
-        "limits": [_limit_json(part) for part in verdict.decision.limits],
-    }
 
 
 def _limit_json(part: Decision) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import io
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.util import setup_testing_defaults
@@ -17,7 +19,7 @@ from wsgiref.util import setup_testing_defaults
 from headgate.testing.integration_contract.app import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
     from wsgiref.types import WSGIApplication
 
@@ -120,15 +122,22 @@ class AsgiServer(Server):
 
     def __init__(self, app: Any, *, has_lifespan: bool) -> None:
         self._app = app
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="contract-asgi")
+        is_running = threading.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._run(is_running),))
         self._thread.start()
+        is_running.wait(PATIENCE)
         self._lifespan: AsgiExchange | None = None
         if has_lifespan:
             scope: Message = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
             self._lifespan = AsgiExchange(app, scope, self.loop)
             self._lifespan.give({"type": "lifespan.startup"})
             self._lifespan.expect("lifespan.startup.complete")
+
+    async def _run(self, is_running: threading.Event) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._closing = asyncio.Event()
+        is_running.set()
+        await self._closing.wait()
 
     def open(self, method: str, path: str, headers: Mapping[str, str], length: int) -> AsgiExchange:
         scope = _scope("http", path, headers) | {"method": method}
@@ -149,21 +158,8 @@ class AsgiServer(Server):
             self._lifespan.give({"type": "lifespan.shutdown"})
             self._lifespan.expect("lifespan.shutdown.complete")
             self._lifespan.wait()
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result(PATIENCE)
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
-        self.loop.close()
-
-
-async def _cancel_others() -> None:
-    """Cancel what is left in the loop, as `asyncio.run` does."""
-    loop = asyncio.get_running_loop()
-    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    await loop.shutdown_asyncgens()
-    await loop.shutdown_default_executor()
 
 
 def _scope(kind: str, path: str, headers: Mapping[str, str]) -> Message:
@@ -332,48 +328,23 @@ class WsgiExchange(Exchange):
             environ["CONTENT_LENGTH"] = str(length)
         environ |= {f"HTTP_{name.upper().replace('-', '_')}": v for name, v in headers.items()}
         setup_testing_defaults(environ)
-        self._app, self._environ = app, environ
+        self._environ = environ
         self._begun: list[tuple[str, list[tuple[str, str]]]] = []
-        self._requested: queue.Queue[str] = queue.Queue()
-        self._starts: queue.Queue[Reply] = queue.Queue()
-        self._parts: queue.Queue[bytes] = queue.Queue()
-        self._is_complete = False
-        self._thread = threading.Thread(target=self._serve, name="contract-wsgi")
-        self._thread.start()
+        self._parts: deque[bytes] = deque()
+        """Parts that the app has made and the test has not read."""
+        self._body: Iterable[bytes] = ()
+        self._iterator: Iterator[bytes] = iter(())
+        self._worker = ThreadPoolExecutor(1, "contract-wsgi")
+        self._start = self._worker.submit(self._call, app)
 
-    def _serve(self) -> None:
+    def _call(self, app: WSGIApplication) -> Reply:
         try:
-            body = self._app(self._environ, self._start_response)
+            self._body = app(self._environ, self._start_response)
+            self._iterator = filter(None, self._body)
+            if not self._begun:  # the response starts with the first part
+                self._parts.append(next(self._iterator, b""))
         except Exception:  # noqa: BLE001 (as a server: a 500)
-            self._starts.put(Reply(500, ()))
-            self._parts.put(b"")
-            return
-        try:
-            self._send(body)
-        except Exception:  # noqa: BLE001 (as a server: a broken connection)
-            self._parts.put(b"")
-        finally:
-            close: Callable[[], object] | None = getattr(body, "close", None)
-            if close is not None:
-                close()
-
-    def _send(self, body: Iterable[bytes]) -> None:
-        parts = iter(body)
-        if not self._begun:  # it begins with the first part
-            first = next(parts, b"")
-            self._starts.put(self._started())
-            self._parts.put(first)
-        else:
-            self._starts.put(self._started())
-        while self._requested.get(timeout=PATIENCE) == "part":
-            part = next(parts, None)
-            while part == b"":
-                part = next(parts, None)
-            self._parts.put(part or b"")
-            if part is None:
-                return
-
-    def _started(self) -> Reply:
+            return Reply(500, ())
         status, lines = self._begun[-1]
         return Reply(int(status[:3]), tuple((name.lower(), value) for name, value in lines))
 
@@ -381,29 +352,37 @@ class WsgiExchange(Exchange):
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None, /
     ) -> Callable[[bytes], object]:
         self._begun.append((status, headers))
-        return self._parts.put
+        return self._parts.append
+
+    def _next(self) -> bytes:
+        try:
+            part = self._parts.popleft() if self._parts else next(self._iterator, b"")
+        except Exception:  # noqa: BLE001 (as a server: a broken connection)
+            part = b""
+        if not part:
+            self._close()
+        return part
+
+    def _close(self) -> None:
+        body, self._body, self._iterator = self._body, (), iter(())
+        close: Callable[[], object] | None = getattr(body, "close", None)
+        if close is not None:
+            close()
 
     def send(self, part: bytes, *, is_last: bool = False) -> None:
         self._input.parts.put(part)
 
     def start(self) -> Reply:
-        return self._starts.get(timeout=PATIENCE)
+        return self._start.result(PATIENCE)
 
     def read(self) -> bytes:
-        if self._is_complete:
-            return b""
-        self._requested.put("part")
-        part = self._parts.get(timeout=PATIENCE)
-        self._is_complete = not part
-        return part
+        return self._worker.submit(self._next).result(PATIENCE)
 
     def disconnect(self) -> None:
-        self._requested.put("end")
+        self._worker.submit(self._close)
 
     def wait(self) -> None:
-        self._thread.join(PATIENCE)
-        if self._thread.is_alive():
-            raise TimeoutError("the app is not done with the request")
+        self._worker.submit(lambda: None).result(PATIENCE)
 
 
 class _Input(io.RawIOBase):
