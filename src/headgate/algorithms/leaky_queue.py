@@ -203,10 +203,9 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
         """Return the queue as of *now*: it ends now at the earliest, and what has passed of its
         vacancies, in whole units, is gone."""
         begin = self._ticks(now)
-        if state is None:
-            return Line(begin)
-        state = self.rebase(state, now)
-        if state.ends <= begin:
+        if state is not None:
+            state = self.rebase(state, now)
+        if state is None or state.ends <= begin:
             return Line(begin)
         if not state.vacancies:
             return state
