@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.errors import StoreError
-from headgate.stores.layers.replication.links import Link
+from headgate.stores.layers.replication.store import Link
 from headgate.stores.layers.replication.usage import RegionUsage
 from headgate.stores.operations import Check, MergeUsage, Take
 from headgate.units import MILLISECOND, MINUTE, SECOND

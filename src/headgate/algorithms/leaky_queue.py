@@ -42,7 +42,7 @@ from collections import deque
 from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.algorithms.base import Algorithm, Outcome
+from headgate.algorithms.base import Algorithm, Outcome, new_outcome
 
 if TYPE_CHECKING:
     from headgate.limits import LeakyQueue
@@ -104,14 +104,18 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
     def wait(self, state: Line | None, cost: int, now: int) -> int | None:
         if cost > self.largest_cost:
             return None
-        return self.pace.to_ns(self._ahead(state, cost, now) - self.patience)
+        ahead = _place(self._at(state, now), cost) - self._ticks(now)
+        return self.pace.to_ns(ahead - self.patience)
 
     def delay(self, state: Line | None, cost: int, now: int) -> int:
         """Return the nanoseconds, rounded up, until the place that *cost* would get."""
-        return self.pace.to_ns(self._ahead(state, cost, now))
+        return self.pace.to_ns(_place(self._at(state, now), cost) - self._ticks(now))
 
     def charge(self, state: Line | None, amount: int, now: int) -> Line:
-        line = self._at(state, now)
+        return self._charged(self._at(state, now), amount, now)
+
+    def _charged(self, line: Line, amount: int, now: int) -> Line:
+        """Return *line*, which is that of *now*, with *amount* in it."""
         for n, vacancy in enumerate(line.vacancies):
             if vacancy.units >= amount:
                 rest = Vacancy(vacancy.start + amount * self._unit, vacancy.units - amount)
@@ -140,7 +144,11 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
         return self._tidied(line.ends, vacancies, now)
 
     def remaining(self, state: Line | None, now: int) -> int:
-        line, latest = self._at(state, now), self._ticks(now) + self.patience
+        return self._remaining(self._at(state, now), self._ticks(now))
+
+    def _remaining(self, line: Line, begin: int) -> int:
+        """Return the single units that *line*, which is that of *begin*, would take."""
+        latest = begin + self.patience
         places = max(0, (latest - line.ends) // self._unit + 1)
         for one in line.vacancies:
             if one.start <= latest:
@@ -166,16 +174,20 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
         return self._line(self._ticks(now) - (-ahead // old.pace.ticks_per_ns), (), now)
 
     def take(self, state: Line | None, cost: int, now: int) -> tuple[Line | None, Outcome]:
-        if not cost:
-            return state, self.outcome(state, 0, now)
-        if state is not None:
-            state = self.rebase(state, now)
-        wait = self.wait(state, cost, now)
-        if wait != 0:
-            return state, self.outcome(state, wait, now)
-        delay = self.delay(state, cost, now)
-        state = self.charge(state, cost, now)
-        return state, _with_place(self.outcome(state, wait, now), delay, now)
+        line, begin, to_ns = self._at(state, now), self._ticks(now), self.pace.to_ns
+        wait: int | None = 0
+        delay = 0
+        if cost:
+            ahead = _place(line, cost) - begin
+            wait = to_ns(ahead - self.patience) if cost <= self.largest_cost else None
+            if wait == 0:
+                delay = to_ns(ahead)
+                state = line = self._charged(line, cost, now)
+            elif state is not None:
+                state = self.rebase(state, now)
+        place, reset = now + delay if delay else 0, to_ns(line.ends - begin)
+        remaining = self._remaining(line, begin)
+        return state, new_outcome((wait == 0, remaining, wait, reset, delay, place, "store"))
 
     def _line(self, ends: int, vacancies: tuple[Vacancy, ...], now: int) -> Line:
         is_long = ends > self._ticks(now) + self.pace.span
@@ -187,20 +199,13 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
     def _end(self, vacancy: Vacancy) -> int:
         return vacancy.start + vacancy.units * self._unit
 
-    def _ahead(self, state: Line | None, cost: int, now: int) -> int:
-        """Return the ticks until the place that *cost* would get."""
-        line = self._at(state, now)
-        starts = [vacancy.start for vacancy in line.vacancies if vacancy.units >= cost]
-        return (starts[0] if starts else line.ends) - self._ticks(now)
-
     def _at(self, state: Line | None, now: int) -> Line:
         """Return the queue as of *now*: it ends now at the earliest, and what has passed of its
         vacancies, in whole units, is gone."""
         begin = self._ticks(now)
-        if state is None:
-            return Line(begin)
-        state = self.rebase(state, now)
-        if state.ends <= begin:
+        if state is not None:
+            state = self.rebase(state, now)
+        if state is None or state.ends <= begin:
             return Line(begin)
         if not state.vacancies:
             return state
@@ -233,6 +238,14 @@ class LeakyQueueAlgorithm(Algorithm[Line]):
         if merged and self._end(merged[-1]) == ends:
             ends = merged.pop().start
         return self._line(ends, tuple(merged[-MOST_VACANCIES:]), now)
+
+
+def _place(line: Line, cost: int) -> int:
+    """Return the place, in ticks, that *cost* would get in *line*."""
+    for vacancy in line.vacancies:
+        if vacancy.units >= cost:
+            return vacancy.start
+    return line.ends
 
 
 def _with_place(outcome: Outcome, delay: int, now: int) -> Outcome:

@@ -9,6 +9,7 @@ from headgate.limits.model import (
     DenyAll,
     FixedWindow,
     LeakyBucket,
+    LeakyQueue,
     Limit,
     PacedLimit,
     SlidingWindowCounter,
@@ -18,7 +19,6 @@ from headgate.limits.model import (
     WindowedLimit,
 )
 from headgate.limits.notation import burst_credits, parse_limit, parse_limits, parse_rate
-from headgate.limits.queues import LeakyQueue
 from headgate.limits.scaling import scaled, with_extra
 
 __all__ = [

@@ -7,8 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from headgate.errors import LimitError
-from headgate.limits.model import FINEST_RATE, Concurrency, PacedLimit, WindowedLimit
-from headgate.limits.queues import LeakyQueue
+from headgate.limits.model import FINEST_RATE, Concurrency, LeakyQueue, PacedLimit, WindowedLimit
 from headgate.units import CENTURY, MICROSECOND, SECOND
 
 if TYPE_CHECKING:

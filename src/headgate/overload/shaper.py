@@ -25,7 +25,7 @@ from headgate.fork import watch_forks
 from headgate.limiter import AsyncRateLimiter, RateLimiter
 from headgate.limiter.decorator import decorate
 from headgate.limits import LeakyQueue, parse_rate
-from headgate.limits.queues import LONGEST_QUEUE
+from headgate.limits.model import LONGEST_QUEUE
 from headgate.observability import METRICS
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Close, Interrupted, Run, Sleep

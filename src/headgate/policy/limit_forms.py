@@ -29,9 +29,8 @@ from headgate.limits import (
     TokenBucket,
     parse_limits,
 )
-from headgate.limits.model import MOST_SHARES
+from headgate.limits.model import LONGEST_QUEUE, MOST_SHARES
 from headgate.limits.notation import LONGEST_TEXT
-from headgate.limits.queues import LONGEST_QUEUE
 from headgate.policy.document import Listing, Scalar, Table
 from headgate.policy.fields import (
     A_NAME,

@@ -24,8 +24,7 @@ from headgate.decision import HeaderMode, OnFailure
 from headgate.engine.plan import CompiledRule, Mode, Priority
 from headgate.limits import EXACT, Accuracy
 from headgate.limits.accuracy import MOST_PARTS
-from headgate.limits.model import LARGEST_QUOTA
-from headgate.limits.queues import LONGEST_QUEUE
+from headgate.limits.model import LARGEST_QUOTA, LONGEST_QUEUE
 from headgate.policy.document import Scalar, Table
 from headgate.policy.fields import (
     COOKIE,

@@ -218,7 +218,7 @@ Opened = Sequence[tuple[CounterTransaction, int]]
 def execute(operation: Operation[R], open_all: Callable[[tuple[Check, ...]], Opened]) -> R:
     """Carry out *operation* on the counters that *open_all* opens, and return its reply.
 
-    Every check has a counter (`constants.divide`). Checks of one counter share its transaction.
+    Every check has a counter (`operations.divide`). Checks of one counter share its transaction.
     """
     function = _FUNCTIONS[type(operation)]
     if isinstance(operation, PublishValue):

@@ -10,7 +10,6 @@ import pytest
 from headgate import AsyncRateLimiter, RateLimiter
 from headgate.errors import StoreError
 from headgate.limits import DenyAll, FixedWindow, Unlimited
-from headgate.stores.constants import divide, is_constant
 from headgate.stores.operations import (
     Check,
     Hold,
@@ -20,6 +19,8 @@ from headgate.stores.operations import (
     Take,
     TakeEach,
     TakeUpTo,
+    divide,
+    is_constant,
 )
 
 NOWHERE = "redis://127.0.0.1:1/0"

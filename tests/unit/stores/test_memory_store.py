@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate import MemoryStore, RateLimiter
+from headgate import KeyInvalidError, MemoryStore, RateLimiter
 from headgate.testing import ManualClock
 
 LIMITS = ["1000/h", "1000/h fixed_window", "1000/h sliding_window_log", "1000/h; 2000/h gcra"]
@@ -54,6 +54,15 @@ def test_limiters_of_one_namespace_and_store_count_together(clock: ManualClock) 
     assert not one.hit("key", 4)
     assert RateLimiter("10/m", store=store, namespace="x").peek("key").remaining == 10
     assert RateLimiter("10/m", clock=clock).peek("key").remaining == 10
+
+
+@pytest.mark.parametrize("limits", ["5/minute", "5/minute; 9/hour"])
+def test_an_empty_key_is_an_error_whatever_other_keys_have_counters(limits: str) -> None:
+    limiter = RateLimiter(limits)
+    for number in range(1000):  # every shard of the store has some
+        limiter.hit(f"user:{number}")
+    with pytest.raises(KeyInvalidError):
+        limiter.hit("")
 
 
 def test_limiters_of_different_limits_take_turns_on_a_key(clock: ManualClock) -> None:

@@ -133,10 +133,11 @@ class Table:
     def begin(self, key: str, cost: int) -> bool:
         """Make room for a new counter of *key* that *cost* fits into.
 
-        Returns False if there is no room, or *key* may have a counter here or elsewhere.
+        Returns False if there is no room, if *key* is empty, which is an error of the caller, or if
+        it may have a counter here or elsewhere.
         """
         is_new = key not in self.live and key not in self.aging and self.group.is_plain
-        if not is_new or self.is_dropped or self.holds or cost > self.algorithm.quota:
+        if not key or not is_new or self.is_dropped or self.holds or cost > self.algorithm.quota:
             return False
         return self._room.reserve()
 

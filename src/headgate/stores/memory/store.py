@@ -14,7 +14,6 @@ from headgate.errors import OptionError, UsageError
 from headgate.fork import watch_forks
 from headgate.limits import Concurrency, ConstantLimit, LeakyQueue, SlidingWindowLog
 from headgate.stores.base import Prepared, Store, checks_at
-from headgate.stores.constants import divide
 from headgate.stores.counter import CounterTransaction, execute
 from headgate.stores.memory.prepared import Counters, Kept, decide_one, decide_several, take_several
 from headgate.stores.memory.shard import SHARDS, Entry, Group, Room, Shard, Sweep
@@ -27,6 +26,7 @@ from headgate.stores.operations import (
     Reset,
     Take,
     TakeEach,
+    divide,
     keys_of,
 )
 

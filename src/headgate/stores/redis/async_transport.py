@@ -19,7 +19,7 @@ from headgate.fork import watch_forks
 from headgate.runtime.drivers import adrive
 from headgate.stores.redis import errors
 from headgate.stores.redis.cluster import Attempt, Failure, Nodes, pause
-from headgate.stores.redis.connect import Backoff, dial_server, dialer_for, server_at
+from headgate.stores.redis.connection import Backoff, dial_server, dialer_for, server_at
 from headgate.stores.redis.naming import slot_of
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from headgate.server_urls import Address
     from headgate.stores.redis.cluster import SlotMap
-    from headgate.stores.redis.connect import Dialer
-    from headgate.stores.redis.connection import AsyncConnection, InFlight
+    from headgate.stores.redis.connection import AsyncConnection, Dialer, InFlight
     from headgate.stores.redis.requests import Request
     from headgate.stores.redis.url import RedisURL
 

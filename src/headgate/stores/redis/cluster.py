@@ -42,7 +42,7 @@ from headgate.stores.operations import (
     TakeUpTo,
 )
 from headgate.stores.redis import errors
-from headgate.stores.redis.connect import Backoff, ask_each, server_at
+from headgate.stores.redis.connection import Backoff, ask_each, server_at
 from headgate.stores.redis.naming import CLUSTER_SLOTS
 from headgate.stores.redis.requests import Reserve, Reserved
 from headgate.units import SECOND
@@ -50,7 +50,7 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from headgate.algorithms import Outcome
     from headgate.runtime.effects import Effects
-    from headgate.stores.redis.connect import Endpoint
+    from headgate.stores.redis.connection import Endpoint
     from headgate.stores.redis.naming import Names
     from headgate.stores.redis.requests import Reply, Request
     from headgate.stores.redis.url import RedisURL

@@ -24,9 +24,8 @@ from headgate.stores.base import group_name
 from headgate.stores.redis import errors
 from headgate.stores.redis.batching import BlockingResult
 from headgate.stores.redis.codec import EXTRA_MANTISSAS
-from headgate.stores.redis.connection import Command
 from headgate.stores.redis.naming import DEFAULT_NAMESPACE, Names, ParsedName, parse_name, prefix
-from headgate.stores.redis.requests import pack
+from headgate.stores.redis.requests import Command, pack
 from headgate.stores.redis.transport import Transport
 from headgate.units import DAY, HOUR, MICROSECOND, MILLISECOND, MINUTE, SECOND, WEEK
 

@@ -133,6 +133,38 @@ class Waiter(Protocol):
     def set_exception(self, error: BaseException, /) -> None: ...
 
 
+class Command(Request):
+    """One command that is no script, such as AUTH or ASKING, *packed*, about *key*."""
+
+    __slots__ = ("_key", "_packed", "_reply")
+
+    def __init__(self, packed: bytes, reply: Waiter | None = None, key: bytes = b"") -> None:
+        self._packed = packed
+        self._reply = reply
+        self._key = key
+
+    @property
+    def key(self) -> bytes:
+        return self._key
+
+    def packed(self) -> bytes:
+        return self._packed
+
+    packed_whole = packed
+
+    def answered(self, reply: Reply) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result(reply)
+
+    def failed(self, error: StoreError) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_exception(error)
+
+
+ASKING: Final = Command(b"*1\r\n$6\r\nASKING\r\n")
+"""Precedes a request that was redirected by ASK. Its reply is ignored."""
+
+
 def fail_waiters(waiters: Iterable[Waiter], error: StoreError) -> None:
     """Fail all *waiters* with *error*, each with a copy: an exception belongs to one caller."""
     for waiter in waiters:

@@ -14,10 +14,17 @@ from headgate.limits import ConstantLimit
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Effect, Run, StoreEffect
 from headgate.stores.base import Prepared, Store, checks_at
-from headgate.stores.constants import divide
-from headgate.stores.operations import CheckOperation, Operation, Take, TakeEach
+from headgate.stores.operations import CheckOperation, Operation, Take, TakeEach, divide
 from headgate.stores.redis.async_transport import AsyncTransport
-from headgate.stores.redis.batching import Batch, BlockingResult, LoopBatcher, ThreadBatcher
+from headgate.stores.redis.batching import (
+    Batch,
+    BlockingResult,
+    LoopBatcher,
+    PreparedHit,
+    PreparedStack,
+    PreparedTake,
+    ThreadBatcher,
+)
 from headgate.stores.redis.cluster import (
     first_name,
     independent_results,
@@ -27,7 +34,6 @@ from headgate.stores.redis.cluster import (
 from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.errors import timed_out, too_late
 from headgate.stores.redis.naming import TAGS, Names, slot_of, tags
-from headgate.stores.redis.prepared import PreparedHit, PreparedStack, PreparedTake
 from headgate.stores.redis.transport import Transport
 from headgate.stores.redis.url import parse_redis_url
 from headgate.units import MICROSECOND

@@ -25,16 +25,15 @@ from headgate.fork import watch_forks
 from headgate.runtime.drivers import drive
 from headgate.stores.redis import errors
 from headgate.stores.redis.cluster import Attempt, Failure, Nodes, pause
-from headgate.stores.redis.connect import Backoff, dial_server, dialer_for, server_at
-from headgate.stores.redis.connection import ASKING
+from headgate.stores.redis.connection import Backoff, dial_server, dialer_for, server_at
 from headgate.stores.redis.naming import slot_of
+from headgate.stores.redis.requests import ASKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from headgate.server_urls import Address
-    from headgate.stores.redis.connect import Dialer
-    from headgate.stores.redis.connection import BlockingConnection
+    from headgate.stores.redis.connection import BlockingConnection, Dialer
     from headgate.stores.redis.requests import Request
     from headgate.stores.redis.url import RedisURL
 

@@ -9,7 +9,6 @@ from headgate.algorithms import Algorithm, carry
 from headgate.algorithms.reservations import open_holds
 from headgate.errors import StoreError, UsageError
 from headgate.limits import Concurrency
-from headgate.stores.constants import divide
 from headgate.stores.counter import CounterTransaction, execute
 from headgate.stores.operations import (
     Check,
@@ -19,6 +18,7 @@ from headgate.stores.operations import (
     Reset,
     Take,
     TakeEach,
+    divide,
 )
 from headgate.stores.shm.file import LOG, layout_of
 from headgate.stores.shm.records import UNTOUCHED, Entry, State

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.errors import StoreError
-from headgate.stores.redis.connect import Backoff
+from headgate.stores.redis.connection import Backoff
 
 ERROR = StoreError("no connection to a:1", reason="unreachable")
 

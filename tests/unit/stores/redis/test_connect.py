@@ -12,8 +12,8 @@ import pytest
 from headgate.errors import StoreError
 from headgate.runtime.drivers import adrive, drive
 from headgate.server_urls import Address
-from headgate.stores.redis import connect as connecting
-from headgate.stores.redis.connect import Endpoint, Resolver, open_connection
+from headgate.stores.redis import connection as connecting
+from headgate.stores.redis.connection import Endpoint, Resolver, open_connection
 
 SOON = 0.001
 

@@ -12,10 +12,9 @@ from headgate.limits import ConstantLimit
 from headgate.runtime.drivers import drive
 from headgate.runtime.effects import Interrupted
 from headgate.stores.base import Layer, Prepared, address_of, checks_at
-from headgate.stores.constants import is_constant
 from headgate.stores.layers.circuit_breaker.breaker import BreakerOptions
 from headgate.stores.layers.circuit_breaker.health import StoreHealth
-from headgate.stores.operations import Operation, Outcomes, Take, TakeEach
+from headgate.stores.operations import Operation, Outcomes, Take, TakeEach, is_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -78,16 +78,15 @@ class Denials:
         """
         for denial in self._by_key.get((tag, key), ()):
             denied, until_ns, remaining, retry_at_ns, reset_at_ns, source = denial
-            if now_ns >= until_ns or (
-                cost != denied and (retry_at_ns is not None or not 0 < denied < cost)
+            if now_ns < until_ns and (
+                cost == denied or (retry_at_ns is None and 0 < denied < cost)
             ):
-                continue
-            reset_ns = reset_at_ns - now_ns if reset_at_ns > now_ns else 0
-            if pace is not None and cost > 1:
-                free = (pace.span - reset_ns * pace.ticks_per_ns) // pace.ticks_per_unit
-                remaining = min(max(remaining, free), cost - 1)
-            wait_ns = None if retry_at_ns is None else retry_at_ns - now_ns
-            return new_outcome((False, remaining, wait_ns, reset_ns, 0, 0, source))
+                reset_ns = reset_at_ns - now_ns if reset_at_ns > now_ns else 0
+                if pace is not None and cost > 1:
+                    free = (pace.span - reset_ns * pace.ticks_per_ns) // pace.ticks_per_unit
+                    remaining = min(max(remaining, free), cost - 1)
+                wait_ns = None if retry_at_ns is None else retry_at_ns - now_ns
+                return new_outcome((False, remaining, wait_ns, reset_ns, 0, 0, source))
         return None
 
     def forget(self, tag: str, key: str) -> None:

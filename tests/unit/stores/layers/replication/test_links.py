@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import StoreError
 from headgate.observability import METRICS
-from headgate.stores.layers.replication.links import LONGEST_PAUSE_NS, Link
+from headgate.stores.layers.replication.store import LONGEST_PAUSE_NS, Link
 from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:
