@@ -83,12 +83,11 @@ class Query(NamedTuple):
 class Operation:
     """One method of one path, *line*: `PUT /rules/{rule_id}`. A decorator of its *handler*.
 
-    A *role* of `write` changes something; unless *is_versionless*, such an operation takes
-    preconditions (`If-Match`).
+    The docstring of the handler is its summary. A *role* of `write` changes something; unless
+    *is_versionless*, such an operation takes preconditions (`If-Match`).
     """
 
     line: str
-    summary: str
     _: KW_ONLY
     answer: Schema = field(default_factory=lambda: ANY)
     body: Schema | None = None
@@ -132,7 +131,7 @@ class Operation:
             )
         problem = {"application/problem+json": {"schema": ANY}}
         described: Schema = {
-            "summary": self.summary,
+            "summary": " ".join((getattr(self.handler, "__doc__", "") or "").split()),
             "tags": ["admin"],
             "responses": {
                 "200": {"description": "Done.", "content": _json(self.answer)},
