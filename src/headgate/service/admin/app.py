@@ -37,7 +37,7 @@ from headgate.policy.problems import PolicyError
 from headgate.service.admin import keys, reports, rules
 from headgate.service.admin.auth import authenticated
 from headgate.service.admin.call import NOTE, AdminContext, Call, problems_data, to_thread
-from headgate.service.admin.operations import PREFIX, Operation, paths_of
+from headgate.service.admin.operations import PREFIX, TEXT, WHOLE, Operation
 from headgate.service.http.body import DisconnectedError
 from headgate.service.http.replies import RejectedError, Reply, header_of, problem, respond
 from headgate.stores.memory import MemoryStore
@@ -121,17 +121,12 @@ def _event(scope: Scope, author: str | None = None) -> AuditEvent:
     )
 
 
-class _RuleId(StringConvertor):
-    regex = "[^/:]{1,200}"
+_PARTS: Final = {"rule_id": ("[^/:]{1,200}", TEXT), "number": ("[0-9]{1,15}", WHOLE)}
+"""The variable parts of paths: the pattern of each, and its schema."""
 
 
-class _Number(StringConvertor):
-    regex = "[0-9]{1,15}"
-
-
-register_url_convertor("rule_id", _RuleId())
-register_url_convertor("number", _Number())
-
+for _name, (_regex, _) in _PARTS.items():
+    register_url_convertor(_name, type(_name, (StringConvertor,), {"regex": _regex})())
 
 OPERATIONS: Final = tuple(
     one
@@ -221,13 +216,21 @@ class _Path:
         await respond(send, reply, is_head=is_head)
 
 
-def admin_paths(*, security: str | None = None) -> dict[str, Any]:
-    """Return the OpenAPI paths; *security* names the scheme that they need."""
-    return paths_of(OPERATIONS, security=security)
+def admin_paths() -> dict[str, Any]:
+    """Return the OpenAPI paths."""
+    paths: dict[str, Any] = {}
+    for one in OPERATIONS:
+        item = paths.setdefault(f"{PREFIX}{one.path}", {})
+        item[one.method.lower()] = one.to_openapi()
+        for name, (_, schema) in _PARTS.items():
+            if f"{{{name}}}" in one.path:
+                part = {"name": name, "in": "path", "required": True, "schema": schema}
+                item["parameters"] = [part]
+    return paths
 
 
 def _route(path: str) -> str:
-    for name in ("rule_id", "number"):
+    for name in _PARTS:
         path = path.replace(f"{{{name}}}", f"{{{name}:{name}}}")
     return f"{PREFIX}{path}"
 
