@@ -23,7 +23,7 @@ from headgate.control.editor import (
 )
 from headgate.control.edits import UnknownOverrideError, UnknownRuleError
 from headgate.control.file_source import InvalidFileError
-from headgate.control.live_counters import MemoryCounters
+from headgate.control.live_counters import MemoryCounters, RedisCounters
 from headgate.control.revision import (
     ConflictError,
     ControlError,
@@ -309,6 +309,4 @@ def _counters(core: Core, settings: Settings) -> LiveCounters | None:
         return None
     if isinstance(store, MemoryStore):
         return MemoryCounters(store, namespace=settings.namespace)
-    from headgate.control.redis_counters import RedisCounters
-
     return RedisCounters(settings.store, namespace=settings.namespace)
