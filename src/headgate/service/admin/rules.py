@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control.documents import RuleFilter, find_rules, mode_of
+from headgate.control.documents import differences, find_rules, mode_of
 from headgate.control.edits import (
     adopt_candidate,
     candidate_in,
@@ -17,7 +17,6 @@ from headgate.control.edits import (
     switch_rule,
 )
 from headgate.control.live_counters import affected_by
-from headgate.control.preview import differences
 from headgate.control.revision import Revision, UnknownRevisionError
 from headgate.errors import StoreError
 from headgate.policy.model import MODES
@@ -131,10 +130,10 @@ async def list_rules(call: Call) -> Reply:
             Flaw("mode", f"found {mode[:40]!r}", f"expected one of {', '.join(MODES)}")
         )
     names = ("mode", "key_by", "endpoint", "tier")
-    conditions = RuleFilter(**{name: query.get(name) for name in names}, text=query.get("q"))
+    conditions = {name: query.get(name) for name in names}
     limit, offset = call.number("limit", 100, MOST_LISTED), call.number("offset", 0, 10**9)
     newest = await to_thread(call.api.editor.head)
-    found = await to_thread(find_rules, newest.document, conditions)
+    found = await to_thread(find_rules, newest.document, text=query.get("q"), **conditions)
     page = found[offset : offset + limit]
     after = offset + len(page)
     content = {
