@@ -1,23 +1,30 @@
-"""Finding the rules of a request among few and many rules, and reading a long path."""
+"""Finding the rules of a request among few and many rules; a long path; a change among many."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import tempfile
 from functools import partial
-from time import thread_time_ns
+from pathlib import Path
+from time import process_time, thread_time_ns
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.budgets.row import Budget, Effort, Row
 from benchmarks.measure import MILLISECOND, in_turns
+from headgate.control import PolicyFiles, PolicyWatcher
 from headgate.engine.request import Request
 from headgate.policy.loader import read_policy_data
 from headgate.policy.matcher import Matcher, readings
+from headgate.policy.model import Policy
+from headgate.rule_engine import AsyncRuleEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FEW: Final = 10
 MANY: Final = 10_000
+CHANGING: Final = 9_000
 NOISE: Final = "/a/..;%2f\\." * 745
 HEADERS: Final = (
     ("Host", "api.example.com"),
@@ -108,8 +115,31 @@ def _sample(run: Callable[[], object], calls: int) -> Callable[[], float]:
     return lambda: taken(rounds) / (rounds * calls)
 
 
+async def _longest_gap(changes: int) -> float:
+    """Return the longest time between two decisions, of many a second, while a file changes.
+
+    Processor time of all threads: what others use of the machine does not count.
+    """
+    rule = "- {{id: rule-{0}, match: {{endpoint: /route-{0}}}, key_by: ip, limit: 1000/s}}\n"
+    others = "".join(rule.format(n) for n in range(1, CHANGING))
+    engine, longest = AsyncRuleEngine(Policy()), 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.yaml"
+        path.write_text(f"version: 1\nrules:\n{rule.format(0)}{others}")
+        async with PolicyWatcher(PolicyFiles(path), engine.replace, interval=0.1) as watcher:
+            for number in range(changes):
+                path.write_text(f"version: 1\nrules:\n{rule.format(f'x{number}')}{others}")
+                revision, last, left = watcher.state.revision, process_time(), 200
+                while left > 0:
+                    await asyncio.sleep(0.001)
+                    await engine.check(Request(path="/route-5", peer="192.0.2.1"))
+                    longest = max(longest, process_time() - last)
+                    last, left = process_time(), left - (watcher.state.revision != revision)
+    return longest
+
+
 def rules(effort: Effort) -> list[Row]:
-    """Matching the same requests against 10 and 10,000 rules; a path of 8 KiB."""
+    """Matching the same requests against 10 and 10,000 rules; a path of 8 KiB; a change."""
     requests = [SHAPES[n][1](n) for n in range(FEW)]
     samples = {}
     for name, count in (("few", FEW), ("many", MANY)):
@@ -134,5 +164,12 @@ def rules(effort: Effort) -> list[Row]:
             timings["noise"].best / 1e6,
             "ms",
             (Budget(0.2),),
+        ),
+        Row(
+            "rules.change",
+            "longest delay of a decision while a file of 9,000 rules changes",
+            asyncio.run(_longest_gap(effort.rounds(20))) * 1_000,
+            "ms",
+            (Budget(50),),
         ),
     ]

@@ -13,7 +13,7 @@ from headgate.config.values import AdminToken
 from headgate.control.audit import AuditLog
 from headgate.control.editor import EditRequest, PolicyEditor
 from headgate.control.edits import replace_policy
-from headgate.control.redis_counters import RedisCounters
+from headgate.control.live_counters import RedisCounters
 from headgate.control.source import MemorySource
 from headgate.control.watcher import PolicyWatcher
 from headgate.engine.request import Request

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from headgate.control.revision import ControlError
@@ -39,13 +39,13 @@ class AuditError(ControlError):
 class AuditEvent:
     """One event. *author* is None for a caller who is not authenticated."""
 
-    time_ns: int
+    time_ns: int = 0
     id: str
     author: str | None
     peer: str
     method: str
     path: str
-    outcome: Outcome
+    outcome: Outcome = "attempt"
     status: int | None = None
     revision: int | None = None
     what: str = ""
@@ -55,21 +55,13 @@ class AuditEvent:
 
     def to_data(self) -> dict[str, Any]:
         """Return the event as data, without unknown fields."""
-        fields = {
+        data = {
             "time": instant_text(self.time_ns),
-            "id": self.id,
-            "author": self.author,
-            "peer": self.peer or None,
-            "method": self.method,
-            "path": self.path,
-            "outcome": self.outcome,
-            "status": self.status,
-            "revision": self.revision,
-            "what": self.what or None,
-            "note": self.note or None,
+            **asdict(self),
             "left_out": self.left_out or None,
         }
-        return {name: value for name, value in fields.items() if value is not None}
+        del data["time_ns"]
+        return {name: value for name, value in data.items() if value not in (None, "")}
 
     def to_line(self) -> str:
         """Return the event as a line of ASCII, which no value can break."""

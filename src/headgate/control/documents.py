@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,7 @@ from headgate.policy.matcher import compiled, readings
 from headgate.policy.problems import Diagnostics, PolicyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from headgate.control.revision import Revision
     from headgate.policy.document import Node
@@ -78,14 +77,12 @@ def versions_after(before: Revision, document: Mapping[str, Any], number: int) -
 
 def summary_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Summarize the changes from one document to the next in a few words."""
-    old, new = rules_by_id(before), rules_by_id(after)
-    changed = [name for name in new if name in old and new[name] != old[name]]
+    found = differences(before, after)
     parts = [
-        _counted("added", [name for name in new if name not in old]),
-        _counted("changed", changed),
-        _counted("removed", [name for name in old if name not in new]),
+        _counted(kind, [one["rule_id"] for one in found["rules"] if one["change"] == kind])
+        for kind in ("added", "changed", "removed")
     ]
-    if not any(parts) and list(old) != list(new):
+    if not any(parts) and found["reordered"]:
         parts.append("the order of the rules")
     parts += [name for name in _BESIDES if before.get(name) != after.get(name)]
     return "; ".join(part for part in parts if part) or "nothing that matters"
@@ -102,6 +99,56 @@ def _counted(what: str, names: Sequence[str]) -> str:
         return ""
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return f"{what} {', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Data:
+    """Return what differs, as data for JSON: rules and other fields with their old and new values.
+
+    `reordered`: the rules that stay are in another order.
+    """
+    old, new = rules_by_id(before), rules_by_id(after)
+    stay = [name for name in old if name in new]
+    old_overrides, new_overrides = before.get("overrides") or [], after.get("overrides") or []
+    return {
+        "rules": [*_changed_rules(old, new)],
+        "reordered": stay != [name for name in new if name in old],
+        "identity": _fields("identity", before, after),
+        "overrides": {
+            "added": [one for one in new_overrides if one not in old_overrides],
+            "removed": [one for one in old_overrides if one not in new_overrides],
+        },
+        "priority": _fields("priority", before, after),
+        "pressure": _fields("pressure", before, after),
+    }
+
+
+def _changed_rules(old: Mapping[str, Data], new: Mapping[str, Data]) -> Iterator[Data]:
+    for name in dict.fromkeys((*new, *old)):
+        before, after = old.get(name), new.get(name)
+        if before != after:
+            kind = "added" if before is None else "removed" if after is None else "changed"
+            fields = [*_changed_fields("", _bare(before), _bare(after))]
+            yield {"rule_id": name, "change": kind, "fields": fields}
+
+
+def _bare(rule: Mapping[str, Any] | None) -> Data:
+    return {name: value for name, value in (rule or {}).items() if name != "id"}
+
+
+def _fields(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Data]:
+    return [*_changed_fields(name, before.get(name), after.get(name))]
+
+
+def _changed_fields(path: str, before: object, after: object) -> Iterator[Data]:
+    """The fields that differ, as dotted paths (documents are not deep)."""
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in dict.fromkeys((*before, *after)):
+            inner = f"{path}.{name}" if path else str(name)
+            yield from _changed_fields(inner, before.get(name), after.get(name))
+    else:
+        yield {"field": path, "before": before, "after": after}
 
 
 def data_of(where: str, text: bytes) -> Data:
@@ -156,36 +203,30 @@ def _as_meant(text: str) -> object:
 # ---- finding rules: by the data as it was written, so that invalid documents work too ----------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleFilter:
-    """Conditions that a rule must meet; None does not matter.
+def find_rules(
+    document: Mapping[str, Any],
+    *,
+    mode: str | None = None,
+    key_by: str | None = None,
+    endpoint: str | None = None,
+    tier: str | None = None,
+    text: str | None = None,
+) -> list[Data]:
+    """Return the rules of *document* that meet all conditions, in their order.
 
     *mode*; *key_by*, a part of the key; *endpoint*, a pattern as it is written or a path that the
     rule matches (a rule without endpoints matches every path); *tier*, one that the rule matches or
-    has limits for; *text*, anywhere in the rule, in any case.
+    has limits for; *text*, anywhere in the rule, in any case. None does not matter.
     """
-
-    mode: str | None = None
-    key_by: str | None = None
-    endpoint: str | None = None
-    tier: str | None = None
-    text: str | None = None
-
-    def matches(self, rule: Mapping[str, Any]) -> bool:
-        """True if *rule* meets all conditions."""
-        text = "" if self.text is None else json.dumps(rule, ensure_ascii=False).casefold()
-        return (
-            self.mode in (None, mode_of(rule))
-            and (self.key_by is None or self.key_by in _listed(rule.get("key_by")))
-            and (self.endpoint is None or _has_endpoint(rule, self.endpoint))
-            and (self.tier is None or _has_tier(rule, self.tier))
-            and (self.text is None or self.text.casefold() in text)
-        )
-
-
-def find_rules(document: Mapping[str, Any], filter_: RuleFilter) -> list[Data]:
-    """Return the rules of *document* that meet the filter, in their order."""
-    return [rule for rule in rules_by_id(document).values() if filter_.matches(rule)]
+    return [
+        rule
+        for rule in rules_by_id(document).values()
+        if mode in (None, mode_of(rule))
+        and (key_by is None or key_by in _listed(rule.get("key_by")))
+        and (endpoint is None or _has_endpoint(rule, endpoint))
+        and (tier is None or _has_tier(rule, tier))
+        and (text is None or text.casefold() in json.dumps(rule, ensure_ascii=False).casefold())
+    ]
 
 
 def mode_of(rule: Mapping[str, Any]) -> str:

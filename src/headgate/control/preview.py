@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from headgate.control.documents import rules_by_id
+from headgate.control.documents import differences
 from headgate.limits import Concurrency
 from headgate.policy.loader import RuleCache, examine_policy_data
 from headgate.policy.model import BY_PRIORITY, PRIORITIES, Policy
@@ -69,59 +69,6 @@ def preview_of(
     found = differences(newest.document, document)
     effects = () if policy is None else tuple(consequences(before, policy))
     return Preview(newest.number, found, examined.problems, before, policy, effects)
-
-
-# ---- differences of documents --------------------------------------------------------------
-
-
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Data:
-    """Return what differs, as data for JSON: rules and other fields with their old and new values.
-
-    `reordered`: the rules that stay are in another order.
-    """
-    old, new = rules_by_id(before), rules_by_id(after)
-    stay = [name for name in old if name in new]
-    old_overrides, new_overrides = before.get("overrides") or [], after.get("overrides") or []
-    return {
-        "rules": [*_changed_rules(old, new)],
-        "reordered": stay != [name for name in new if name in old],
-        "identity": _fields("identity", before, after),
-        "overrides": {
-            "added": [one for one in new_overrides if one not in old_overrides],
-            "removed": [one for one in old_overrides if one not in new_overrides],
-        },
-        "priority": _fields("priority", before, after),
-        "pressure": _fields("pressure", before, after),
-    }
-
-
-def _changed_rules(old: Mapping[str, Data], new: Mapping[str, Data]) -> Iterator[Data]:
-    for name in dict.fromkeys((*new, *old)):
-        before, after = old.get(name), new.get(name)
-        if before != after:
-            kind = "added" if before is None else "removed" if after is None else "changed"
-            fields = [*_changed_fields("", _bare(before), _bare(after))]
-            yield {"rule_id": name, "change": kind, "fields": fields}
-
-
-def _bare(rule: Mapping[str, Any] | None) -> Data:
-    return {name: value for name, value in (rule or {}).items() if name != "id"}
-
-
-def _fields(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Data]:
-    return [*_changed_fields(name, before.get(name), after.get(name))]
-
-
-def _changed_fields(path: str, before: object, after: object) -> Iterator[Data]:
-    """The fields that differ, as dotted paths (documents are not deep)."""
-    if before == after:
-        return
-    if isinstance(before, dict) and isinstance(after, dict):
-        for name in dict.fromkeys((*before, *after)):
-            inner = f"{path}.{name}" if path else str(name)
-            yield from _changed_fields(inner, before.get(name), after.get(name))
-    else:
-        yield {"field": path, "before": before, "after": after}
 
 
 # ---- consequences for callers --------------------------------------------------------------

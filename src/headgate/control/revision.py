@@ -153,8 +153,9 @@ class _Pauses:
 def collector_paused() -> Iterator[None]:
     """Keep the garbage collector from running while a policy is read, validated and compiled.
 
-    That makes some 100,000 objects, all of which reference counts free again; a collection that
-    goes through them stops all threads for 100 ms and more.
+    That makes some 100,000 objects, which reference counts free again; a collection that goes
+    through them stops all threads for 100 ms and more. Freezing and unfreezing moves them to the
+    oldest generation, so that the next collections do not go through them either.
     """
     with _Pauses.lock:
         if _Pauses.count == 0:
@@ -167,4 +168,6 @@ def collector_paused() -> Iterator[None]:
         with _Pauses.lock:
             _Pauses.count -= 1
             if _Pauses.count == 0 and _Pauses.was_enabled:
+                gc.freeze()
+                gc.unfreeze()
                 gc.enable()

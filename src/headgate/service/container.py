@@ -347,7 +347,12 @@ def make_container(
     source = watcher = envoy = None
     if settings.rules is not None:
         source = open_source(settings.rules, read_only=not settings.has_admin)
-        watcher = PolicyWatcher(source, rules.replace, keep=kept_policy(settings))
+        watcher = PolicyWatcher(
+            source,
+            rules.replace,
+            keep=kept_policy(settings),
+            on_change=lambda _: measures.update_digest(),
+        )
     if settings.envoy_config is not None:
         envoy = PolicyWatcher(
             PolicyFiles(settings.envoy_config),

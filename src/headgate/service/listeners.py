@@ -137,7 +137,7 @@ class Listeners:
 def make_app(container: ServiceContainer, calls: RateLimitCalls) -> App:
     """Make the app with everything that is served over HTTP."""
     from headgate.service.admin.app import admin_paths, make_admin
-    from headgate.service.admin.operations import SECURITY_SCHEME, SECURITY_SCHEMES
+    from headgate.service.admin.operations import SECURITY_SCHEMES
     from headgate.service.http import HttpApp
     from headgate.service.rls.http_endpoints import ratelimit_apps
 
@@ -151,7 +151,7 @@ def make_app(container: ServiceContainer, calls: RateLimitCalls) -> App:
             container.watcher,
             container.live,
         )
-        paths = admin_paths(security=SECURITY_SCHEME)
+        paths = admin_paths()
     if container.envoy is not None:
         others |= ratelimit_apps(container.core)
     return HttpApp(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.control.documents import RuleFilter, find_rules
+from headgate.control.documents import find_rules
 from tests.support.policy_editor import RULE
 
 
@@ -14,21 +14,21 @@ class TestListing:
     @pytest.mark.parametrize(
         ("wanted", "expected"),
         [
-            (RuleFilter(), ["a", "b", "c"]),
-            (RuleFilter(mode="shadow"), ["b"]),
-            (RuleFilter(mode="enforce"), ["a"]),
-            (RuleFilter(mode="off"), ["c"]),
-            (RuleFilter(key_by="tenant"), ["b"]),
-            (RuleFilter(endpoint="/api/**"), ["b", "c"]),
-            (RuleFilter(endpoint="/api/x"), ["b", "c"]),
-            (RuleFilter(endpoint="/login"), ["a", "c"]),
-            (RuleFilter(tier="paid"), ["b"]),
-            (RuleFilter(tier="gold"), ["c"]),
-            (RuleFilter(text="BRUTE"), ["a"]),
-            (RuleFilter(mode="shadow", text="brute"), []),
+            ({}, ["a", "b", "c"]),
+            ({"mode": "shadow"}, ["b"]),
+            ({"mode": "enforce"}, ["a"]),
+            ({"mode": "off"}, ["c"]),
+            ({"key_by": "tenant"}, ["b"]),
+            ({"endpoint": "/api/**"}, ["b", "c"]),
+            ({"endpoint": "/api/x"}, ["b", "c"]),
+            ({"endpoint": "/login"}, ["a", "c"]),
+            ({"tier": "paid"}, ["b"]),
+            ({"tier": "gold"}, ["c"]),
+            ({"text": "BRUTE"}, ["a"]),
+            ({"mode": "shadow", "text": "brute"}, []),
         ],
     )
-    def test_filters(self, wanted: RuleFilter, expected: list[str]) -> None:
+    def test_filters(self, wanted: dict[str, str], expected: list[str]) -> None:
         rules: list[dict[str, Any]] = [
             {"id": "a", **RULE, "match": {"endpoint": "/login"}, "description": "Brute force"},
             {
@@ -41,5 +41,5 @@ class TestListing:
             {"id": "c", **RULE, "match": {"tier": "gold"}, "mode": "off"},
         ]
 
-        found = find_rules({"version": 1, "rules": rules}, wanted)
+        found = find_rules({"version": 1, "rules": rules}, **wanted)
         assert [rule["id"] for rule in found] == expected

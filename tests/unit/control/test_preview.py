@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headgate.control.documents import summary_of
+from headgate.control.documents import differences, summary_of
 from headgate.control.live_counters import LiveCounter, Look, affected_by
-from headgate.control.preview import Preview, differences, preview_of
+from headgate.control.preview import Preview, preview_of
 from headgate.control.revision import Revision
 
 RULE: dict[str, Any] = {"id": "api", "key_by": "ip", "limit": "10/s"}

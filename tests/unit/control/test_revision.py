@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
 
-from headgate.control.revision import Change, Revision, SourceError, revision_from_json
+from headgate.control.revision import (
+    Change,
+    Revision,
+    SourceError,
+    collector_paused,
+    revision_from_json,
+)
 
 _CHANGE = b'{"author": "", "time_ns": 0, "what": ""}'
 
@@ -45,3 +52,13 @@ def test_the_first_revision_is_an_empty_policy() -> None:
 def test_what_is_no_revision_is_refused(text: bytes) -> None:
     with pytest.raises(SourceError):
         revision_from_json(text)
+
+
+def test_a_collection_after_a_pause_skips_what_was_made_meanwhile() -> None:
+    with collector_paused():
+        assert not gc.isenabled()
+        made = [[] for _ in range(5_000)]  # type: ignore[var-annotated]
+    assert gc.isenabled()
+    young = {id(one) for generation in (0, 1) for one in gc.get_objects(generation)}
+    assert not young & {id(one) for one in made}
+    assert gc.get_freeze_count() == 0

@@ -6,6 +6,6 @@ source (revisions, layout; read first) -> client (members, watches); `url` parse
 """
 
 from headgate.control.etcd.source import EtcdSource
-from headgate.control.etcd.url import EtcdURL, Options, TLSFiles, parse_etcd_url
+from headgate.control.etcd.url import EtcdURL, TLSFiles, parse_etcd_url
 
-__all__ = ["EtcdSource", "EtcdURL", "Options", "TLSFiles", "parse_etcd_url"]
+__all__ = ["EtcdSource", "EtcdURL", "TLSFiles", "parse_etcd_url"]

@@ -270,7 +270,7 @@ class Client:
         random.shuffle(self._endpoints)  # so that a fleet spreads over the members
         self._login = {"name": url.user, "password": url.password} if url.user else None
         self._token: str | None = None
-        self._timeout = url.options.timeout
+        self._timeout = url.timeout
         self._first = 0
 
     @property

@@ -204,7 +204,7 @@ class EtcdSource:
                 self._close_stream()  # it begins with what is to be read first
                 return
         while (left := deadline - time.monotonic()) > 0 and not self._was_woken(woken):
-            if stream.wait(min(left, self._url.options.heartbeat), woken):
+            if stream.wait(min(left, self._url.heartbeat), woken):
                 self._losses = 0
                 return
             if self._client.ping(stream.endpoint, key) != last.written:
@@ -236,8 +236,7 @@ class EtcdSource:
             for kv in self._client.ask(RANGE, {"key": self._layout.at(number)}).get("kvs", ()):
                 return self._decoded(kv)
         raise UnknownRevisionError(
-            f"there is no revision {number} at {self.place};"
-            f" the last {self._url.options.history} are kept"
+            f"there is no revision {number} at {self.place}; the last {self._url.history} are kept"
         )
 
     def history(self, *, before: int | None = None, most: int = 50) -> list[tuple[int, Change]]:
@@ -270,20 +269,20 @@ class EtcdSource:
         answer is lost it reads whether the change was made, and raises `SourceError` only if that
         cannot be known.
         """
-        number, options = revision.number, self._url.options
+        number, url = revision.number, self._url
         value = encode(revision, secrets.token_hex(8))
         newest = self._newest()
         if newest.revision.number != number - 1:
             raise self._conflict(number, newest.revision.number)
         size = 2 * len(value) + _OVERHEAD
-        if size > options.max_request_bytes:
+        if size > url.max_request_bytes:
             raise SourceError(
                 f"revision {number} takes {size} bytes in one request, compressed and written"
-                f" twice; etcd takes {options.max_request_bytes}. Nothing was changed: make the"
+                f" twice; etcd takes {url.max_request_bytes}. Nothing was changed: make the"
                 " policy smaller, or raise etcd's --max-request-bytes and the option"
                 " max_request_bytes here"
             )
-        body = replacement(self._layout, number, value, seen=newest.written, kept=options.history)
+        body = replacement(self._layout, number, value, seen=newest.written, kept=url.history)
         try:
             answer = self._client.ask(TXN, body)
         except EtcdError as error:

@@ -26,19 +26,39 @@ from headgate.errors import OptionError
 from headgate.server_urls import Address, URLReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headgate.server_urls import Options
 
 MAX_REQUEST_BYTES: Final = 1_572_864
 """The largest request that etcd accepts by default."""
+PASSWORD_VARIABLE: Final = "HEADGATE_ETCD_PASSWORD"  # noqa: S105 - the name of one
+DEFAULT_PREFIX: Final = "/headgate/"
+_PORT: Final = 2379
+_SCHEMES: Final = ("etcd", "etcds")
+_FILES: Final = ("ca", "cert", "key", "server_name")
 
-_BOUNDS: Final[dict[str, tuple[type[float], float, float, str]]] = {
-    "timeout": (float, 0, 600, "seconds above 0, up to 600"),
-    "heartbeat": (float, 0, 600, "seconds above 0, up to 600"),
-    "history": (int, 0, 100_000, "1 to 100000"),
-    "max_request_bytes": (int, 1_023, 2**31, "1024 to 2147483648"),
+
+def _number(kind: type[float], above: float, most: float) -> Callable[[str], float | None]:
+    def read(text: str) -> float | None:
+        try:
+            value = kind(text)
+        except ValueError:
+            return None
+        return value if above < value <= most else None
+
+    return read
+
+
+_SECONDS: Final = (_number(float, 0, 600), "seconds above 0, up to 600")
+_OPTIONS: Final[Options] = {
+    "timeout": _SECONDS,
+    "heartbeat": _SECONDS,
+    "history": (_number(int, 0, 100_000), "1 to 100000"),
+    "max_request_bytes": (_number(int, 1_023, 2**31), "1024 to 2147483648"),
+    "tls": ({"true": True, "false": False}.get, "true or false"),
+    **{name: (lambda text: text or None, "a value, or leave it out") for name in _FILES},
 }
-"""For each option: its type, what it is above, the largest value, and both in words."""
-_TLS: Final = ("ca", "cert", "key", "server_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,83 +75,18 @@ class TLSFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a source. *timeout* and *heartbeat* are seconds."""
-
-    timeout: float = 5.0
-    heartbeat: float = 1.0
-    history: int = 100
-    max_request_bytes: int = MAX_REQUEST_BYTES
-
-    def __post_init__(self) -> None:
-        for name, (_, low, high, words) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not low < value <= high:
-                raise OptionError(f"{name} is {value!r}; expected {words}")
-
-
-def _read_options(
-    reader: URLReader, pairs: Sequence[tuple[str, str]]
-) -> tuple[Options, TLSFiles | None]:
-    """Read the options in *pairs*, and the TLS files if TLS is asked for. Raises `OptionError`."""
-    given = dict(pairs)
-    known = sorted((*_BOUNDS, *_TLS, "tls"))
-    if len(given) < len(pairs):
-        raise reader.wrong("an option is given twice")
-    for name, value in given.items():
-        if name not in known:
-            raise reader.wrong(f"unknown option {name!r}; there are {', '.join(known)}")
-        if not value:
-            raise reader.wrong(f"the option {name} has no value; leave it out")
-    tls = None
-    if _is_tls(reader, given):
-        if ("cert" in given) != ("key" in given):
-            raise reader.wrong("cert and key belong together; give both or none")
-        tls = TLSFiles(*map(given.get, _TLS))
-    try:
-        numbers = {name: _number(name, given[name]) for name in _BOUNDS if name in given}
-        return Options(**numbers), tls
-    except OptionError as error:
-        raise reader.wrong(str(error)) from None
-
-
-def _is_tls(reader: URLReader, given: Mapping[str, str]) -> bool:
-    is_secure = reader.scheme == "etcds"
-    word = given.get("tls", "true" if is_secure else "false")
-    if word not in ("true", "false"):
-        raise reader.wrong(f"tls is {word!r}; expected true or false")
-    if word == "false" and is_secure:
-        raise reader.wrong("this is with TLS; leave out tls=false, or write etcd://")
-    for name in _TLS:
-        if word == "false" and name in given:
-            raise reader.wrong(f"{name} is for TLS; did you mean etcds://?")
-    return word == "true"
-
-
-def _number(name: str, text: str) -> Any:
-    kind, _, _, words = _BOUNDS[name]
-    try:
-        return kind(text)
-    except ValueError:
-        raise OptionError(f"{name} is {text!r}; expected {words}") from None
-
-
-PASSWORD_VARIABLE: Final = "HEADGATE_ETCD_PASSWORD"  # noqa: S105 - the name of one
-DEFAULT_PREFIX: Final = "/headgate/"
-_PORT: Final = 2379
-_SCHEMES: Final = ("etcd", "etcds")
-
-
-@dataclass(frozen=True, slots=True)
 class EtcdURL:
-    """A parsed URL with its defaults. *prefix* begins and ends with a slash."""
+    """A parsed URL with its defaults. *prefix* begins and ends with a slash; times in seconds."""
 
     addresses: tuple[Address, ...]
     prefix: str = DEFAULT_PREFIX
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: TLSFiles | None = None
-    options: Options = field(default_factory=Options)
+    timeout: float = 5.0
+    heartbeat: float = 1.0
+    history: int = 100
+    max_request_bytes: int = MAX_REQUEST_BYTES
 
     def __str__(self) -> str:
         scheme = "etcds" if self.tls else "etcd"
@@ -153,7 +108,7 @@ def parse_etcd_url(
         raise OptionError(f"cannot open {shown}; expected etcd://host:2379 or etcds://host:2379")
     reader = URLReader(scheme.lower(), OptionError)
     authority, path, pairs = reader.split(rest)
-    options, tls = _read_options(reader, pairs)
+    tls, numbers = _options(reader, pairs)
     user, secret = _credentials(reader, authority)
     return EtcdURL(
         reader.addresses(authority.rpartition("@")[2], _PORT),
@@ -161,8 +116,25 @@ def parse_etcd_url(
         user,
         _password(reader, user, (secret, password, (environ or {}).get(PASSWORD_VARIABLE))),
         tls,
-        options,
+        **numbers,
     )
+
+
+def _options(
+    reader: URLReader, pairs: Sequence[tuple[str, str]]
+) -> tuple[TLSFiles | None, dict[str, Any]]:
+    """Read the TLS files, if there is TLS, and the numbers in *pairs*. Raises `OptionError`."""
+    given = reader.options(pairs, _OPTIONS)
+    files = {name: given.pop(name) for name in _FILES if name in given}
+    is_secure = reader.scheme == "etcds"
+    has_tls = given.pop("tls", is_secure)
+    if is_secure and not has_tls:
+        raise reader.wrong("this is with TLS; leave out tls=false, or write etcd://")
+    if files and not has_tls:
+        raise reader.wrong(f"{next(iter(files))} is for TLS; did you mean etcds://?")
+    if ("cert" in files) != ("key" in files):
+        raise reader.wrong("cert and key belong together; give both or none")
+    return TLSFiles(**files) if has_tls else None, given
 
 
 def _credentials(reader: URLReader, authority: str) -> tuple[str | None, str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +23,7 @@ from headgate.control.editor import (
 )
 from headgate.control.edits import UnknownOverrideError, UnknownRuleError
 from headgate.control.file_source import InvalidFileError
-from headgate.control.live_counters import MemoryCounters
+from headgate.control.live_counters import MemoryCounters, RedisCounters
 from headgate.control.revision import (
     ConflictError,
     ControlError,
@@ -35,9 +35,9 @@ from headgate.errors import HeadgateError, StoreError
 from headgate.limiter import RateLimiter
 from headgate.policy.problems import PolicyError
 from headgate.service.admin import keys, reports, rules
-from headgate.service.admin.auth import Authenticator
+from headgate.service.admin.auth import authenticated
 from headgate.service.admin.call import NOTE, AdminContext, Call, problems_data, to_thread
-from headgate.service.admin.operations import PREFIX, Operation, paths_of
+from headgate.service.admin.operations import PREFIX, TEXT, WHOLE, Operation
 from headgate.service.http.body import DisconnectedError
 from headgate.service.http.replies import RejectedError, Reply, header_of, problem, respond
 from headgate.stores.memory import MemoryStore
@@ -62,7 +62,6 @@ _LONGEST_PATH: Final = 300
 _UNAUTHENTICATED: Final = "10/s burst 100"
 """The rate at which unauthenticated calls are recorded: they must not fill the disk."""
 _SOON: Final = (b"retry-after", b"1")
-_ENTRY: Final = "headgate.admin.entry"
 _CALLER: Final = "headgate.admin.caller"
 
 _STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
@@ -81,32 +80,6 @@ _STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
 )
 
 
-@dataclass(slots=True)
-class AuditEntry:
-    """The events of one call. *author* is set once the caller is authenticated."""
-
-    scope: Scope
-    author: str | None = None
-    what: str = ""
-    is_attempt: bool = False
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-
-    def event(self, outcome: Outcome, **more: Any) -> AuditEvent:
-        """Return the event of this call with *outcome*."""
-        note = header_of(self.scope, NOTE.encode()) if self.author else None
-        return AuditEvent(
-            id=self.id,
-            author=self.author,
-            peer=str((self.scope.get("client") or ("",))[0]),
-            method=self.scope["method"][:20],
-            path=self.scope["path"][:_LONGEST_PATH],
-            outcome=outcome,
-            what=self.what,
-            note=(note or "")[:_LONGEST_PATH],
-            **more,
-        )
-
-
 class AuditTrail:
     """Writes the events of calls to *audit*; of unauthenticated callers at a limited rate."""
 
@@ -116,41 +89,44 @@ class AuditTrail:
         self._unauthenticated = RateLimiter(_UNAUTHENTICATED, clock=clock)
         self._left_out = 0
 
-    async def begin(self, entry: AuditEntry, what: str) -> None:
-        """Record a change before it is made. Raises `AuditError`: then it must not be made."""
-        entry.what = what
-        await self._write(entry, "attempt")
-        entry.is_attempt = True
+    async def write(self, event: AuditEvent, outcome: Outcome, **more: Any) -> None:
+        """Record *event* with its *outcome*. Raises `AuditError`."""
+        left_out, self._left_out = self._left_out, 0
+        stamped = replace(event, time_ns=self._clock(), outcome=outcome, left_out=left_out, **more)
+        await self._audit.write(stamped)
 
     async def end(
-        self, entry: AuditEntry, outcome: Outcome, status: int, revision: int | None = None
+        self, event: AuditEvent, outcome: Outcome, status: int, revision: int | None = None
     ) -> None:
         """Record the outcome; a failure is logged, since the change is made already."""
-        if entry.author is None and not self._unauthenticated.hit("unauthenticated"):
+        if event.author is None and not self._unauthenticated.hit("unauthenticated"):
             self._left_out += 1
             return
         try:
-            await self._write(entry, outcome, status=status, revision=revision)
+            await self.write(event, outcome, status=status, revision=revision)
         except AuditError as error:
-            LOG.error("%s; %s %s", error, outcome, entry.what or entry.scope["path"])  # noqa: TRY400
-
-    async def _write(self, entry: AuditEntry, outcome: Outcome, **more: Any) -> None:
-        left_out, self._left_out = self._left_out, 0
-        event = entry.event(outcome, time_ns=self._clock(), left_out=left_out, **more)
-        await self._audit.write(event)
+            LOG.error("%s; %s %s", error, outcome, event.what or event.path)  # noqa: TRY400
 
 
-class _RuleId(StringConvertor):
-    regex = "[^/:]{1,200}"
+def _event(scope: Scope, author: str | None = None) -> AuditEvent:
+    """Describe a call for the audit log. *author* is None if the caller is not authenticated."""
+    note = header_of(scope, NOTE.encode()) if author else None
+    return AuditEvent(
+        id=secrets.token_hex(8),
+        author=author,
+        peer=str((scope.get("client") or ("",))[0]),
+        method=scope["method"][:20],
+        path=scope["path"][:_LONGEST_PATH],
+        note=(note or "")[:_LONGEST_PATH],
+    )
 
 
-class _Number(StringConvertor):
-    regex = "[0-9]{1,15}"
+_PARTS: Final = {"rule_id": ("[^/:]{1,200}", TEXT), "number": ("[0-9]{1,15}", WHOLE)}
+"""The variable parts of paths: the pattern of each, and its schema."""
 
 
-register_url_convertor("rule_id", _RuleId())
-register_url_convertor("number", _Number())
-
+for _name, (_regex, _) in _PARTS.items():
+    register_url_convertor(_name, type(_name, (StringConvertor,), {"regex": _regex})())
 
 OPERATIONS: Final = tuple(
     one
@@ -171,7 +147,7 @@ class AdminApp:
         certificates: Sequence[AdminCertificate] = (),
     ) -> None:
         self._context = context
-        self._authenticator = Authenticator(tokens, certificates)
+        self._authenticate = partial(authenticated, tokens=tokens, certificates=certificates)
         self._trail = AuditTrail(context.audit, context.core.clock)
         paths: dict[str, dict[str, Operation]] = {}
         for one in OPERATIONS:
@@ -186,22 +162,19 @@ class AdminApp:
         """Answer one request."""
         if scope["type"] != "http":
             raise RuntimeError(f"the admin API answers HTTP, not {scope['type']!r}")
-        entry = AuditEntry(scope)
         try:
-            caller = self._authenticator.authenticate(scope)
+            caller = self._authenticate(scope)
         except RejectedError as refused:
-            await self._trail.end(entry, "refused", refused.reply.status)
+            await self._trail.end(_event(scope), "refused", refused.reply.status)
             await respond(send, refused.reply, is_head=scope["method"] == "HEAD")
             return
-        entry.author = caller.name
-        await self._router({**scope, _ENTRY: entry, _CALLER: caller}, receive, send)
+        await self._router({**scope, _CALLER: caller}, receive, send)
 
     async def answer(self, operation: Operation, scope: Scope, receive: Receive) -> Reply:
         """Answer a call of *operation*: a change is in force here before, and recorded."""
-        entry: AuditEntry = scope[_ENTRY]
         caller: Caller = scope[_CALLER]
-        begin = partial(self._trail.begin, entry)
-        call = Call(self._context, scope, receive, caller, begin)
+        attempt = partial(self._trail.write, outcome="attempt")
+        call = Call(self._context, scope, receive, caller, attempt, _event(scope, caller.name))
         if operation.role == "read":
             return await _answered(operation, call)
         status = None
@@ -212,12 +185,12 @@ class AdminApp:
                 await to_thread(self._context.watcher.learn, call.revision)
         finally:
             # Whatever went wrong: an attempt that was recorded has an end.
-            if status is not None or entry.is_attempt:
+            if status is not None or call.is_begun:
                 status = status or 500
                 if status >= 400 and call.outcome != "changed":
                     call.outcome = "failed" if status >= 500 else "refused"
                 number = None if call.revision is None else call.revision.number
-                await self._trail.end(entry, call.outcome, status, number)
+                await self._trail.end(call.event, call.outcome, status, number)
         return reply
 
 
@@ -243,13 +216,21 @@ class _Path:
         await respond(send, reply, is_head=is_head)
 
 
-def admin_paths(*, security: str | None = None) -> dict[str, Any]:
-    """Return the OpenAPI paths; *security* names the scheme that they need."""
-    return paths_of(OPERATIONS, security=security)
+def admin_paths() -> dict[str, Any]:
+    """Return the OpenAPI paths."""
+    paths: dict[str, Any] = {}
+    for one in OPERATIONS:
+        item = paths.setdefault(f"{PREFIX}{one.path}", {})
+        item[one.method.lower()] = one.to_openapi()
+        for name, (_, schema) in _PARTS.items():
+            if f"{{{name}}}" in one.path:
+                part = {"name": name, "in": "path", "required": True, "schema": schema}
+                item["parameters"] = [part]
+    return paths
 
 
 def _route(path: str) -> str:
-    for name in ("rule_id", "number"):
+    for name in _PARTS:
         path = path.replace(f"{{{name}}}", f"{{{name}:{name}}}")
     return f"{PREFIX}{path}"
 
@@ -328,6 +309,4 @@ def _counters(core: Core, settings: Settings) -> LiveCounters | None:
         return None
     if isinstance(store, MemoryStore):
         return MemoryCounters(store, namespace=settings.namespace)
-    from headgate.control.redis_counters import RedisCounters
-
     return RedisCounters(settings.store, namespace=settings.namespace)

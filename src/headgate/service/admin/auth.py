@@ -32,46 +32,41 @@ class Caller(NamedTuple):
             raise RejectedError(problem(403, message))
 
 
-class Authenticator:
-    """Identifies callers. With neither *tokens* nor *certificates* the API is closed.
+def authenticated(
+    scope: Scope, *, tokens: Sequence[AdminToken], certificates: Sequence[AdminCertificate]
+) -> Caller:
+    """Return the caller. Raises `RejectedError`: 403 if the API is closed, else 401.
 
-    The server that ends TLS verifies a certificate and passes its subject in the ASGI scope
-    (`extensions.tls.client_cert_name`).
+    With neither *tokens* nor *certificates* the API is closed. The server that ends TLS verifies a
+    certificate and passes its subject in the ASGI scope (`extensions.tls.client_cert_name`).
     """
+    if not tokens and not certificates:
+        message = "the admin API is closed: no token is set (HEADGATE_ADMIN_TOKEN)"
+        raise RejectedError(problem(403, message))
+    lines = [value for name, value in scope["headers"] if name == b"authorization"]
+    caller = _by_token(lines[0], tokens) if len(lines) == 1 else None
+    caller = caller or _by_certificate(scope, certificates)
+    if caller is None:
+        message = "no such token" if lines else "expected Authorization: Bearer TOKEN"
+        raise RejectedError(problem(401, message, headers=(_REALM,)))
+    return caller
 
-    def __init__(
-        self, tokens: Sequence[AdminToken], certificates: Sequence[AdminCertificate]
-    ) -> None:
-        self._tokens = tokens
-        self._certificates = certificates
 
-    def authenticate(self, scope: Scope) -> Caller:
-        """Return the caller. Raises `RejectedError`: 403 if the API is closed, else 401."""
-        if not self._tokens and not self._certificates:
-            message = "the admin API is closed: no token is set (HEADGATE_ADMIN_TOKEN)"
-            raise RejectedError(problem(403, message))
-        lines = [value for name, value in scope["headers"] if name == b"authorization"]
-        caller = self._by_token(lines[0]) if len(lines) == 1 else None
-        caller = caller or self._by_certificate(scope)
-        if caller is None:
-            message = "no such token" if lines else "expected Authorization: Bearer TOKEN"
-            raise RejectedError(problem(401, message, headers=(_REALM,)))
-        return caller
+def _by_token(line: bytes, tokens: Sequence[AdminToken]) -> Caller | None:
+    if len(line) > _LONGEST or line[: len(_BEARER)].lower() != _BEARER:
+        return None
+    digest = sha256(line[len(_BEARER) :].strip(b" ")).digest()
+    found = None
+    for token in tokens:  # all of them, so that the time reveals nothing
+        if hmac.compare_digest(token.digest, digest):
+            found = Caller(token.name, token.role)
+    return found
 
-    def _by_token(self, line: bytes) -> Caller | None:
-        if len(line) > _LONGEST or line[: len(_BEARER)].lower() != _BEARER:
-            return None
-        digest = sha256(line[len(_BEARER) :].strip(b" ")).digest()
-        found = None
-        for token in self._tokens:  # all of them, so that the time reveals nothing
-            if hmac.compare_digest(token.digest, digest):
-                found = Caller(token.name, token.role)
-        return found
 
-    def _by_certificate(self, scope: Scope) -> Caller | None:
-        tls: dict[str, Any] = (scope.get("extensions") or {}).get("tls") or {}
-        subject = tls.get("client_cert_name")
-        if not subject or tls.get("client_cert_error"):
-            return None
-        matching = (one for one in self._certificates if one.subject == subject)
-        return next((Caller(one.name, one.role) for one in matching), None)
+def _by_certificate(scope: Scope, certificates: Sequence[AdminCertificate]) -> Caller | None:
+    tls: dict[str, Any] = (scope.get("extensions") or {}).get("tls") or {}
+    subject = tls.get("client_cert_name")
+    if not subject or tls.get("client_cert_error"):
+        return None
+    matching = (one for one in certificates if one.subject == subject)
+    return next((Caller(one.name, one.role) for one in matching), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl
@@ -27,7 +27,7 @@ from headgate.service.http.replies import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
-    from headgate.control.audit import Audit, Outcome
+    from headgate.control.audit import Audit, AuditEvent, Outcome
     from headgate.control.editor import AnyVersion, Edited, PolicyEditor
     from headgate.control.edits import Edit
     from headgate.control.live_counters import LiveCounters
@@ -88,8 +88,9 @@ class Call:
     scope: Scope
     receive: Receive
     caller: Caller
-    begin: Callable[[str], Awaitable[None]]
-    """Record a summary of a change before it is made. Raises `AuditError`: do not make it then."""
+    attempt: Callable[[AuditEvent], Awaitable[None]]
+    event: AuditEvent
+    is_begun: bool = False
 
     query: dict[str, str] = field(default_factory=dict)
     body: Data = field(default_factory=dict)
@@ -126,6 +127,12 @@ class Call:
         """Raise `RejectedError` with all that is wrong with the body."""
         if self.flaws:
             raise invalid(self.flaws)
+
+    async def begin(self, what: str) -> None:
+        """Record *what* is changed, before it is. Raises `AuditError`: do not change it then."""
+        self.event = replace(self.event, what=what)
+        await self.attempt(self.event)
+        self.is_begun = True
 
     async def apply(self, edit: Edit) -> Edited:
         """Record *edit*, make it, and keep the outcome."""

@@ -236,8 +236,9 @@ _GRANTED: Final = an_object(
 )
 
 
-@Operation("GET /keys", "Get one counter, or list some of a rule.", query=_KEYS)
+@Operation("GET /keys", query=_KEYS)
 async def list_keys(call: Call) -> Reply:
+    """Get one counter, or list some of a rule."""
     query = call.query
     if "key" in query:
         call.body = dict(query)
@@ -258,13 +259,15 @@ async def list_keys(call: Call) -> Reply:
     return json_reply({"rule_id": rule, "counters": found, "more": look.has_more})
 
 
-@Operation("POST /keys:lookup", "Get one counter.", body=_NAMED)
+@Operation("POST /keys:lookup", body=_NAMED)
 async def look_up(call: Call) -> Reply:
+    """Get one counter."""
     return await _reply(call)
 
 
-@Operation("POST /keys:reset", "Reset a counter.", body=_NAMED, role="write")
+@Operation("POST /keys:reset", body=_NAMED, role="write")
 async def reset(call: Call) -> Reply:
+    """Reset a counter."""
     core, found = call.api.core, counter_named(call)
     await to_thread(call.api.editor.check_revision, call.request)
     await call.begin(f"reset {found.key} under {found.rule.id}")
@@ -273,8 +276,9 @@ async def reset(call: Call) -> Reply:
     return json_reply({"rule_id": found.rule.id, "key": found.key, "reset": True})
 
 
-@Operation("POST /keys:grant", "Grant a caller more, for a while.", body=_GRANTED, role="write")
+@Operation("POST /keys:grant", body=_GRANTED, role="write")
 async def grant(call: Call) -> Reply:
+    """Grant a caller more, for a while."""
     found = counter_named(call)
     extra = call.body.get("extra")
     if type(extra) is not int or not 0 < extra <= _LARGEST_EXTRA:
@@ -283,13 +287,15 @@ async def grant(call: Call) -> Reply:
     return await _override(call, found, {"extra": extra})
 
 
-@Operation("POST /keys:block", "Block a caller for a while.", body=_BLOCKED, role="write")
+@Operation("POST /keys:block", body=_BLOCKED, role="write")
 async def block(call: Call) -> Reply:
+    """Block a caller for a while."""
     return await _override(call, counter_named(call), {"block": True})
 
 
-@Operation("POST /keys:unblock", "End a block.", body=_NAMED, role="write")
+@Operation("POST /keys:unblock", body=_NAMED, role="write")
 async def unblock(call: Call) -> Reply:
+    """End a block."""
     found = counter_named(call)
     rule_id, key = found.rule.id, found.key
     newest = await to_thread(call.api.editor.head)
@@ -298,8 +304,9 @@ async def unblock(call: Call) -> Reply:
     return await _end(call, rule_id, key, block=False)
 
 
-@Operation("GET /overrides", "List blocks and grants that have not ended.", query=_BY_KEY)
+@Operation("GET /overrides", query=_BY_KEY)
 async def overrides(call: Call) -> Reply:
+    """List blocks and grants that have not ended."""
     newest = await to_thread(call.api.editor.head)
     now_ns = call.api.core.clock()
     found = [
@@ -311,8 +318,9 @@ async def overrides(call: Call) -> Reply:
     return tagged_reply({"revision": newest.number, "overrides": found}, newest.number)
 
 
-@Operation("DELETE /overrides", "End a block or a grant.", query=_BY_KEY, role="write")
+@Operation("DELETE /overrides", query=_BY_KEY, role="write")
 async def delete_override(call: Call) -> Reply:
+    """End a block or a grant."""
     missing = [Flaw(name, "it is missing") for name in ("rule", "key") if name not in call.query]
     if missing:
         raise wrong_query(*missing)

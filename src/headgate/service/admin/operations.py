@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from headgate.config.values import Role
     from headgate.service.admin.call import Call
@@ -83,12 +83,11 @@ class Query(NamedTuple):
 class Operation:
     """One method of one path, *line*: `PUT /rules/{rule_id}`. A decorator of its *handler*.
 
-    A *role* of `write` changes something; unless *is_versionless*, such an operation takes
-    preconditions (`If-Match`).
+    The docstring of the handler is its summary. A *role* of `write` changes something; unless
+    *is_versionless*, such an operation takes preconditions (`If-Match`).
     """
 
     line: str
-    summary: str
     _: KW_ONLY
     answer: Schema = field(default_factory=lambda: ANY)
     body: Schema | None = None
@@ -119,7 +118,7 @@ class Operation:
         """True if it takes preconditions."""
         return self.role == "write" and not self.is_versionless
 
-    def to_openapi(self, security: str | None) -> Schema:
+    def to_openapi(self) -> Schema:
         """Describe the operation for an OpenAPI document."""
         parameters: list[Schema] = [
             {"name": name, "in": "query", "description": meaning, "schema": schema}
@@ -132,8 +131,9 @@ class Operation:
             )
         problem = {"application/problem+json": {"schema": ANY}}
         described: Schema = {
-            "summary": self.summary,
+            "summary": " ".join((getattr(self.handler, "__doc__", "") or "").split()),
             "tags": ["admin"],
+            "security": [{SECURITY_SCHEME: []}],
             "responses": {
                 "200": {"description": "Done.", "content": _json(self.answer)},
                 "default": {"description": "The problem.", "content": problem},
@@ -143,27 +143,7 @@ class Operation:
             described["parameters"] = parameters
         if self.body is not None:
             described["requestBody"] = {"required": self.needs_body, "content": _json(self.body)}
-        if security:
-            described["security"] = [{security: []}]
         return described
-
-
-_IN_PATHS: Final = {"rule_id": TEXT, "number": WHOLE}
-
-
-def paths_of(operations: Iterable[Operation], *, security: str | None = None) -> dict[str, Schema]:
-    """The OpenAPI paths of *operations*; *security* names the scheme that they need."""
-    paths: dict[str, Schema] = {}
-    for one in operations:
-        item = paths.setdefault(f"{PREFIX}{one.path}", {})
-        item[one.method.lower()] = one.to_openapi(security)
-        named = [name for name in _IN_PATHS if f"{{{name}}}" in one.path]
-        if named:
-            item["parameters"] = [
-                {"name": name, "in": "path", "required": True, "schema": _IN_PATHS[name]}
-                for name in named
-            ]
-    return paths
 
 
 def _json(schema: Schema) -> Schema:

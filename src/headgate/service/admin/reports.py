@@ -70,13 +70,15 @@ _LIVE: Final = an_object(
 )
 
 
-@Operation("GET /live", "Live figures of all workers of this node.", answer=_LIVE)
+@Operation("GET /live", answer=_LIVE)
 async def live(call: Call) -> Reply:
+    """Live figures of all workers of this node."""
     return Reply(200, [JSON_LINE, NO_STORE], await call.api.live.answer())
 
 
-@Operation("GET /status", "The policy in force in this worker, and its state.")
+@Operation("GET /status")
 async def status(call: Call) -> Reply:
+    """The policy in force in this worker, and its state."""
     core, watcher = call.api.core, call.api.watcher
     state, policy = watcher.state, core.rules.in_force.policy
     loaded = state.loaded_at_ns
@@ -102,13 +104,11 @@ async def status(call: Call) -> Reply:
     return json_reply(content)
 
 
-@Operation(
-    "GET /pressure",
-    "The hottest keys of this worker, how far limits may be overshot, the circuit breaker, and "
-    "the factor that limits are lowered by.",
-    query=(Query("limit", "", WHOLE),),
-)
+@Operation("GET /pressure", query=(Query("limit", "", WHOLE),))
 async def pressure(call: Call) -> Reply:
+    """The hottest keys of this worker, how far limits may be overshot, the circuit breaker, and
+    the factor that limits are lowered by.
+    """
     core, count = call.api.core, max(1, call.number("limit", 20, MOST_LISTED))
     hot = [
         {"rule_id": rule, "key": key, "per_second": least, "at_most": most}
@@ -128,24 +128,16 @@ async def pressure(call: Call) -> Reply:
     return json_reply(found)
 
 
-@Operation(
-    "GET /audit",
-    "The audit log, newest first; without an audit file, of this worker.",
-    query=(Query("limit", "", WHOLE),),
-)
+@Operation("GET /audit", query=(Query("limit", "", WHOLE),))
 async def audit(call: Call) -> Reply:
+    """The audit log, newest first; without an audit file, of this worker."""
     limit = call.number("limit", 100, MOST_LISTED)
     return json_reply({"events": list(await call.api.audit.latest(limit))})
 
 
-@Operation(
-    "POST /debug-tokens",
-    "Make a token that has responses explain their decision (Headgate-Debug).",
-    body=an_object(ttl=WHOLE),
-    role="write",
-    is_versionless=True,
-)
+@Operation("POST /debug-tokens", body=an_object(ttl=WHOLE), role="write", is_versionless=True)
 async def make_token(call: Call) -> Reply:
+    """Make a token that has responses explain their decision (Headgate-Debug)."""
     ttl_s = call.body.get("ttl", _USUAL_S)
     if type(ttl_s) is not int or not 1 <= ttl_s <= LONGEST_TTL_S:
         call.flaws.add("ttl", ttl_s, f"whole seconds from 1 to {LONGEST_TTL_S}")
@@ -158,8 +150,9 @@ async def make_token(call: Call) -> Reply:
     return json_reply(content)
 
 
-@Operation("POST /explain", "Explain the decision of a request; nothing is counted.", body=REQUEST)
+@Operation("POST /explain", body=REQUEST)
 async def explain(call: Call) -> Reply:
+    """Explain the decision of a request; nothing is counted."""
     asked = read_asked(call.body, TO_CHECK)
     core = call.api.core
     engine = core.rules.in_force.compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control.documents import RuleFilter, find_rules, mode_of
+from headgate.control.documents import differences, find_rules, mode_of
 from headgate.control.edits import (
     adopt_candidate,
     candidate_in,
@@ -17,7 +17,6 @@ from headgate.control.edits import (
     switch_rule,
 )
 from headgate.control.live_counters import affected_by
-from headgate.control.preview import differences
 from headgate.control.revision import Revision, UnknownRevisionError
 from headgate.errors import StoreError
 from headgate.policy.model import MODES
@@ -121,8 +120,9 @@ _FILTERS: Final = (
 # ---- rules ---------------------------------------------------------------------------------
 
 
-@Operation("GET /rules", "List rules.", answer=_RULES, query=_FILTERS)
+@Operation("GET /rules", answer=_RULES, query=_FILTERS)
 async def list_rules(call: Call) -> Reply:
+    """List rules."""
     query = call.query
     mode = query.get("mode")
     if mode is not None and mode not in MODES:
@@ -130,10 +130,10 @@ async def list_rules(call: Call) -> Reply:
             Flaw("mode", f"found {mode[:40]!r}", f"expected one of {', '.join(MODES)}")
         )
     names = ("mode", "key_by", "endpoint", "tier")
-    conditions = RuleFilter(**{name: query.get(name) for name in names}, text=query.get("q"))
+    conditions = {name: query.get(name) for name in names}
     limit, offset = call.number("limit", 100, MOST_LISTED), call.number("offset", 0, 10**9)
     newest = await to_thread(call.api.editor.head)
-    found = await to_thread(find_rules, newest.document, conditions)
+    found = await to_thread(find_rules, newest.document, text=query.get("q"), **conditions)
     page = found[offset : offset + limit]
     after = offset + len(page)
     content = {
@@ -145,8 +145,9 @@ async def list_rules(call: Call) -> Reply:
     return tagged_reply(content, newest.number)
 
 
-@Operation("GET /rules/{rule_id}", "Get a rule.", answer=_ONE_RULE)
+@Operation("GET /rules/{rule_id}", answer=_ONE_RULE)
 async def get_rule(call: Call) -> Reply:
+    """Get a rule."""
     newest = await to_thread(call.api.editor.head)
     rule, version = rule_in(newest.document, call.rule_id), newest.version_of(call.rule_id)
     if call.has(version):
@@ -154,49 +155,35 @@ async def get_rule(call: Call) -> Reply:
     return tagged_reply(rule_data(rule, version), version)
 
 
-@Operation(
-    "PUT /rules/{rule_id}",
-    "Create or change a rule.",
-    answer=_EDITED_RULE,
-    body=RULE,
-    role="write",
-)
+@Operation("PUT /rules/{rule_id}", answer=_EDITED_RULE, body=RULE, role="write")
 async def put(call: Call) -> Reply:
+    """Create or change a rule."""
     return rule_reply(await call.apply(put_rule(call.rule_id, call.body)), call.rule_id)
 
 
-@Operation(
-    "DELETE /rules/{rule_id}",
-    "Delete a rule and its candidate.",
-    answer=_DELETED,
-    role="write",
-)
+@Operation("DELETE /rules/{rule_id}", answer=_DELETED, role="write")
 async def delete(call: Call) -> Reply:
+    """Delete a rule and its candidate."""
     edited = await call.apply(delete_rule(call.rule_id))
     content = {"rule_id": call.rule_id, "revision": edited.revision.number}
     return edited_reply(content, edited, rule_id=call.rule_id)
 
 
-@Operation(
-    "POST /rules/{rule_id}:disable",
-    "Take a rule out of force.",
-    answer=_EDITED_RULE,
-    body=NOTHING,
-    role="write",
-)
+@Operation("POST /rules/{rule_id}:disable", answer=_EDITED_RULE, body=NOTHING, role="write")
 async def disable(call: Call) -> Reply:
+    """Take a rule out of force."""
     edited = await call.apply(switch_rule(call.rule_id, "off"))
     return rule_reply(edited, call.rule_id, mode="off")
 
 
 @Operation(
     "POST /rules/{rule_id}:enable",
-    "Put a rule in force again, by default in the mode that it had.",
     answer=_EDITED_RULE,
     body=an_object(mode={"enum": ["enforce", "shadow"]}),
     role="write",
 )
 async def enable(call: Call) -> Reply:
+    """Put a rule in force again, by default in the mode that it had."""
     mode = call.body.get("mode")
     if mode not in (None, "enforce", "shadow"):
         call.flaws.add("mode", mode, "enforce or shadow")
@@ -208,57 +195,35 @@ async def enable(call: Call) -> Reply:
     return rule_reply(edited, call.rule_id, mode=now)
 
 
-@Operation(
-    "POST /rules/{rule_id}/candidate",
-    "Try a rule in shadow beside this one.",
-    answer=_EDITED_RULE,
-    body=RULE,
-    role="write",
-)
+@Operation("POST /rules/{rule_id}/candidate", answer=_EDITED_RULE, body=RULE, role="write")
 async def try_candidate(call: Call) -> Reply:
+    """Try a rule in shadow beside this one."""
     edited = await call.apply(put_candidate(call.rule_id, call.body))
     name = candidate_in(edited.revision.document, call.rule_id) or ""
     return rule_reply(edited, name, mode="shadow", candidate_of=call.rule_id)
 
 
-@Operation(
-    "POST /rules/{rule_id}/adopt",
-    "Replace a rule by its candidate.",
-    answer=_EDITED_RULE,
-    body=NOTHING,
-    role="write",
-)
+@Operation("POST /rules/{rule_id}/adopt", answer=_EDITED_RULE, body=NOTHING, role="write")
 async def adopt(call: Call) -> Reply:
+    """Replace a rule by its candidate."""
     return rule_reply(await call.apply(adopt_candidate(call.rule_id)), call.rule_id)
 
 
-@Operation(
-    "POST /rules/{rule_id}/candidate:preview",
-    "Preview a candidate.",
-    answer=_PREVIEW,
-    body=RULE,
-)
+@Operation("POST /rules/{rule_id}/candidate:preview", answer=_PREVIEW, body=RULE)
 async def preview_candidate(call: Call) -> Reply:
+    """Preview a candidate."""
     return await _preview_reply(call, put_candidate(call.rule_id, call.body))
 
 
-@Operation(
-    "POST /rules/{rule_id}/adopt:preview",
-    "Preview the adoption of a candidate.",
-    answer=_PREVIEW,
-    body=NOTHING,
-)
+@Operation("POST /rules/{rule_id}/adopt:preview", answer=_PREVIEW, body=NOTHING)
 async def preview_adoption(call: Call) -> Reply:
+    """Preview the adoption of a candidate."""
     return await _preview_reply(call, adopt_candidate(call.rule_id))
 
 
-@Operation(
-    "POST /rules:preview",
-    "Preview changed rules; null deletes one.",
-    answer=_PREVIEW,
-    body=_SOME_RULES,
-)
+@Operation("POST /rules:preview", answer=_PREVIEW, body=_SOME_RULES)
 async def preview_rules(call: Call) -> Reply:
+    """Preview changed rules; null deletes one."""
     call.check()
     rules = call.body.get("rules")
     is_valid = isinstance(rules, dict) and all(
@@ -273,31 +238,34 @@ async def preview_rules(call: Call) -> Reply:
 # ---- the policy as a whole -----------------------------------------------------------------
 
 
-@Operation("GET /policy", "Get the whole policy.", answer=_REVISION)
+@Operation("GET /policy", answer=_REVISION)
 async def get_policy(call: Call) -> Reply:
+    """Get the whole policy."""
     newest = await to_thread(call.api.editor.head)
     if call.has(newest.number):
         return not_modified(newest.number)
     return tagged_reply(_revision_data(newest), newest.number)
 
 
-@Operation("PUT /policy", "Replace the whole policy.", answer=_REVISED, body=POLICY, role="write")
+@Operation("PUT /policy", answer=_REVISED, body=POLICY, role="write")
 async def put_policy(call: Call) -> Reply:
+    """Replace the whole policy."""
     return _revised(await call.apply(replace_policy(call.body)))
 
 
-@Operation("POST /policy:preview", "Preview a policy.", answer=_PREVIEW, body=POLICY)
+@Operation("POST /policy:preview", answer=_PREVIEW, body=POLICY)
 async def preview_policy(call: Call) -> Reply:
+    """Preview a policy."""
     return await _preview_reply(call, replace_policy(call.body))
 
 
 @Operation(
     "GET /history",
-    "List revisions, newest first.",
     answer=_HISTORY,
     query=(Query("before", "older than this", WHOLE), Query("limit", "", WHOLE)),
 )
 async def history(call: Call) -> Reply:
+    """List revisions, newest first."""
     limit = max(1, call.number("limit", 50, MOST_REVISIONS))
     before = call.number("before", _LARGEST, _LARGEST)
     found = await to_thread(call.api.editor.source.history, before=before, most=limit)
@@ -308,8 +276,9 @@ async def history(call: Call) -> Reply:
     return json_reply(content)
 
 
-@Operation("GET /history/{number}", "Get a revision and its changes.", answer=_REVISION)
+@Operation("GET /history/{number}", answer=_REVISION)
 async def revision(call: Call) -> Reply:
+    """Get a revision and its changes."""
     number, source = int(call.scope["path_params"]["number"]), call.api.editor.source
     found = await to_thread(source.at, number)
     try:
@@ -323,12 +292,12 @@ async def revision(call: Call) -> Reply:
 
 @Operation(
     "POST /rollback",
-    "Make an old revision the newest again, with its switches, blocks and grants.",
     answer=_REVISED,
     body=an_object(("revision",), revision={"type": "integer", "minimum": 1}),
     role="write",
 )
 async def rollback(call: Call) -> Reply:
+    """Make an old revision the newest again, with its switches, blocks and grants."""
     number = call.body.get("revision")
     if type(number) is not int or not 0 < number <= _LARGEST:
         call.flaws.add("revision", number, "the number of a revision")
