@@ -208,7 +208,7 @@ class Plan:
     """The count of requests that its only rule allows; set if `decide` is."""
 
     template: RuleTemplate | None = field(init=False, repr=False, compare=False)
-    """The headers of requests that its only rule allows, if `decide` is set and they have any."""
+    """The headers of requests that its only rule allows, if they have any."""
 
     engine: object = field(init=False, repr=False, compare=False)
 

@@ -410,17 +410,16 @@ class Engine:
         plan.is_immediate = has_outcomes and (is_single or not self.store.waits)
         plan.may_delay = plan.has_queue
         plan.decide = plan.template = None
-        if is_single and len(plan.rules) == 1 and not plan.shadows and plan.is_recorded:
+        if is_single and len(plan.rules) == 1:
             self._prepare_one(plan, plan.rules[0])
         plan.engine = self  # last: threads share plans, and one that sees it uses all the rest
 
     def _prepare_one(self, plan: Plan, one: RulePlan) -> None:
-        """Prepare the decision of *one*, the only rule of *plan*, if the store makes it itself."""
+        """Prepare the decision and the headers of *one*, the only rule of *plan*."""
         decide = plan.prepared[0].handle.decide
-        if decide is None or plan.awaits_places:
-            return
-        plan.decide = decide
-        plan.allowed_cell = RECORDER.cell(one.rule.id, "allowed", "store")
+        if decide is not None and not plan.shadows and plan.is_recorded and not plan.awaits_places:
+            plan.decide = decide
+            plan.allowed_cell = RECORDER.cell(one.rule.id, "allowed", "store")
         if one.is_shown and not plan.may_delay:
             plan.template = rule_template(one.rule.id, one.limits)
 

@@ -106,8 +106,10 @@ class Verdict:
     def header_lines(self, now_ns: int) -> Pairs | None:
         """The usual families of headers of an allowed request; None if there is more to say."""
         template = self.plan.template
-        if template is not None and (only := self.decisions[0]) is not None:
-            return template.lines(only, now_ns)
+        if template is not None:
+            only = self.decisions[0]
+            if only is not None and only.source not in ELSEWHERE:
+                return template.lines(only, now_ns)
         return allowed_lines(
             [(one.rule.id, said) for one, said in self.pairs if one.is_shown], now_ns
         )
@@ -230,6 +232,10 @@ def verdict_of(
     outcomes = next(left) if plan.deciding else ()
     if isinstance(outcomes, StoreError):
         raise outcomes
+    if plan.is_plain and len(plan.rules) == 1 and plan.deciding:
+        one = plan.rules[0]
+        only = decide(one.key, one.limits, outcomes)
+        return Verdict(plan, (only,), only.allowed)
     decisions: list[Decision | None] = []
     place, allowed = 0, True
     for one in plan.rules:

@@ -47,7 +47,7 @@ MOST_CELLS: Final = 8192
 
 OTHER: Final = "(other)"
 
-SAMPLED: Final = 8
+SAMPLED: Final = 16
 """One of so many allowed decisions, on average, is counted for the busiest keys."""
 
 _SPREAD: Final = 2 * SAMPLED - 1
