@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from headgate.errors import HeadgateError, OptionError
 from headgate.limits import Concurrency
@@ -82,15 +82,18 @@ class Decision(NamedTuple):
         return self._several() or (self,)
 
     @property
-    def figures(self) -> Sequence[tuple[Limit, int, int]]:
-        """Each limit, what remains of it and when it resets: `limits` without decisions."""
+    def stack(self) -> tuple[Limit, ...] | None:
+        """The limits of several parts that are not built yet; else None."""
         parts = self.parts
-        if not parts or isinstance(parts[0], Decision):
-            return [(one.limit, one.remaining, one.reset_after_ns) for one in self.limits]
-        limits, results = parts
-        if isinstance(results, list):
-            return [(limit, one[2], one[3]) for limit, one in zip(limits, results, strict=True)]
-        return [(limit, one[1], one[3]) for limit, one in zip(limits, results, strict=True)]
+        return None if not parts or isinstance(parts[0], Decision) else parts[0]
+
+    @property
+    def figures(self) -> list[tuple[int, int]]:
+        """What remains of each limit in `stack`, and when it resets."""
+        results: Any = self.parts[1]
+        if type(results) is list:
+            return [(one[2], one[3]) for one in results]
+        return [(one[1], one[3]) for one in results]
 
     @property
     def retry_after(self) -> float | None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from headgate import Concurrency, LeakyQueue, MemoryStore, RateLimiter, TokenBucket
 from headgate.responses import Answer, RuleAnswer, allowed_lines, encoded_lines, headers_for
+from headgate.responses.headers import rule_template
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 from tests.support.limit_kinds import KIND, limit_of
@@ -57,5 +58,9 @@ def test_the_fast_headers_are_the_general_ones(
             decision.allowed and not isinstance(decision.limit, LeakyQueue) for _, decision in shown
         )
         assert (lines is not None) == is_usual
+        if lines and len(shown) == 1 and answer.allowed:
+            (place,) = [n for n, one in enumerate(answers) if one.headers == "on"]
+            template = rule_template(shown[0][0], limiters[place].limits)
+            assert template.lines(shown[0][1], clock()) == lines
         if lines is not None and answer.allowed:
             assert lines == encoded_lines(headers_for(answer, now_ns=clock()))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from headgate.decision import Decision
     from headgate.limits import Limit
+    from headgate.responses.headers import RuleTemplate
     from headgate.stores.base import Prepared
     from headgate.stores.operations import Outcomes
 
@@ -197,19 +198,22 @@ class Plan:
     is_immediate: bool = field(init=False, repr=False, compare=False)
     """True if the prepared takes may have their outcomes at once: see `Engine.decide_now`."""
 
-    shown: tuple[tuple[int, str], ...] = field(init=False, repr=False, compare=False)
-    """The places and names of the rules whose figures responses show."""
-
     may_delay: bool = field(init=False, repr=False, compare=False)
     """True if a rule has a queue in the store, where an allowed request may have to wait."""
 
     decide: Callable[[str, int], Decision] | None = field(init=False, repr=False, compare=False)
     """The function that decides for its only rule, if the store makes decisions itself."""
 
+    allowed_cell: list[int] = field(init=False, repr=False, compare=False)
+    """The count of requests that its only rule allows; set if `decide` is."""
+
+    template: RuleTemplate | None = field(init=False, repr=False, compare=False)
+    """The headers of requests that its only rule allows, if they have any."""
+
     engine: object = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.engine = None
+        self.engine = self.decide = self.template = None
         self.deciding = rules = self.rules
         self.shadows = self.blocked = ()
         self.is_plain = self.lease is None and not self.open

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +9,7 @@ from headgate.engine.plan import Plan
 from headgate.engine.verdict import Verdict
 from headgate.observability import RECORDER, DecisionRecord, RuleRecord
 from headgate.observability.candidates import CANDIDATES
-from headgate.observability.decision_recorder import BOUNDS_NS, read_timer
+from headgate.observability.decision_recorder import read_timer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +45,19 @@ begin: Final = read_timer
 """The timer that says how long a decision took."""
 
 
+def count_allowed(verdict: Verdict) -> Verdict:
+    """Record *verdict*, by which the only rule of its plan allows; it is returned.
+
+    It is not timed: it counts in the latency like the next one that is.
+    """
+    recorder = RECORDER
+    recorder.untimed += 1
+    recorder.until_sampled -= 1
+    recorder.requests[True][0] += 1
+    verdict.plan.allowed_cell[0] += 1
+    return verdict
+
+
 def record(verdict: Verdict, began_ns: int, *, is_timed: bool = True) -> Verdict:
     """Record *verdict*, whose decision began at *began_ns*; it is returned.
 
@@ -56,8 +68,7 @@ def record(verdict: Verdict, began_ns: int, *, is_timed: bool = True) -> Verdict
         return verdict
     took_ns = read_timer() - began_ns
     if is_timed:
-        recorder.latency[bisect_left(BOUNDS_NS, took_ns)] += 1
-        recorder.latency_ns += took_ns
+        recorder.time(took_ns)
     if not (verdict.allowed and plan.awaits_places):
         recorder.requests[verdict.allowed][0] += 1
     has_shadows = denies = False

@@ -23,7 +23,7 @@ from headgate.engine.holds import (
     refund_of,
 )
 from headgate.engine.plan import PreparedTake, advance, replayed
-from headgate.engine.recorder import begin, record, record_all, record_part
+from headgate.engine.recorder import begin, count_allowed, record, record_all, record_part
 from headgate.engine.verdict import (
     Verdict,
     charged,
@@ -33,6 +33,8 @@ from headgate.engine.verdict import (
     verdict_without_store,
 )
 from headgate.errors import SettledError, StoreError
+from headgate.observability import RECORDER
+from headgate.responses.headers import rule_template
 from headgate.runtime.drivers import Background
 from headgate.runtime.effects import Close, Interrupted, Run, begin_undoing
 from headgate.runtime.fallback import RuleChecks, fallback_of
@@ -158,13 +160,16 @@ class Engine:
 
     def decide_now(self, plan: Plan) -> Verdict | None:
         """Decide *plan* at once; None if it needs `decide`, and nothing was charged then."""
-        began_ns = begin()
         if plan.engine is not self:
             self._prepare(plan)
+        began_ns = begin()
         if plan.decide is not None:
             one = plan.rules[0]
             decision = plan.decide(one.key, one.cost)
-            return record(Verdict(plan, (decision,), allowed=decision.allowed), began_ns)
+            decided = Verdict(plan, (decision,), decision.allowed)
+            if decision.allowed and RECORDER.until_sampled > 1 and not RECORDER.has_listeners:
+                return count_allowed(decided)
+            return record(decided, began_ns)
         verdict = self._take_now(plan) if plan.is_immediate else verdict_unasked(plan)
         return None if verdict is None else record(verdict, began_ns)
 
@@ -403,11 +408,20 @@ class Engine:
         is_single = len(plan.prepared) == 1
         has_outcomes = bool(takes) and plan.prepared[0].handle.now is not None
         plan.is_immediate = has_outcomes and (is_single or not self.store.waits)
-        is_one_rule = is_single and len(plan.rules) == 1 and not plan.shadows
-        plan.decide = plan.prepared[0].handle.decide if is_one_rule else None
-        plan.shown = tuple([(n, one.rule.id) for n, one in enumerate(plan.rules) if one.is_shown])
-        plan.may_delay = any(one.has_queue for one in plan.rules)
+        plan.may_delay = plan.has_queue
+        plan.decide = plan.template = None
+        if is_single and len(plan.rules) == 1:
+            self._prepare_one(plan, plan.rules[0])
         plan.engine = self  # last: threads share plans, and one that sees it uses all the rest
+
+    def _prepare_one(self, plan: Plan, one: RulePlan) -> None:
+        """Prepare the decision and the headers of *one*, the only rule of *plan*."""
+        decide = plan.prepared[0].handle.decide
+        if decide is not None and not plan.shadows and plan.is_recorded and not plan.awaits_places:
+            plan.decide = decide
+            plan.allowed_cell = RECORDER.cell(one.rule.id, "allowed", "store")
+        if one.is_shown and not plan.may_delay:
+            plan.template = rule_template(one.rule.id, one.limits)
 
     def _prepared(self, rules: Sequence[RulePlan]) -> PreparedTake:
         checks = [check for one in rules for check in one.checks]

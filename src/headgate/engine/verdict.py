@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headgate.decision import combine, decide, decide_blocked, decide_without_store
 from headgate.errors import StoreError
-from headgate.responses import Answer, RuleAnswer
+from headgate.responses import Answer, RuleAnswer, allowed_lines
 from headgate.runtime.fallback import ELSEWHERE, HERE
 from headgate.stores.base import conclude
 from headgate.stores.operations import Outcomes
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headgate.decision import Decision
     from headgate.engine.holds import Held
     from headgate.engine.plan import CompiledRule, Plan, RulePlan
+    from headgate.responses.headers import Pairs
     from headgate.stores.operations import ReleaseSlot
 
 
@@ -58,7 +59,12 @@ class Verdict:
     held: Held | None = None
     """The amounts to settle when the cost is known."""
 
-    def __init__(self, plan: Plan, decisions: Sequence[Decision | None], *, allowed: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        decisions: Sequence[Decision | None],
+        allowed: bool,  # noqa: FBT001 (by name it takes twice the time)
+    ) -> None:
         self.plan = plan
         self.decisions = decisions
         self.allowed = allowed
@@ -97,15 +103,16 @@ class Verdict:
         """The rules that have a say, in the order of the policy."""
         return tuple([RuleVerdict(one.rule, one.key, one.cost, said) for one, said in self.pairs])
 
-    @property
-    def shown(self) -> list[tuple[str, Decision]]:
-        """The rules of a prepared plan whose figures responses show, with their decisions."""
-        shown = []
-        for place, name in self.plan.shown:
-            decision = self.decisions[place]
-            if decision is not None:
-                shown.append((name, decision))
-        return shown
+    def header_lines(self, now_ns: int) -> Pairs | None:
+        """The usual families of headers of an allowed request; None if there is more to say."""
+        template = self.plan.template
+        if template is not None:
+            only = self.decisions[0]
+            if only is not None and only.source not in ELSEWHERE:
+                return template.lines(only, now_ns)
+        return allowed_lines(
+            [(one.rule.id, said) for one, said in self.pairs if one.is_shown], now_ns
+        )
 
     @property
     def enforced(self) -> tuple[RuleVerdict, ...]:
@@ -225,6 +232,10 @@ def verdict_of(
     outcomes = next(left) if plan.deciding else ()
     if isinstance(outcomes, StoreError):
         raise outcomes
+    if plan.is_plain and len(plan.rules) == 1 and plan.deciding:
+        one = plan.rules[0]
+        only = decide(one.key, one.limits, outcomes)
+        return Verdict(plan, (only,), only.allowed)
     decisions: list[Decision | None] = []
     place, allowed = 0, True
     for one in plan.rules:

@@ -505,7 +505,7 @@ class RequestContext:
             return None
         quick = self._quick
         if quick is not None and not limiter.debug_secret:
-            return allowed_lines(quick.shown, limiter.now_ns())
+            return quick.header_lines(limiter.now_ns())
         if self.denial is not None or self.is_replay or self.is_debugged:
             return None
         shown = [(one.name, one.decision) for one in self.rule_answers if one.headers == "on"]

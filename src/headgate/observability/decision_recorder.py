@@ -47,7 +47,7 @@ MOST_CELLS: Final = 8192
 
 OTHER: Final = "(other)"
 
-SAMPLED: Final = 8
+SAMPLED: Final = 16
 """One of so many allowed decisions, on average, is counted for the busiest keys."""
 
 _SPREAD: Final = 2 * SAMPLED - 1
@@ -107,6 +107,8 @@ class DecisionRecorder:
         """The number of decisions by their latency: one for each of `BOUNDS_NS`, and one above."""
         self.latency_ns = 0
         """The sum of all latencies."""
+        self.untimed = 0
+        """The number of decisions since the last one that was timed."""
         self.busiest = HeavyHitters(512, half_life_ns=_HALF_LIFE_NS)
         """The keys with most requests, by rule: one of `SAMPLED` requests counts as so many."""
         self.most_denied = HeavyHitters(512, half_life_ns=_HALF_LIFE_NS)
@@ -119,6 +121,7 @@ class DecisionRecorder:
         """True if there are listeners of either kind."""
         self.until_sampled = SAMPLED
         """The number of allowed decisions until one is sampled for the busiest keys."""
+        self._took_ns = 0
         self._most_allowed = 0
         self._logged_ns: int | None = None
 
@@ -153,7 +156,11 @@ class DecisionRecorder:
         self.sample_gap(rule, key, count, is_denied=outcome in DENIALS)
 
     def time(self, took_ns: int, count: int = 1) -> None:
-        """Record that each of *count* decisions took *took_ns*."""
+        """Record that each of *count* decisions, and each that was not timed, took *took_ns*."""
+        if self.untimed:
+            count += self.untimed
+            self.untimed = 0
+        self._took_ns = took_ns
         self.latency[bisect_left(BOUNDS_NS, took_ns)] += count
         self.latency_ns += took_ns * count
 
@@ -238,6 +245,7 @@ class DecisionRecorder:
 
     def latency_samples(self) -> Iterator[Sample]:
         """Yield the latency of decisions as a histogram."""
+        self.time(self._took_ns, 0)  # those that were not timed, by the last one that was
         total = 0
         for bound_ns, count in zip(BOUNDS_NS, self.latency, strict=False):
             total += count

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from headgate.decision import OVERRIDE, binds_more
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 Lines = list[tuple[str, str]]
 Pairs = list[tuple[bytes, bytes]]
 """Header lines as bytes, with names in lower case."""
-
-Left = tuple["LimitTemplate", int, int]
-"""A limit that allowed, the units that are left, and the nanoseconds until all are back."""
 
 NAMES: Final = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 """Integers of the tightest limit. The reset is an epoch second, as with GitHub."""
@@ -64,7 +60,6 @@ _SPELLED: Final = {
 }
 MOST_TEMPLATES: Final = 4096
 _UP: Final = SECOND - 1
-_LEFT: Final = itemgetter(1)
 _CLOSE_NS: Final = 5 * SECOND
 """The most that the clocks of a store and of this process differ, and that a response is late."""
 
@@ -180,23 +175,51 @@ def _aligned_cells(limit: Limit) -> tuple[int, int] | None:
     return (limit.window_ns, 1) if isinstance(limit, FixedWindow) else None
 
 
-def lines_of(limits: Sequence[Left], now_ns: int) -> Pairs:
-    """Return the usual families of headers of a request that all of several *limits* allowed."""
-    tightest, least, back_ns = min(limits, key=_LEFT)
-    items = [limit.left(left, reset_ns) for limit, left, reset_ns in limits]
-    return [
-        tightest.total_line,
-        (b"x-ratelimit-remaining", b"%d" % least),
-        tightest.reset_line(back_ns, now_ns),
-        (b"ratelimit-policy", b", ".join([limit.policy_line[1] for limit, _, _ in limits])),
-        (b"ratelimit", b", ".join(items)),
-    ]
+class RuleTemplate:
+    """The constant parts of what headers say about the *limits* of the rule *name*."""
+
+    __slots__ = ("_only", "_templates", "has_queue", "limits", "policies")
+
+    def __init__(self, name: str, limits: tuple[Limit, ...]) -> None:
+        self.limits = limits
+        self._templates = [
+            limit_template(name if place == 1 else f"{name}/{place}", limit)
+            for place, limit in enumerate(limits, 1)
+        ]
+        self._only = self._templates[0] if len(limits) == 1 else None
+        self.has_queue = any(template.queue is not None for template in self._templates)
+        self.policies = b", ".join([template.policy_line[1] for template in self._templates])
+
+    def lines(self, decision: Decision, now_ns: int) -> Pairs:
+        """Return the usual families of headers of a request that this rule alone allowed, and that
+        the store counted."""
+        if self._only is not None:
+            return self._only.lines(decision.remaining, decision.reset_after_ns, now_ns)
+        items, tightest, left, reset_ns = self.items(decision)
+        return _lines_of(tightest, left, reset_ns, now_ns, self.policies, b", ".join(items))
+
+    def items(self, decision: Decision) -> tuple[list[bytes], LimitTemplate, int, int]:
+        """Return the items of `RateLimit`, and the limit with least left: its template, what is
+        left, and the nanoseconds until all is back."""
+        tightest = self._templates[0]
+        least = back_ns = 0
+        items: list[bytes] = []
+        for place, (left, reset_ns) in enumerate(decision.figures):
+            template = self._templates[place]
+            if not items or left < least:
+                tightest, least, back_ns = template, left, reset_ns
+            items.append(template.left(left, reset_ns))
+        return items, tightest, least, back_ns
+
+
+_TEMPLATES: Final[dict[tuple[str, int], LimitTemplate]] = {}
+_RULE_TEMPLATES: Final[dict[tuple[str, int], RuleTemplate]] = {}
+"""Both by the identity of what they are of, which they keep: to hash a limit takes longer than all
+the rest."""
 
 
 def limit_template(name: str, limit: Limit) -> LimitTemplate:
     """Return the template of *limit*, made once."""
-    # By the identity of the limit, which the template keeps: hashing one takes longer than all
-    # the rest.
     found = _TEMPLATES.get((name, id(limit)))
     if found is None:
         if len(_TEMPLATES) >= MOST_TEMPLATES:
@@ -205,30 +228,60 @@ def limit_template(name: str, limit: Limit) -> LimitTemplate:
     return found
 
 
-_TEMPLATES: Final[dict[tuple[str, int], LimitTemplate]] = {}
+def rule_template(name: str, limits: tuple[Limit, ...]) -> RuleTemplate:
+    """Return the template of the *limits* of a rule, made once."""
+    found = _RULE_TEMPLATES.get((name, id(limits)))
+    if found is None:
+        if len(_RULE_TEMPLATES) >= MOST_TEMPLATES:
+            _RULE_TEMPLATES.clear()
+        found = _RULE_TEMPLATES[name, id(limits)] = RuleTemplate(name, limits)
+    return found
 
 
-def allowed_lines(shown: Iterable[tuple[str, Decision]], now_ns: int) -> Pairs | None:
+def allowed_lines(shown: Sequence[tuple[str, Decision]], now_ns: int) -> Pairs | None:
     """Return the usual families of headers of an allowed request; None if there is more to say.
 
     *shown* has the rules that responses show, each with its decision.
     """
-    limits = []
+    policies, items = [], []
+    tightest: LimitTemplate | None = None
+    least = back_ns = 0
     for name, decision in shown:
         if not decision.allowed or decision.delay_ns or decision.source in WITHOUT_FIGURES:
             return None
-        only = (decision.limit, decision.remaining, decision.reset_after_ns)
-        figures = decision.figures if decision.parts else (only,)
-        for place, (limit, left, reset_ns) in enumerate(figures):
-            policy = name if place == 0 else f"{name}/{place + 1}"
-            template = _TEMPLATES.get((policy, id(limit))) or limit_template(policy, limit)
+        if decision.parts:
+            limits = decision.stack
+            if limits is None or (rule := rule_template(name, limits)).has_queue:
+                return None
+            own, template, left, reset_ns = rule.items(decision)
+            policies.append(rule.policies)
+            items += own
+        else:
+            template = limit_template(name, decision.limit)
+            left, reset_ns = decision.remaining, decision.reset_after_ns
             if template.queue is not None:
                 return None
-            limits.append((template, left, reset_ns))
-    if len(limits) == 1:
-        template, left, reset_ns = limits[0]
-        return template.lines(left, reset_ns, now_ns)
-    return lines_of(limits, now_ns) if limits else []
+            if len(shown) == 1:
+                return template.lines(left, reset_ns, now_ns)
+            policies.append(template.policy_line[1])
+            items.append(template.left(left, reset_ns))
+        if tightest is None or left < least:
+            tightest, least, back_ns = template, left, reset_ns
+    if tightest is None:
+        return []
+    return _lines_of(tightest, least, back_ns, now_ns, b", ".join(policies), b", ".join(items))
+
+
+def _lines_of(
+    tightest: LimitTemplate, left: int, reset_ns: int, now_ns: int, policies: bytes, items: bytes
+) -> Pairs:
+    return [
+        tightest.total_line,
+        (b"x-ratelimit-remaining", b"%d" % left),
+        tightest.reset_line(reset_ns, now_ns),
+        (b"ratelimit-policy", policies),
+        (b"ratelimit", items),
+    ]
 
 
 def text_lines(lines: Pairs) -> Lines:

@@ -34,7 +34,7 @@ class Noted:
     def __init__(self) -> None:
         self._cells = dict(RECORDER.counts())
         self._requests = self._counted()
-        self._timed = sum(RECORDER.latency)
+        self._timed = sum(RECORDER.latency) + RECORDER.untimed
         self.heard: list[DecisionRecord] = []
 
     @property
@@ -51,7 +51,7 @@ class Noted:
 
     @property
     def timed(self) -> int:
-        return sum(RECORDER.latency) - self._timed
+        return sum(RECORDER.latency) + RECORDER.untimed - self._timed
 
     def _counted(self) -> tuple[int, int]:
         refused, admitted = RECORDER.requests

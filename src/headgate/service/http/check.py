@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headgate.engine.verdict import answer_of
-from headgate.responses import allowed_lines, encoded_lines, headers_for, response_for
+from headgate.responses import encoded_lines, headers_for, response_for
 from headgate.runtime.drivers import adrive
 from headgate.runtime.heartbeat import new_name
 from headgate.service.http.body import document_of
@@ -74,8 +74,7 @@ class ResponseEncoder:
         """The response headers of an allowed request."""
         if verdict.is_replay:
             return self.slow_lines(verdict)
-        shown = [(one.rule.id, decision) for one, decision in verdict.pairs if one.is_shown]
-        lines = allowed_lines(shown, self._clock()) if self._options.has_usual_families else None
+        lines = verdict.header_lines(self._clock()) if self._options.has_usual_families else None
         return self.slow_lines(verdict) if lines is None else lines
 
     def slow_lines(self, verdict: Verdict) -> Headers:
