@@ -67,7 +67,6 @@ READ: Final = ("origin", "accept", TOKEN)
 """The headers of a request that its response depends on."""
 
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
-_MERGED: Final = frozenset(name.encode("ascii") for name in MERGED)
 _LENGTH: Final = re.compile("[0-9]{1,18}")
 
 
@@ -179,6 +178,8 @@ class RequestContext:
     meanwhile: Meanwhile | None = None
     """A function that waits for places in queues, and does something else meanwhile."""
     checked: tuple[RequestLimiter, ...] = ()
+    open_checks: tuple[CheckResult, ...] = ()
+    """The checks that have yet to end. The fast path leaves nothing to end."""
     denial: Verdict | None = None
     denial_answers: tuple[RuleAnswer, ...] = ()
     is_replay = False
@@ -191,7 +192,6 @@ class RequestContext:
     queues: tuple[tuple[FairQueues, Queueing], ...] = ()
     _header: Mapping[str, str] | None = None
     _quick: Verdict | None = None
-    _results: tuple[CheckResult, ...] = ()
     _rule_answers: tuple[RuleAnswer, ...] = ()
 
     def __init__(
@@ -250,7 +250,7 @@ class RequestContext:
             not verdict.allowed
             or (verdict.plan.may_delay and verdict.delay_ns)
             or self._quick is not None
-            or self._results
+            or self.open_checks
             or limiter is not self.limiter
             or limiter.is_measured
         ):
@@ -347,12 +347,7 @@ class RequestContext:
         """The checks that allowed the request and have not ended."""
         if self._quick is not None:
             self._expand()
-        return self._results
-
-    @property
-    def is_open(self) -> bool:
-        """True if a check has yet to end. The fast path leaves nothing to end."""
-        return bool(self._results)
+        return self.open_checks
 
     @property
     def rule_answers(self) -> tuple[RuleAnswer, ...]:
@@ -368,7 +363,7 @@ class RequestContext:
             self._add(CheckResult(self.limiter, RequestPlan(quick.plan), quick))
 
     def _add(self, result: CheckResult, figures: tuple[RuleAnswer, ...] = ()) -> None:
-        self._results += (result,)
+        self.open_checks += (result,)
         planned, verdict = result.planned, result.verdict
         if planned.after and planned.counts_bytes:
             self.counts_bytes = True
@@ -403,7 +398,7 @@ class RequestContext:
 
     def _take(self) -> Sequence[CheckResult]:
         """Remove the results, the latest first: each ends once."""
-        taken, self._results = self.results[::-1], ()
+        taken, self.open_checks = self.results[::-1], ()
         return taken
 
     def report(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
@@ -478,22 +473,6 @@ class RequestContext:
         ours = None if self.is_cross_origin else self.usual_headers()
         return with_limits(lines, self, status) if ours is None else [*lines, *text_lines(ours)]
 
-    def with_encoded_headers(self, headers: Pairs, status: int) -> Pairs:
-        """`with_headers` for ASGI: *headers* are bytes."""
-        if self._quick is None and self.is_silent:
-            return headers
-        for line in headers:
-            if line[0].lower() in _MERGED:
-                return encoded_lines(self.with_headers(decoded(headers), status))
-        if self.is_cross_origin:
-            return encoded_lines(self.with_headers(decoded(headers), status))
-        ours = self.usual_headers()
-        if ours is not None:
-            return headers + ours
-        if self.is_debugged:
-            return encoded_lines(self.with_headers(decoded(headers), status))
-        return headers + encoded_lines(self.header_lines(status))
-
     def header_lines(self, status: int) -> Lines:
         """The headers about limits, for a response with *status*."""
         return limit_lines(self, status)
@@ -527,7 +506,7 @@ class RequestContext:
         """True if there is anything to do at the end of the request."""
         if self.denial is not None:
             return bool(self.results)
-        for result in self._results:  # noqa: SIM110 (half the time of any())
+        for result in self.open_checks:  # noqa: SIM110 (half the time of any())
             if result.has_end:
                 return True
         return False
@@ -537,12 +516,12 @@ class RequestContext:
         if self.denial is not None:
             return not self.results
         self._quick = None
-        while self._results and not self._results[-1].needs_store:
-            *rest, last = self._results
-            self._results = tuple(rest)
+        while self.open_checks and not self.open_checks[-1].needs_store:
+            *rest, last = self.open_checks
+            self.open_checks = tuple(rest)
             if last.has_end:
                 last.end(CompletedResponse(status, (), error), is_denial=False)
-        return not self._results
+        return not self.open_checks
 
     def complete(self, response: CompletedResponse) -> Effects[None]:
         """Settle what is held, and release what is occupied. A second call does nothing."""
@@ -609,11 +588,6 @@ def _header_of(request: Request) -> dict[str, str]:
         if (value := request.header(name)) is not None:
             found[name] = value
     return found
-
-
-def decoded(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
-    """*headers* as text."""
-    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
 
 
 def announced_size(headers: Iterable[tuple[str, str]]) -> int | None:

@@ -23,6 +23,8 @@ class RequestView(Request):
 
     __slots__ = ("_attributes", "_headers", "_path")
 
+    method: str
+    peer: str
     _attributes: Mapping[str, str]
     _headers: tuple[tuple[str, str], ...] | None
     _path: str | None
@@ -30,7 +32,9 @@ class RequestView(Request):
     # The parts are no fields that `Request` sets once: they are read later.
     __setattr__: Any = object.__setattr__
 
-    def __init__(self) -> None:
+    def __init__(self, method: str, peer: str) -> None:
+        self.method = method
+        self.peer = peer
         self._attributes = NOTHING
         self._headers = self._path = None
 

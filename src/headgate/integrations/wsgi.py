@@ -55,24 +55,15 @@ class WsgiRequest(RequestView):
 
     __slots__ = ("environ",)
 
-    def __init__(self, environ: WSGIEnvironment) -> None:
-        self.environ = environ
-        self._attributes = NOTHING
-        self._headers = self._path = None
-
     environ: WSGIEnvironment
 
-    @property
-    def method(self) -> str:
-        """The method."""
-        method: str = self.environ.get("REQUEST_METHOD", "GET")
-        return method.upper()
-
-    @property
-    def peer(self) -> str:
-        """The address of the other end of the connection."""
-        address = str(self.environ.get("REMOTE_ADDR", ""))
-        return LOCAL if address in _UNIX else address
+    def __init__(self, environ: WSGIEnvironment) -> None:
+        address = str(environ.get("REMOTE_ADDR") or "")
+        self.environ = environ
+        self.method = environ.get("REQUEST_METHOD", "GET").upper()
+        self.peer = LOCAL if address in _UNIX else address
+        self._attributes = NOTHING
+        self._headers = self._path = None
 
     def header(self, name: str) -> str | None:
         """The value of the header *name* (in lower case); of several lines all, joined by commas.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any
 
-    from headgate.integrations.asgi.request import Message, Receive
+    from headgate.integrations.asgi import Message, Receive
 
 T = TypeVar("T")
 
