@@ -295,6 +295,9 @@ class AsgiContext(RequestContext):
         self._lines: Pairs = lines if type(lines) is list else _list_headers(scope)
         self._has_body = scope.get("method") != "HEAD"  # servers leave it out
         self._send = send
+        for line in self._lines:
+            if line[0] == b"origin":
+                self.is_cross_origin = True
 
     def header(self, name: str) -> str | None:
         """The header *name* of the request."""
@@ -304,17 +307,13 @@ class AsgiContext(RequestContext):
         """`with_headers` for ASGI: *headers* are bytes."""
         if self._quick is None and self.is_silent:
             return headers
-        ours = self.usual_headers()
+        ours = None if self.is_cross_origin else self.usual_headers()
         if ours is not None:
             for line in headers:
                 if line[0].lower() in _MERGED:
                     break
             else:
-                for line in self._lines:
-                    if line[0] == b"origin":
-                        break
-                else:
-                    return headers + ours
+                return headers + ours
         return encoded_lines(self.with_headers(decoded(headers), status))
 
     def send(self, message: Message) -> Awaitable[None]:

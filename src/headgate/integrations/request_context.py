@@ -190,7 +190,9 @@ class RequestContext:
     sent = 0
     places: tuple[Place, ...] = ()
     queues: tuple[tuple[FairQueues, Queueing], ...] = ()
-    _header: Mapping[str, str] | None = None
+    is_cross_origin = False
+    """True if a browser may have sent the request for a page of another origin."""
+    _header: Mapping[str, str] = MappingProxyType({})
     _quick: Verdict | None = None
     _rule_answers: tuple[RuleAnswer, ...] = ()
 
@@ -200,7 +202,9 @@ class RequestContext:
         self.limiter = limiter
         self.is_managed = is_managed
         # Not the request, which refers to the context: a cycle would outlive the response.
-        self._header = _header_of(request)
+        read = {name: request.header(name) for name in READ}
+        self._header = {name: value for name, value in read.items() if value is not None}
+        self.is_cross_origin = "origin" in self._header
 
     # ---- begin -----------------------------------------------------------------------------
 
@@ -421,12 +425,7 @@ class RequestContext:
 
     def header(self, name: str) -> str | None:
         """The header *name*, one of `READ`, of the request."""
-        return None if self._header is None else self._header.get(name)
-
-    @property
-    def is_cross_origin(self) -> bool:
-        """True if a browser may have sent it for a page of another origin."""
-        return self.header("origin") is not None
+        return self._header.get(name)
 
     @property
     def is_debugged(self) -> bool:
@@ -467,11 +466,14 @@ class RequestContext:
 
     def with_headers(self, lines: Sequence[tuple[str, str]], status: int) -> Lines:
         """The header *lines* of a response with *status*, with those about limits."""
-        for line in lines:
-            if line[0].lower() in MERGED:
-                return with_limits(lines, self, status)
         ours = None if self.is_cross_origin else self.usual_headers()
-        return with_limits(lines, self, status) if ours is None else [*lines, *text_lines(ours)]
+        if ours is not None:
+            for line in lines:
+                if line[0].lower() in MERGED:
+                    break
+            else:
+                return [*lines, *text_lines(ours)]
+        return with_limits(lines, self, status)
 
     def header_lines(self, status: int) -> Lines:
         """The headers about limits, for a response with *status*."""
@@ -580,14 +582,6 @@ def all_of(flows: Iterable[Effects[None]]) -> Effects[None]:
             first = first or error
     if first is not None:
         raise first
-
-
-def _header_of(request: Request) -> dict[str, str]:
-    found = {}
-    for name in READ:
-        if (value := request.header(name)) is not None:
-            found[name] = value
-    return found
 
 
 def announced_size(headers: Iterable[tuple[str, str]]) -> int | None:
