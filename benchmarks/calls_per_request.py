@@ -26,7 +26,7 @@ from tests.support.servers import RedisServer
 if TYPE_CHECKING:
     from types import FrameType
 
-    from headgate.integrations.asgi.request import Message
+    from headgate.integrations.asgi import Message
 
 MOST_CALLS: Final = 60
 MOST_FILES: Final = 20

@@ -20,7 +20,7 @@ from tests.support.asgi_connection import Exchange, exchange, http
 from tests.support.paced_limits import PACES
 
 if TYPE_CHECKING:
-    from headgate.integrations.asgi.request import Receive, Scope, Send
+    from headgate.integrations.asgi import Receive, Scope, Send
     from headgate.limits import Limit
     from tests.support.paced_limits import Pace
 
@@ -168,7 +168,7 @@ async def told(
 @pytest.fixture(autouse=True)
 def nothing_exempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions that other tests have exempt have their routes looked for."""
-    monkeypatch.setattr("headgate.integrations.asgi.middleware.EXEMPT_ONES", [])
+    monkeypatch.setattr("headgate.integrations.asgi.EXEMPT_ONES", [])
 
 
 def limit_of(pace: Pace, kind: str) -> Limit:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.engine.request import Request
-from headgate.integrations.asgi.request import AsgiRequest
+from headgate.integrations.asgi import AsgiRequest
 from headgate.integrations.wsgi import WsgiRequest
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.limit_adjustment import Scale

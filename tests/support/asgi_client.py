@@ -17,7 +17,7 @@ from headgate.testing import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from headgate.integrations.asgi.request import Message
+    from headgate.integrations.asgi import Message
 
 RATES = ("x-ratelimit-limit", "x-ratelimit-remaining", "ratelimit", "ratelimit-policy")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headgate.integrations.asgi.request import App, Message, Receive, Scope, Send
+    from headgate.integrations.asgi import App, Message, Receive, Scope, Send
 
 CLIENT = ("203.0.113.7", 4711)
 

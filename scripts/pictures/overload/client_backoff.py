@@ -24,7 +24,7 @@ from scripts.pictures.overload.backend import service_times
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from headgate.integrations.asgi.request import App, Message, Receive, Scope, Send
+    from headgate.integrations.asgi import App, Message, Receive, Scope, Send
 
 TAKES: Final = 0.2
 """Seconds that a request takes on average once it has its turn."""

@@ -64,18 +64,8 @@ class AiohttpRequest(RequestView):
     __slots__ = ("native",)
 
     def __init__(self, native: web.Request) -> None:
-        super().__init__()
+        super().__init__(native.method, native.remote or LOCAL)
         self.native = native
-
-    @property
-    def method(self) -> str:
-        """The method."""
-        return self.native.method
-
-    @property
-    def peer(self) -> str:
-        """The address of the other end of the connection."""
-        return self.native.remote or LOCAL
 
     def header(self, name: str) -> str | None:
         """The value of the header *name*; of several lines the first."""

@@ -70,13 +70,11 @@ class TaskCall(RequestView):
     __slots__ = ("arguments", "task")
 
     def __init__(self, task: Any, arguments: Mapping[str, Any]) -> None:
-        super().__init__()
+        super().__init__("POST", "")
         self.task = task
         self.arguments = arguments
 
-    method: str = "POST"
     host: str = ""
-    peer: str = ""
 
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         return ()

@@ -89,19 +89,25 @@ def exempt(function: F) -> F:
     """
     if not callable(function):
         raise UsageError(f"cannot exempt {function!r}; write @exempt above a function or a class")
-    setattr(function, _EXEMPT, True)
-    EXEMPT_ONES.append(getattr(function, "__qualname__", repr(function)))
-    return function
+    return mark_exempt(function)
+
+
+def mark_exempt(target: F) -> F:
+    """Mark *target*, a function, a class or what a framework has for several of them."""
+    setattr(target, _EXEMPT, True)
+    EXEMPT_ONES.append(getattr(target, "__qualname__", repr(target)))
+    return target
 
 
 def is_exempt(function: object) -> bool:
     """True if *function* is marked, or is an instance of a marked class. A class does not inherit
     the mark."""
-    if _has_mark(function):
+    if has_mark(function):
         return True
-    return not isinstance(function, type) and _has_mark(type(function))
+    return not isinstance(function, type) and has_mark(type(function))
 
 
-def _has_mark(function: object) -> bool:
+def has_mark(function: object) -> bool:
+    """True if *function*, or a class, is itself marked."""
     marks: Mapping[str, object] = getattr(function, "__dict__", _NOTHING)
     return marks.get(_EXEMPT) is True

@@ -108,8 +108,8 @@ class FairQueues:
             self._gates[kind, rule.id] = fair, gate
             return cast("G", gate)
 
-    def asking(self, one: Queueing) -> dict[str, Any]:
-        """The arguments with which *one* asks for its place."""
+    def arguments(self, one: Queueing) -> dict[str, Any]:
+        """The arguments with which *one* requests its place."""
         return {"cost": one.cost, "weight": one.weight, "priority": one.priority}
 
     def entering(self, delay_ns: int, queues: Iterable[Queueing]) -> Effects[Places]:
@@ -184,11 +184,11 @@ class _Enter(Effect):
 
     def perform(self) -> Place:
         gate = self.queues.gate(self.one.rule, FairGate)
-        return gate.enter(self.one.key, **self.queues.asking(self.one))
+        return gate.enter(self.one.key, **self.queues.arguments(self.one))
 
     async def aperform(self) -> Place:
         gate = self.queues.gate(self.one.rule, AsyncFairGate)
-        return await gate.enter(self.one.key, **self.queues.asking(self.one))
+        return await gate.enter(self.one.key, **self.queues.arguments(self.one))
 
 
 class WaitForPlaces(Effect):

@@ -33,7 +33,7 @@ from starlette.responses import Response
 
 from headgate.engine.stack import Limits
 from headgate.errors import UsageError
-from headgate.integrations.asgi.request import AsgiRequest
+from headgate.integrations.asgi import AsgiContext, AsgiRequest
 from headgate.integrations.decorators import MOST_NAMED, is_async
 from headgate.integrations.request_context import CompletedResponse, RequestContext
 from headgate.integrations.request_limiter import RequestLimiter
@@ -54,11 +54,12 @@ from headgate.integrations.starlette import (
     context_of,
     denial_of,
     exempt,
+    place_of,
     report,
     resolve,
+    route_of,
     status_of,
 )
-from headgate.integrations.starlette.routing import place_of, route_of
 from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class RateLimit:
         limits, limiter = self._limits_of(context, connection), self.limiter or context.limiter
         rest = context.start_route(limiter, limits, connection, AsgiRequest(connection.scope))
         if rest is not None and not await adrive(rest):
-            raise denial_of(connection, context, limiter)
+            raise denial_of(connection, context, self.limiter)
         if not context.is_managed:
             _manage(connection, response, context)
         return context
@@ -178,9 +179,11 @@ class _Arrival:
         self._endpoint = endpoint
 
     async def __call__(self, connection: HTTPConnection, response: Response) -> "_Served":
-        context, denial = await self._endpoint.check(connection)
-        if denial is not None:
-            raise denial
+        endpoint = self._endpoint
+        context = context_of(connection, endpoint.limiter)
+        rest = endpoint.start(connection, context)
+        if rest is not None and not await adrive(rest):
+            raise denial_of(connection, context, endpoint.limiter)
         served = _Served(context)
         if not context.is_managed:
             _manage(connection, response, context, served)
@@ -190,7 +193,7 @@ class _Arrival:
 class _Served:
     """A request at a decorated endpoint."""
 
-    def __init__(self, context: RequestContext) -> None:
+    def __init__(self, context: AsgiContext) -> None:
         self.context = context
         self.response: Response | None = None
 
@@ -205,7 +208,7 @@ class _Served:
 def _manage(
     connection: HTTPConnection,
     response: Response,
-    context: RequestContext,
+    context: AsgiContext,
     served: _Served | None = None,
 ) -> None:
     """Add headers to an allowed request, and complete it at its end, as no middleware does.

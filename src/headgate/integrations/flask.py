@@ -17,7 +17,7 @@ import functools
 import inspect
 import json
 from collections import Counter
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack, cast
 from weakref import WeakSet
@@ -34,13 +34,15 @@ from werkzeug.exceptions import HTTPException, default_exceptions
 from werkzeug.wsgi import ClosingIterator
 
 from headgate.integrations.decorators import (
+    MOST_NAMED,
     LimitedFunction,
     chain,
     function_names,
     inner_function,
+    is_async,
     limited_in,
 )
-from headgate.integrations.exemptions import is_preflight
+from headgate.integrations.exemptions import EXEMPT_ONES, has_mark, is_preflight, mark_exempt
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_limiter import limiter_of
 from headgate.integrations.route_limit import LimitOptions, RouteLimit, shown_name
@@ -48,8 +50,6 @@ from headgate.integrations.wsgi import (
     CONTEXT,
     WsgiContext,
     WsgiRequest,
-    context_in,
-    is_whole,
     report,
 )
 from headgate.runtime.drivers import drive
@@ -72,10 +72,6 @@ F = TypeVar("F")
 
 EXTENSION: Final = "headgate"
 """The key of `app.extensions` under which the extension is."""
-
-_EXEMPT: Final = "__headgate_exempt__"
-_WHOLE: Final = "headgate.whole"
-"""In an environ: the response of Flask is no stream, and has all of its content."""
 
 
 class RateLimits:
@@ -117,11 +113,11 @@ class RateLimits:
         else:
             limiter = limiter_of(limiter or self._limiter, options)
         limiter.check_blocking()
-        state = _State(limiter, self._limits_static, self._functions)
+        state = _State(limiter, self._limits_static, self._functions, set(), {})
         app.extensions[EXTENSION] = state
         app.before_request(functools.partial(_check_app, app, state))
         # The first one is called last, with the response that is sent.
-        app.after_request_funcs.setdefault(None, []).insert(0, _note_whole)
+        app.after_request_funcs.setdefault(None, []).insert(0, _record_content)
         app.wsgi_app = _Completing(app.wsgi_app, limiter)  # type: ignore[method-assign]
 
     def limit(
@@ -156,17 +152,13 @@ class RateLimits:
     def exempt(self, target: F) -> F:
         """Exempt a view, a class of views or a blueprint from the limits of the app, and from those
         of its blueprints. Its own limits stay."""
-        return _mark_exempt(target)
+        return mark_exempt(target)
 
-    def status(self) -> Response:
+    @property
+    def status(self) -> Callable[[], Response]:
         """A view of the limits of a caller, which consumes none:
         `app.add_url_rule("/rate_limit", view_func=limits.status)`."""
-        limiter = _state_of(_app()).limiter
-        body = drive(status_body(limiter, _incoming(limiter, _request())))
-        headers = {"Cache-Control": "no-store"}
-        return current_app.response_class(body, headers=headers, mimetype="application/json")
-
-    setattr(status, _EXEMPT, True)
+        return _status_view()
 
     def limiter(self, app: Flask) -> RequestLimiter:
         """The limiter of *app*: to close it, or to look at it in tests."""
@@ -193,6 +185,19 @@ def _call_without(function: Callable[[], Any], _request: object) -> Any:
     return function()
 
 
+@cache
+def _status_view() -> Callable[[], Response]:
+    # Made when it is used: as long as no view is exempt, exemptions take no time.
+    @mark_exempt
+    def status() -> Response:
+        limiter = _state_of(_app()).limiter
+        body = drive(status_body(limiter, _incoming(limiter, _request())))
+        headers = {"Cache-Control": "no-store"}
+        return current_app.response_class(body, headers=headers, mimetype="application/json")
+
+    return status
+
+
 # The limits of the whole app.
 
 
@@ -202,6 +207,10 @@ class _State(NamedTuple):
     limiter: RequestLimiter
     limits_static: bool
     functions: LimitedFunctions
+    checked: set[str | None]
+    """The endpoints whose routes are known to be right: see `LimitedFunctions.check_route`."""
+    counters: dict[tuple[LimitedView, str | None], str]
+    """The counters of views, by endpoint."""
 
 
 def _state_of(app: Flask) -> _State:
@@ -227,13 +236,14 @@ def _request() -> Request:
 def _check_app(app: Flask, state: _State) -> None:
     """Check the request by the limits of the app, unless a middleware has done so."""
     native, limiter = _request(), state.limiter
-    state.functions.check_route(app, native.endpoint)
-    context = context_in(native.environ)
-    if (context is not None and limiter in context.checked) or _is_exempt(app, state, native):
+    endpoint = native.endpoint
+    if endpoint not in state.checked:
+        state.functions.check_route(app, endpoint)
+        state.checked.add(endpoint)
+    context = _context_of(limiter, native)
+    if not limiter.has_limits or limiter in context.checked or _is_exempt(app, state, native):
         return
-    incoming = _incoming(limiter, native)
-    context = context or _new_context(limiter, incoming)
-    _deny_unless(context.start(limiter, incoming), context, limiter)
+    _deny_unless(context.start(limiter, _incoming(limiter, native)), context, limiter)
 
 
 def _deny_unless(
@@ -243,11 +253,10 @@ def _deny_unless(
         raise _denial_of(context.denial_response(limiter))
 
 
-def _new_context(limiter: RequestLimiter, incoming: WsgiRequest) -> WsgiContext:
-    """The context of a request that did not come through the `wsgi_app` of the app."""
-    context = WsgiContext(limiter, incoming)
-    context.is_managed = False
-    return context
+def _context_of(limiter: RequestLimiter, native: Request) -> RequestContext:
+    """The context of a request; a new one if it did not come through the `wsgi_app` of the app."""
+    context: RequestContext | None = native.environ.get(CONTEXT)
+    return context or WsgiContext(limiter, native.environ, is_managed=False)
 
 
 def _incoming(limiter: RequestLimiter, native: Request) -> WsgiRequest:
@@ -278,30 +287,18 @@ def _kind(status: int) -> type[HTTPException]:
     return type("Denied", (known,), {"code": status, "__module__": __name__})
 
 
-def _mark_exempt(target: F) -> F:
-    setattr(target, _EXEMPT, True)
-    return target
-
-
 def _is_exempt(app: Flask, state: _State, native: Request) -> bool:
     """True if the view of the request, or a blueprint that it is in, is exempt."""
     endpoint = native.endpoint
     if endpoint is None:
         return False
-    view = app.view_functions.get(endpoint)
-    if _is_marked(view) or _is_marked(getattr(view, "view_class", None)):
-        return True
-    if "." in endpoint:
-        for name in native.blueprints:
-            if _is_marked(app.blueprints.get(name)):
-                return True
+    if EXEMPT_ONES:
+        view = app.view_functions.get(endpoint)
+        own = (view, getattr(view, "__func__", None), getattr(view, "view_class", None))
+        blueprints = [app.blueprints.get(name) for name in native.blueprints]
+        if any(has_mark(one) for one in (*own, *blueprints)):
+            return True
     return endpoint.endswith("static") and _is_static(app, state, endpoint)
-
-
-def _is_marked(target: object) -> bool:
-    """True if *target* itself is marked: a class does not inherit it. A method has the marks of its
-    function."""
-    return getattr(getattr(target, "__func__", target), "__dict__", {}).get(_EXEMPT) is True
 
 
 def _is_static(app: Flask, state: _State, endpoint: str) -> bool:
@@ -324,20 +321,28 @@ class _Completing:
         if CONTEXT in environ:  # a middleware further out does it
             return self._app(environ, start_response)
 
-        def knows_whole(result: object) -> bool:
-            # A middleware between us and Flask may have made something else of it.
-            is_flasks = type(result) is ClosingIterator and environ.get(_WHOLE, False)
-            return is_flasks or is_whole(result)
-
-        context = WsgiContext(self._limiter, WsgiRequest(environ))
-        return context.serve(self._app, environ, start_response, knows_whole)
+        return _FlaskContext(self._limiter, environ).serve(self._app, environ, start_response)
 
 
-def _note_whole(response: Response) -> Response:
-    """Record in the environ if *response* has all of its content."""
+class _FlaskContext(WsgiContext):
+    """The context of a request to a Flask app."""
+
+    has_content = False
+    """True if the response of Flask is no stream, and has all of its content."""
+
+    def is_whole(self, result: object) -> bool:
+        """True if *result* is all of a body. A middleware between us and Flask may have made
+        something else of it."""
+        return (self.has_content and type(result) is ClosingIterator) or super().is_whole(result)
+
+
+def _record_content(response: Response) -> Response:
+    """Record if *response* has all of its content."""
     native = _request()
-    is_empty = native.method == "HEAD"
-    native.environ[_WHOLE] = response.is_sequence or is_empty or _was_raised(response)
+    context = native.environ.get(CONTEXT)
+    if isinstance(context, _FlaskContext):
+        is_empty = native.method == "HEAD"
+        context.has_content = response.is_sequence or is_empty or _was_raised(response)
     return response
 
 
@@ -406,14 +411,21 @@ class LimitedView(LimitedFunction):
     def wrapper(self) -> Callable[..., Any]:
         """The view for Flask."""
         function, title = self.function, _title_of(self.function)
+        shown, is_async_view = shown_name(title), is_async(function)
 
         def view(*args: Any, **kwargs: Any) -> Any:
             if not has_request_context():  # a command, a test, a job
                 return function(*args, **kwargs)
             app, native = _app(), _request()
-            counter = self._counter(app, native.endpoint, view)
-            _check(self, _state_of(app).limiter, native, counter, title)
-            return app.ensure_sync(function)(*args, **kwargs)
+            state, endpoint = _state_of(app), native.endpoint
+            counter = state.counters.get((self, endpoint))
+            if counter is None:
+                counter = self._counter(app, endpoint, view)
+                if len(state.counters) < MOST_NAMED:
+                    state.counters[self, endpoint] = counter
+            _check(self, state.limiter, native, counter, shown)
+            run = app.ensure_sync(function) if is_async_view else function
+            return run(*args, **kwargs)
 
         view.__name__ = title  # partials have none, and Flask looks for one
         return view
@@ -446,8 +458,8 @@ class BlueprintLimits(LimitedFunction):
             and not state.limiter.limits_preflights
             and is_preflight(WsgiRequest(native.environ))
         )
-        counter, title = f"/blueprint {app.name} {name}", name.rpartition(".")[2]
-        _check(self, state.limiter, native, counter, title, is_apart=is_apart)
+        counter, shown = f"/blueprint {app.name} {name}", shown_name(name.rpartition(".")[2])
+        _check(self, state.limiter, native, counter, shown, is_apart=is_apart)
 
 
 def limit_blueprint(blueprint: Blueprint, one: RouteLimit[Request]) -> None:
@@ -466,14 +478,13 @@ def _check(
     limiter: RequestLimiter,
     native: Request,
     counter: str,
-    title: str,
+    shown: str,
     *,
     is_apart: bool = False,
 ) -> None:
     """Check the request by the limits of *limited*, as one; raise the denial."""
-    incoming = _incoming(limiter, native)
-    context = context_in(native.environ) or _new_context(limiter, incoming)
-    named = limited.named(context, counter, shown_name(title))
+    incoming, context = _incoming(limiter, native), _context_of(limiter, native)
+    named = limited.named(context, counter, shown)
     rest = context.start_route(limiter, named, native, incoming, is_preflight=is_apart)
     _deny_unless(rest, context, limiter)
 

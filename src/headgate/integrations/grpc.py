@@ -66,19 +66,14 @@ class GrpcRequest(RequestView):
     __slots__ = ("context", "message", "rpc")
 
     def __init__(self, rpc: str, context: Any, message: Any) -> None:
-        super().__init__()
+        kind, _, address = unquote(context.peer()).partition(":")
+        is_ip = kind in ("ipv4", "ipv6")  # and no Unix socket
+        super().__init__("POST", address.rpartition(":")[0].strip("[]") if is_ip else LOCAL)
         self.rpc = rpc
         self.context = context
         self.message = message
 
-    method: str = "POST"
     host: str = ""
-
-    @property
-    def peer(self) -> str:
-        """The address of the client; that of a Unix socket is 127.0.0.1."""
-        kind, _, address = unquote(self.context.peer()).partition(":")
-        return address.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else LOCAL
 
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         lines = self.context.invocation_metadata() or ()

@@ -24,8 +24,13 @@ from litestar.middleware import DefineMiddleware
 from litestar.plugins import InitPlugin
 from litestar.response import Response
 
-from headgate.integrations.asgi.middleware import POLICY_VIOLATION, RateLimitMiddleware
-from headgate.integrations.asgi.request import AsgiRequest, context_in, report
+from headgate.integrations.asgi import (
+    CONTEXT,
+    POLICY_VIOLATION,
+    AsgiRequest,
+    RateLimitMiddleware,
+    report,
+)
 from headgate.integrations.exemptions import exempt as exempt_function
 from headgate.integrations.request_limiter import limiter_of
 from headgate.integrations.route_limit import RouteLimit, named_limits, shown_name
@@ -141,7 +146,7 @@ def _answer(_request: Request[Any, Any, Any], denial: TooManyRequests) -> Respon
 
 def _context_of(connection: Connection) -> RequestContext:
     scope: Any = connection.scope
-    context = context_in(scope)
+    context: RequestContext | None = scope.get(CONTEXT)
     if context is None:
         raise UsageError(
             "nothing limits this request: add RateLimitPlugin() to the plugins of the app"

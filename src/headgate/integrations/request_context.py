@@ -67,7 +67,6 @@ READ: Final = ("origin", "accept", TOKEN)
 """The headers of a request that its response depends on."""
 
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
-_MERGED: Final = frozenset(name.encode("ascii") for name in MERGED)
 _LENGTH: Final = re.compile("[0-9]{1,18}")
 
 
@@ -179,6 +178,8 @@ class RequestContext:
     meanwhile: Meanwhile | None = None
     """A function that waits for places in queues, and does something else meanwhile."""
     checked: tuple[RequestLimiter, ...] = ()
+    open_checks: tuple[CheckResult, ...] = ()
+    """The checks that have yet to end. The fast path leaves nothing to end."""
     denial: Verdict | None = None
     denial_answers: tuple[RuleAnswer, ...] = ()
     is_replay = False
@@ -189,9 +190,10 @@ class RequestContext:
     sent = 0
     places: tuple[Place, ...] = ()
     queues: tuple[tuple[FairQueues, Queueing], ...] = ()
-    _header: Mapping[str, str] | None = None
+    is_cross_origin = False
+    """True if a browser may have sent the request for a page of another origin."""
+    _header: Mapping[str, str] = MappingProxyType({})
     _quick: Verdict | None = None
-    _results: tuple[CheckResult, ...] = ()
     _rule_answers: tuple[RuleAnswer, ...] = ()
 
     def __init__(
@@ -200,7 +202,9 @@ class RequestContext:
         self.limiter = limiter
         self.is_managed = is_managed
         # Not the request, which refers to the context: a cycle would outlive the response.
-        self._header = _header_of(request)
+        read = {name: request.header(name) for name in READ}
+        self._header = {name: value for name, value in read.items() if value is not None}
+        self.is_cross_origin = "origin" in self._header
 
     # ---- begin -----------------------------------------------------------------------------
 
@@ -250,7 +254,7 @@ class RequestContext:
             not verdict.allowed
             or (verdict.plan.may_delay and verdict.delay_ns)
             or self._quick is not None
-            or self._results
+            or self.open_checks
             or limiter is not self.limiter
             or limiter.is_measured
         ):
@@ -347,12 +351,7 @@ class RequestContext:
         """The checks that allowed the request and have not ended."""
         if self._quick is not None:
             self._expand()
-        return self._results
-
-    @property
-    def is_open(self) -> bool:
-        """True if a check has yet to end. The fast path leaves nothing to end."""
-        return bool(self._results)
+        return self.open_checks
 
     @property
     def rule_answers(self) -> tuple[RuleAnswer, ...]:
@@ -368,7 +367,7 @@ class RequestContext:
             self._add(CheckResult(self.limiter, RequestPlan(quick.plan), quick))
 
     def _add(self, result: CheckResult, figures: tuple[RuleAnswer, ...] = ()) -> None:
-        self._results += (result,)
+        self.open_checks += (result,)
         planned, verdict = result.planned, result.verdict
         if planned.after and planned.counts_bytes:
             self.counts_bytes = True
@@ -403,7 +402,7 @@ class RequestContext:
 
     def _take(self) -> Sequence[CheckResult]:
         """Remove the results, the latest first: each ends once."""
-        taken, self._results = self.results[::-1], ()
+        taken, self.open_checks = self.results[::-1], ()
         return taken
 
     def report(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
@@ -426,12 +425,7 @@ class RequestContext:
 
     def header(self, name: str) -> str | None:
         """The header *name*, one of `READ`, of the request."""
-        return None if self._header is None else self._header.get(name)
-
-    @property
-    def is_cross_origin(self) -> bool:
-        """True if a browser may have sent it for a page of another origin."""
-        return self.header("origin") is not None
+        return self._header.get(name)
 
     @property
     def is_debugged(self) -> bool:
@@ -472,27 +466,14 @@ class RequestContext:
 
     def with_headers(self, lines: Sequence[tuple[str, str]], status: int) -> Lines:
         """The header *lines* of a response with *status*, with those about limits."""
-        for line in lines:
-            if line[0].lower() in MERGED:
-                return with_limits(lines, self, status)
         ours = None if self.is_cross_origin else self.usual_headers()
-        return with_limits(lines, self, status) if ours is None else [*lines, *text_lines(ours)]
-
-    def with_encoded_headers(self, headers: Pairs, status: int) -> Pairs:
-        """`with_headers` for ASGI: *headers* are bytes."""
-        if self._quick is None and self.is_silent:
-            return headers
-        for line in headers:
-            if line[0].lower() in _MERGED:
-                return encoded_lines(self.with_headers(decoded(headers), status))
-        if self.is_cross_origin:
-            return encoded_lines(self.with_headers(decoded(headers), status))
-        ours = self.usual_headers()
         if ours is not None:
-            return headers + ours
-        if self.is_debugged:
-            return encoded_lines(self.with_headers(decoded(headers), status))
-        return headers + encoded_lines(self.header_lines(status))
+            for line in lines:
+                if line[0].lower() in MERGED:
+                    break
+            else:
+                return [*lines, *text_lines(ours)]
+        return with_limits(lines, self, status)
 
     def header_lines(self, status: int) -> Lines:
         """The headers about limits, for a response with *status*."""
@@ -527,7 +508,7 @@ class RequestContext:
         """True if there is anything to do at the end of the request."""
         if self.denial is not None:
             return bool(self.results)
-        for result in self._results:  # noqa: SIM110 (half the time of any())
+        for result in self.open_checks:  # noqa: SIM110 (half the time of any())
             if result.has_end:
                 return True
         return False
@@ -537,12 +518,12 @@ class RequestContext:
         if self.denial is not None:
             return not self.results
         self._quick = None
-        while self._results and not self._results[-1].needs_store:
-            *rest, last = self._results
-            self._results = tuple(rest)
+        while self.open_checks and not self.open_checks[-1].needs_store:
+            *rest, last = self.open_checks
+            self.open_checks = tuple(rest)
             if last.has_end:
                 last.end(CompletedResponse(status, (), error), is_denial=False)
-        return not self._results
+        return not self.open_checks
 
     def complete(self, response: CompletedResponse) -> Effects[None]:
         """Settle what is held, and release what is occupied. A second call does nothing."""
@@ -601,19 +582,6 @@ def all_of(flows: Iterable[Effects[None]]) -> Effects[None]:
             first = first or error
     if first is not None:
         raise first
-
-
-def _header_of(request: Request) -> dict[str, str]:
-    found = {}
-    for name in READ:
-        if (value := request.header(name)) is not None:
-            found[name] = value
-    return found
-
-
-def decoded(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
-    """*headers* as text."""
-    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
 
 
 def announced_size(headers: Iterable[tuple[str, str]]) -> int | None:

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -187,7 +188,6 @@ class RequestLimiter:
         self._plans = PlanCache(0)
         """The plans of limits in code, by limits and key."""
         self._store, self._clock = options.get("store", "memory://"), clock
-        self._engine: Engine | None = None
         self._opened: Store | None = None
         self._opening = threading.RLock()
         self._calls_functions = (
@@ -199,6 +199,8 @@ class RequestLimiter:
         self._has_static_limits = policy is None and not self._calls_functions
         self.reads_attributes = policy is not None or self._calls_functions
         """True if a rule or a function of the app may read attributes, such as the route."""
+        self.has_limits = policy is not None or limits is not None or self.shedder is not None
+        """False if only routes have limits."""
         self.is_measured = False
         """True if the times of requests are measured, for `pressure`."""
         self.counts_endpoints = False
@@ -228,8 +230,9 @@ class RequestLimiter:
         )
         self._simple_policy = compiled if is_simple else None
         with self._opening:
-            if self._engine is not None:
-                self._engine.set_accuracies(self, compiled.accuracies)
+            engine: Engine | None = self.__dict__.get("engine")
+            if engine is not None:
+                engine.set_accuracies(self, compiled.accuracies)
 
     # ---- the plan of a request -------------------------------------------------------------
 
@@ -383,21 +386,18 @@ class RequestLimiter:
 
     # ---- store, policy and pressure --------------------------------------------------------
 
-    @property
+    @cached_property
     def engine(self) -> Engine:
         """The use cases on the store of the app, which is opened on first use."""
-        return self._engine or self._open()
-
-    def _open(self) -> Engine:
         with self._opening:  # two threads must not have two stores
-            if self._engine is None:
+            engine: Engine | None = self.__dict__.get("engine")
+            if engine is None:
                 if self._opened is None:
                     self._opened = open_store(self._store, self._clock)
-                engine = Engine(self._opened)
+                engine = self.__dict__["engine"] = Engine(self._opened)
                 if self.rules is not None:
                     engine.set_accuracies(self, self.rules.compiled.accuracies)
-                self._engine = engine
-            return self._engine
+            return engine
 
     def signal(self, name: str, value: float, *, lasts: Seconds = 10) -> None:
         """Set the signal *name*, such as the load of a database, to *value* for *lasts* seconds:
@@ -422,7 +422,7 @@ class RequestLimiter:
         self.queues.close()
         if self.pressure is not None:
             self.pressure.close()
-        engine, self._engine = self._engine, None
+        engine: Engine | None = self.__dict__.pop("engine", None)
         if engine is not None:
             drive(engine.closing())
 
@@ -433,7 +433,7 @@ class RequestLimiter:
         await self.queues.aclose()
         if self.pressure is not None:
             await self.pressure.aclose()
-        engine, self._engine = self._engine, None
+        engine: Engine | None = self.__dict__.pop("engine", None)
         if engine is not None:
             await adrive(engine.closing())
         self._opened = None

@@ -23,15 +23,20 @@ class RequestView(Request):
 
     __slots__ = ("_attributes", "_headers", "_path")
 
+    method: str
+    peer: str
     _attributes: Mapping[str, str]
     _headers: tuple[tuple[str, str], ...] | None
     _path: str | None
 
-    # The parts are no fields that `Request` sets once: they are read later.
+    # The parts are no fields that `Request` sets once: they are read later. Both, as they share a
+    # slot of the type: without the second, each assignment takes 80 ns more.
     __setattr__: Any = object.__setattr__
-    __delattr__: Any = object.__delattr__  # with it, setting an attribute takes a third of the time
+    __delattr__: Any = object.__delattr__
 
-    def __init__(self) -> None:
+    def __init__(self, method: str, peer: str) -> None:
+        self.method = method
+        self.peer = peer
         self._attributes = NOTHING
         self._headers = self._path = None
 

@@ -15,13 +15,13 @@ from headgate.engine.request import NOTHING
 from headgate.errors import UsageError
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_context import (
-    READ,
     CompletedResponse,
     RequestContext,
     announced_size,
 )
 from headgate.integrations.request_limiter import limiter_of
 from headgate.integrations.request_view import LOCAL, RequestView, environ_lines
+from headgate.integrations.response_headers import TOKEN
 from headgate.runtime.drivers import drive
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from headgate.engine.request import Reads
     from headgate.integrations.request_limiter import LimiterOptions, RequestLimiter
-    from headgate.responses import DenialResponse
 
     Headers = list[tuple[str, str]]
 
@@ -45,8 +44,8 @@ _UNIX: Final = frozenset({"", "<local>", "localhost", "unix:"})
 _APART: Final = {"content-type": "CONTENT_TYPE", "content-length": "CONTENT_LENGTH"}
 """The headers with names of their own in an environ."""
 
-
-_READ: Final = tuple((name, f"HTTP_{name.upper().replace('-', '_')}") for name in READ)
+_TOKEN: Final = f"HTTP_{TOKEN.upper().replace('-', '_')}"
+"""The debug token."""
 
 
 class WsgiRequest(RequestView):
@@ -55,24 +54,15 @@ class WsgiRequest(RequestView):
 
     __slots__ = ("environ",)
 
-    def __init__(self, environ: WSGIEnvironment) -> None:
-        self.environ = environ
-        self._attributes = NOTHING
-        self._headers = self._path = None
-
     environ: WSGIEnvironment
 
-    @property
-    def method(self) -> str:
-        """The method."""
-        method: str = self.environ.get("REQUEST_METHOD", "GET")
-        return method.upper()
-
-    @property
-    def peer(self) -> str:
-        """The address of the other end of the connection."""
-        address = str(self.environ.get("REMOTE_ADDR", ""))
-        return LOCAL if address in _UNIX else address
+    def __init__(self, environ: WSGIEnvironment) -> None:
+        address = str(environ.get("REMOTE_ADDR") or "")
+        self.environ = environ
+        self.method = environ.get("REQUEST_METHOD", "GET").upper()
+        self.peer = LOCAL if address in _UNIX else address
+        self._attributes = NOTHING
+        self._headers = self._path = None
 
     def header(self, name: str) -> str | None:
         """The value of the header *name* (in lower case); of several lines all, joined by commas.
@@ -135,12 +125,6 @@ def _as_sent(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def context_in(environ: WSGIEnvironment) -> RequestContext | None:
-    """The context of the request of *environ*, if a part of the app has checked it."""
-    found: RequestContext | None = environ.get(CONTEXT)
-    return found
-
-
 class RateLimitMiddleware:
     """Limits the requests to *app* by *limiter*, or by a new one with the same options.
 
@@ -160,16 +144,19 @@ class RateLimitMiddleware:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
-        limiter, request = self.limiter, WsgiRequest(environ)
-        outer = context_in(environ)
-        context = outer or WsgiContext(limiter, request)
-        if limiter not in context.checked:
-            rest = context.start(limiter, request)
+        limiter = self.limiter
+        outer: RequestContext | None = environ.get(CONTEXT)
+        own = WsgiContext(limiter, environ) if outer is None else None
+        context = own or outer
+        if limiter.has_limits and context is not None and limiter not in context.checked:
+            rest = context.start(limiter, WsgiRequest(environ))
             if rest is not None and not drive(rest):
-                return deny(request, start_response, context.denial_response(limiter))
-        if isinstance(context, WsgiContext) and outer is None:
-            return context.serve(self.app, environ, start_response)
-        return self.app(environ, start_response)
+                denial = context.denial_response(limiter)
+                lines = list(denial.headers)
+                return send_response(environ, start_response, denial.status, lines, denial.body)
+        if own is None:
+            return self.app(environ, start_response)
+        return own.serve(self.app, environ, start_response)
 
 
 class WsgiContext(RequestContext):
@@ -186,31 +173,33 @@ class WsgiContext(RequestContext):
     _status: str | None = None
     _headers: Headers = []  # noqa: RUF012 (replaced, never changed)
 
-    def __init__(self, limiter: RequestLimiter, request: WsgiRequest) -> None:
-        environ = request.environ
+    def __init__(
+        self, limiter: RequestLimiter, environ: WSGIEnvironment, *, is_managed: bool = True
+    ) -> None:
         environ[CONTEXT] = self
         self.limiter = limiter
-        self.is_managed = True
-        self._header = {name: environ[key] for name, key in _READ if key in environ}
+        self.is_managed = is_managed
+        self.is_cross_origin = "HTTP_ORIGIN" in environ
+        self._accept: str | None = environ.get("HTTP_ACCEPT")
+        self._token: str | None = environ.get(_TOKEN)
         self._has_body = environ.get("REQUEST_METHOD") != "HEAD"
 
-    def serve(
-        self,
-        app: WSGIApplication,
-        environ: WSGIEnvironment,
-        start_response: StartResponse,
-        knows_whole: Callable[[object], bool] | None = None,
-    ) -> Iterable[bytes]:
-        """The response of *app*, with the headers about limits; the request ends with it.
+    def header(self, name: str) -> str | None:
+        """The header *name*, `accept` or that of a debug token, of the request."""
+        return self._accept if name == "accept" else self._token
 
-        *knows_whole* recognises a body that is all there, which completes the request at once.
-        """
+    def serve(
+        self, app: WSGIApplication, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        """The response of *app*, with the headers about limits; the request ends with it."""
         self._start_response = start_response
         try:
             result = app(environ, self.start_response)
-            if (knows_whole or is_whole)(result) and self._knows_size(result):
-                return self._whole(result)
-            return self._body(result, environ)
+            if not self.is_whole(result):
+                return self._body(result, environ)
+            if self.denial is None and not self.open_checks:  # nothing to end
+                return result
+            return self._whole(result) if self._knows_size(result) else self._body(result, environ)
         except BaseException as error:
             self.error = error
             self.finish()
@@ -221,7 +210,7 @@ class WsgiContext(RequestContext):
     ) -> Callable[[bytes], object]:
         """Start the response; again (with *exc_info*) if the app fails before it is sent."""
         self._status, self._headers = status, headers
-        if not self.is_silent:
+        if self._quick is not None or not self.is_silent:
             headers = self.with_headers(headers, _code(status))
         if exc_info is None:
             write = self._start_response(status, headers)
@@ -244,6 +233,11 @@ class WsgiContext(RequestContext):
         """Complete the request; once."""
         if self.has_end:
             drive(self.complete(self._response()))
+
+    def is_whole(self, result: object) -> bool:
+        """True if *result* is all of a body, which completes the request at once: no code of the
+        app runs when it is sent."""
+        return isinstance(result, list | tuple) and not hasattr(result, "close")
 
     def _knows_size(self, result: object) -> bool:
         """True if *result*, all of the body, need not be counted on its way."""
@@ -280,11 +274,6 @@ class WsgiContext(RequestContext):
         if self._status is None or (self.error is not None and not self.has_sent):
             return CompletedResponse(500, (), self.error)
         return CompletedResponse(_code(self._status), tuple(self._headers), self.error)
-
-
-def is_whole(result: object) -> bool:
-    """True if *result* is all of a body: no code of the app runs when it is sent."""
-    return isinstance(result, list | tuple) and not hasattr(result, "close")
 
 
 def _code(status: str) -> int:
@@ -356,21 +345,20 @@ def _is_file(result: object, environ: WSGIEnvironment) -> bool:
     return wrapper is not None and isinstance(result, io.IOBase)  # uWSGI gives the file itself
 
 
-def deny(
-    request: WsgiRequest, start_response: StartResponse, denial: DenialResponse
+def send_response(
+    environ: WSGIEnvironment,
+    start_response: StartResponse,
+    status: int,
+    headers: Headers,
+    body: bytes,
 ) -> Iterable[bytes]:
-    """Send *denial* in place of the response of the app."""
-    length = ("Content-Length", str(len(denial.body)))
-    start_response(status_line(denial.status), [*denial.headers, length])
-    return [] if request.method == "HEAD" else [denial.body]
-
-
-def status_line(status: int) -> str:
-    """*status* with its reason: `429 Too Many Requests`."""
+    """Send a response in place of the app; without its body if the request is a HEAD."""
     try:
-        return f"{status} {HTTPStatus(status).phrase}"
+        reason = HTTPStatus(status).phrase
     except ValueError:  # a number of the operator's own
-        return f"{status} Refused"
+        reason = "Refused"
+    start_response(f"{status} {reason}", [*headers, ("Content-Length", str(len(body)))])
+    return [] if environ.get("REQUEST_METHOD") == "HEAD" else [body]
 
 
 class StatusApp:
@@ -388,16 +376,10 @@ class StatusApp:
         request = WsgiRequest(environ)
         if request.method not in ("GET", "HEAD"):
             lines = [("Allow", "GET, HEAD"), ("Content-Type", "text/plain")]
-            start_response(status_line(405), [*lines, ("Content-Length", "0")])
-            return []
+            return send_response(environ, start_response, 405, lines, b"")
         body = drive(status_body(self.limiter, request))
-        lines = [
-            ("Content-Type", "application/json"),
-            ("Cache-Control", "no-store"),
-            ("Content-Length", str(len(body))),
-        ]
-        start_response(status_line(200), lines)
-        return [] if request.method == "HEAD" else [body]
+        lines = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+        return send_response(environ, start_response, 200, lines, body)
 
 
 def report(request: Any, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
@@ -407,7 +389,7 @@ def report(request: Any, amounts: Mapping[str, int] | None = None, /, **named: i
     report before the end of the response counts. `UsageError` if no limit has checked the request.
     """
     environ = request if isinstance(request, dict) else getattr(request, "environ", None)
-    context = context_in(environ) if isinstance(environ, dict) else None
+    context: RequestContext | None = environ.get(CONTEXT) if isinstance(environ, dict) else None
     if context is None:
         raise UsageError(
             "report: nothing limits this request; expected an environ, or a request with one, that "

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from headgate.integrations.asgi.request import Message
+    from headgate.integrations.asgi import Message
     from headgate.testing.integration_contract import AppSpec, Route
 
 _FORBIDDEN = Answer(403, body=b"forbidden")

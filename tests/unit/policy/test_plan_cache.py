@@ -11,7 +11,7 @@ import pytest
 
 from headgate.engine.request import Request
 from headgate.engine.use_cases import Engine
-from headgate.integrations.asgi.request import AsgiRequest
+from headgate.integrations.asgi import AsgiRequest
 from headgate.limits import TokenBucket
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.limit_adjustment import Scale

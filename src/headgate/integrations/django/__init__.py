@@ -35,7 +35,6 @@ from headgate.integrations.exemptions import EXEMPT_ONES, is_exempt
 from headgate.integrations.exemptions import exempt as exempt_function
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_context import CompletedResponse, RequestContext
-from headgate.integrations.request_view import LOCAL
 from headgate.integrations.route_limit import (
     LimitOptions,
     NamedLimits,
@@ -95,11 +94,6 @@ class DjangoRequest(WsgiRequest):
         super().__init__(django.META)
         self.django = django
         self._match = None
-
-    @property
-    def peer(self) -> str:
-        """The address of the other end of the connection."""
-        return str(self.environ.get("REMOTE_ADDR") or LOCAL)
 
     @property
     def attributes(self) -> Mapping[str, str]:

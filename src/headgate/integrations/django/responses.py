@@ -130,7 +130,7 @@ class _End:
 
     def end(self, error: BaseException | None = None) -> None:
         """Complete the request; under ASGI in a thread, and in the loop itself by test clients."""
-        if not self.context.is_open:
+        if not self.context.open_checks:
             return
         completing = self.context.complete(replace(self._completed, error=error))
         if self._is_asgi and not is_in_loop():
@@ -203,7 +203,7 @@ class AsyncParts:
 
     def close(self) -> None:
         """End it: the rest is not sent."""
-        if not self._end.context.is_open:
+        if not self._end.context.open_checks:
             return
         if is_in_loop():
             self._end.end()

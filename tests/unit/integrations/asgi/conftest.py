@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.integrations.asgi import middleware
+from headgate.integrations import asgi
 
 
 @pytest.fixture(autouse=True)
 def nothing_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(middleware, "EXEMPT_ONES", [])
+    monkeypatch.setattr(asgi, "EXEMPT_ONES", [])

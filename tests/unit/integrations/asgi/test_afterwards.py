@@ -29,7 +29,7 @@ from tests.support.asgi_connection import (
 from tests.support.async_stores import Waiting
 
 if TYPE_CHECKING:
-    from headgate.integrations.asgi.request import App
+    from headgate.integrations.asgi import App
     from headgate.policy.model import Policy
 
 STORES = pytest.mark.parametrize("store", ["memory://", "waiting"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.integrations.asgi.disconnects import ClientGoneError, DisconnectListener
+from headgate.integrations.disconnects import ClientGoneError, DisconnectListener
 from headgate.testing.virtual_loop import run_virtually
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tests.support.asgi_connection import Answering, drive, http, statuses
 from tests.support.async_stores import Waiting
 
 if TYPE_CHECKING:
-    from headgate.integrations.asgi.request import App
+    from headgate.integrations.asgi import App
 
 ALL_WAYS = pytest.mark.parametrize("limits", ["2/hour", "2/hour fixed_window"])
 """The quick way, and the long one."""

@@ -13,7 +13,7 @@ from headgate.testing import ManualClock
 from tests.support.asgi_connection import Answering, drive, drive_all, exchange, http, statuses
 
 if TYPE_CHECKING:
-    from headgate.integrations.asgi.request import App
+    from headgate.integrations.asgi import App
 
 ORIGIN = (b"origin", b"https://shop.example")
 ALL_WAYS = pytest.mark.parametrize("limits", ["2/hour", "2/hour fixed_window"])

@@ -11,7 +11,7 @@ from headgate.engine.plan import Queueing
 from headgate.engine.request import Request
 from headgate.errors import UsageError
 from headgate.integrations.asgi import RateLimitMiddleware
-from headgate.integrations.asgi.disconnects import DisconnectListener
+from headgate.integrations.disconnects import DisconnectListener
 from headgate.integrations.request_context import RequestContext
 from headgate.overload import AsyncFairGate
 from headgate.policy.loader import read_policy

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from headgate.integrations import RequestLimiter
-    from headgate.integrations.asgi.request import Message
+    from headgate.integrations.asgi import Message
 
 DENIAL = "websocket.http.response"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from functools import lru_cache
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack
 
 from headgate.errors import UsageError, not_installed
 
@@ -23,17 +23,23 @@ except ModuleNotFoundError as error:
     raise not_installed("starlette", error) from error
 
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Host, Match, Mount
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from headgate.integrations.asgi.middleware import (
+from headgate.integrations.asgi import (
+    CONTEXT,
     POLICY_VIOLATION,
+    AsgiContext,
+    AsgiRequest,
     HttpContext,
     RateLimitMiddleware,
+    Resolved,
+    denial_lines,
     deny_websocket,
+    report,
 )
-from headgate.integrations.asgi.request import CONTEXT, AsgiRequest, Resolved, context_in, report
 from headgate.integrations.decorators import (
     MOST_NAMED,
     LimitedFunction,
@@ -41,21 +47,20 @@ from headgate.integrations.decorators import (
     is_async,
     limited_in,
 )
-from headgate.integrations.exemptions import exempt
+from headgate.integrations.exemptions import exempt, is_exempt
 from headgate.integrations.request_context import SWITCHED, CompletedResponse, RequestContext
 from headgate.integrations.request_limiter import RequestLimiter
-from headgate.integrations.route_limit import LimitOptions, NamedLimits, RouteLimit
-from headgate.integrations.starlette.routing import place_of, resolve, route_of
-from headgate.responses import encoded_lines
+from headgate.integrations.route_limit import LimitOptions, RouteLimit
 from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headgate.engine.stack import Limits
-    from headgate.integrations.asgi.request import Message, Receive, Scope, Send
+    from headgate.integrations.asgi import Message, Receive, Scope, Send
     from headgate.integrations.route_limit import LimitsOf
     from headgate.responses import DenialResponse
+    from headgate.runtime.effects import Effects
 
 __all__ = [
     "LimitOptions",
@@ -108,8 +113,14 @@ class LimitedEndpoint(LimitedFunction):
         self._has_own_name = "<" not in path and not isinstance(function, MethodType)
         self._counters: dict[int, tuple[object, object, type, str]] = {}
 
-    def limits_of(self, context: RequestContext, scope: Scope, owner: object = None) -> NamedLimits:
-        """The limits with their names in a request. *owner*: the object whose method was called."""
+    def start(
+        self, connection: HTTPConnection, context: RequestContext, owner: object = None
+    ) -> Effects[bool] | None:
+        """Begin to check the request of *connection*: see `RequestContext.start`.
+
+        *owner*: the object whose method was called.
+        """
+        scope = connection.scope
         route = route_of(scope)
         known = self._counters.get(id(route))  # a route has no hash
         endpoint, kind = scope.get("endpoint"), type(owner)
@@ -117,7 +128,9 @@ class LimitedEndpoint(LimitedFunction):
             known = route, endpoint, kind, self._counter(scope, owner)
             if route is not None and len(self._counters) < MOST_NAMED:
                 self._counters[id(route)] = known
-        return self.named(context, known[3])
+        limits = self.named(context, known[3])
+        limiter = self.limiter or context.limiter
+        return context.start_route(limiter, limits, connection, AsgiRequest(scope))
 
     def _counter(self, scope: Scope, owner: object) -> str:
         name = self.names.counter
@@ -133,29 +146,18 @@ class LimitedEndpoint(LimitedFunction):
             return type(owner) is endpoint
         return any(limited_in(one, LimitedEndpoint) is self for one in chain(endpoint))
 
-    async def check(
-        self, connection: HTTPConnection, owner: object = None
-    ) -> tuple[RequestContext, TooManyRequests | None]:
-        """Check the request of *connection*: its context, and the denial."""
-        scope = connection.scope
-        context = context_of(connection, self.limiter)
-        limiter = self.limiter or context.limiter
-        limits = self.limits_of(context, scope, owner)
-        rest = context.start_route(limiter, limits, connection, AsgiRequest(scope))
-        if rest is None or await adrive(rest):
-            return context, None
-        return context, denial_of(connection, context, limiter)
-
     def wrapper(self) -> Callable[..., Any]:
         """The endpoint for Starlette. A blocking function runs in a thread, as in Starlette."""
         function = self.function
         run = function if is_async(function) else functools.partial(run_in_threadpool, function)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            connection = connection_in(args, kwargs, function)
-            context, denial = await self.check(connection, args[0] if args else None)
-            if denial is not None:
-                return await _deny(connection, denial)
+            owner = args[0] if args else None
+            connection = owner if type(owner) is Request else connection_in(args, kwargs, function)
+            context = context_of(connection, self.limiter)
+            rest = self.start(connection, context, owner)
+            if rest is not None and not await adrive(rest):
+                return await _deny(connection, denial_of(connection, context, self.limiter))
             if context.is_managed:
                 return await run(*args, **kwargs)
             try:
@@ -163,6 +165,9 @@ class LimitedEndpoint(LimitedFunction):
             except BaseException as error:
                 await fail(context, error)
                 raise
+            if isinstance(result, Response) and not context.open_checks:
+                add_headers(result, context)
+                return result
             return await _completed(context, connection, result)
 
         return call
@@ -188,16 +193,13 @@ def connection_in(
 _OWN_LIMITER: Final = "__headgate_limiter__"
 
 
-def context_of(connection: HTTPConnection, limiter: RequestLimiter | None) -> RequestContext:
+def context_of(connection: HTTPConnection, limiter: RequestLimiter | None) -> AsgiContext:
     """The context of the request; a new one if no part of the app has checked it."""
     scope = connection.scope
-    context = context_in(scope)
+    context: AsgiContext | None = scope.get(CONTEXT)
     if context is None:
-        limiter, request = limiter or own_limiter(scope), AsgiRequest(scope)
-        if scope["type"] == "http":
-            context = HttpContext(limiter, request, _no_send, is_managed=False)
-        else:
-            context = RequestContext(limiter, request)
+        kind = HttpContext if scope["type"] == "http" else AsgiContext
+        context = kind(limiter or own_limiter(scope), scope, _no_send, is_managed=False)
         scope[CONTEXT] = context
     return context
 
@@ -225,7 +227,7 @@ def _limiter_of_no_app() -> RequestLimiter:
     return RequestLimiter()
 
 
-def add_headers(response: Response, context: RequestContext) -> None:
+def add_headers(response: Response, context: AsgiContext) -> None:
     """Add the headers about limits to *response*, in place: others may have taken its headers."""
     lines = context.with_encoded_headers(response.raw_headers, response.status_code)
     response.raw_headers[:] = lines
@@ -246,9 +248,6 @@ async def fail(context: RequestContext, error: BaseException) -> None:
 
 async def _completed(context: RequestContext, connection: HTTPConnection, result: Any) -> Any:
     """*result* of an endpoint, so that headers are sent and the end is noticed."""
-    if isinstance(result, Response) and not context.has_end:
-        add_headers(result, context)
-        return result
     if callable(result) and isinstance(context, HttpContext):
         return _CompletingResponse(result, context)
     status = SWITCHED if isinstance(connection, WebSocket) else 200
@@ -314,13 +313,13 @@ class TooManyRequests(HTTPException):
 
 
 def denial_of(
-    connection: HTTPConnection, context: RequestContext, limiter: RequestLimiter
+    connection: HTTPConnection, context: RequestContext, limiter: RequestLimiter | None
 ) -> TooManyRequests:
     """The error to raise; the app knows how to answer it."""
     handlers = connection.scope.get(HANDLERS)
     if handlers is not None:
         handlers[0].setdefault(TooManyRequests, _answer)
-    return TooManyRequests(context.denial_response(limiter))
+    return TooManyRequests(context.denial_response(limiter or context.limiter))
 
 
 async def _deny(connection: HTTPConnection, denial: TooManyRequests) -> Response | None:
@@ -342,6 +341,182 @@ async def _answer(connection: HTTPConnection, error: Exception) -> Response | No
         return None
     body = b"" if connection.scope.get("method") == "HEAD" else denial.body
     response = Response(body, denial.status)
-    length = (b"content-length", b"%d" % len(denial.body))
-    response.raw_headers = [*encoded_lines(denial.headers), length]
+    response.raw_headers = denial_lines(denial)
     return response
+
+
+# The route of a request, found from anywhere.
+#
+# A middleware runs before the app has looked for the route. Later, the scope has only the last part
+# of the way: the route as it is in its router, and the path of the mount as the client spelled it.
+# So the routes are walked again from the outermost router, to the whole template:
+# `/api/{version}/users/{id}`.
+
+
+_REST: Final = "/{path}"
+"""What the template of a mount ends with: the part that its app is to look at."""
+
+_MOST_MIDDLEWARES: Final = 100
+"""The middlewares that are looked through at most: one may hold itself."""
+
+
+class _Found(NamedTuple):
+    """Where a walk has ended. *route*: None at a mount that cannot be looked into further."""
+
+    template: str
+    endpoint: object
+    route: object | None
+
+
+def resolve(scope: Scope, app: object = None) -> Resolved | None:
+    """The route that the request of *scope* is for; None if there is none.
+
+    A method that the route does not serve finds it all the same. *app* is what the scope will be
+    given to, if it is known: a middleware does, and where the outermost router cannot look
+    into what is mounted, the walk goes on there; mounts in between are not in the template. Else
+    the template goes as far as the mount. The scope is not changed.
+    """
+    found = _walk(scope, app)
+    if found is None:
+        return None
+    return Resolved(found.template or "/", _marked_method(found.endpoint, scope))
+
+
+def _walk(scope: Scope, app: object = None) -> _Found | None:
+    if scope["type"] not in ("http", "websocket"):
+        return None
+    # FastAPI keeps its current route in the scope, which is not that of this walk.
+    here = {**scope, "path_params": {}, "fastapi": {}}
+    inner = _routes_behind(app)
+    outer = _routes_of(scope.get("router") or scope.get("app"))
+    found = None
+    if outer is not None:
+        root_path = scope.get("app_root_path", scope.get("root_path", ""))
+        found = _find(outer, {**here, "root_path": root_path}, "")
+    if inner is None or inner is outer or (found is not None and found.route is not None):
+        return found
+    return _find(inner, here, "" if found is None else found.template) or found
+
+
+def _routes_of(app: object) -> Sequence[Any] | None:
+    """The routes of *app*, if it has any and they are Starlette's; a route may be an app too."""
+    if isinstance(app, BaseRoute):
+        return [app]
+    routes = getattr(app, "routes", None)
+    if not isinstance(routes, list | tuple) or not all(hasattr(one, "matches") for one in routes):
+        return None
+    return routes
+
+
+def _routes_behind(app: object) -> Sequence[Any] | None:
+    """The routes of *app*, or of the app that it is a middleware of.
+
+    Not those of `scope["app"]`: that may be several mounts further out, and a path below a mount
+    would be taken for one of its own.
+    """
+    for _ in range(_MOST_MIDDLEWARES):
+        routes = _routes_of(app)
+        if routes is not None or app is None:
+            return routes
+        app = getattr(app, "app", None)
+    return None
+
+
+def _find(routes: Iterable[Any], scope: Scope, before: str) -> _Found | None:
+    """The route among *routes* that a router would take; *before*: the templates on the way."""
+    partial = None
+    for route in _flat(routes):
+        match, more = route.matches(scope)
+        if match is Match.FULL:
+            return _found(route, {**scope, **more}, before)
+        if match is Match.PARTIAL and partial is None:
+            partial = route, more
+    if partial is None:
+        return None
+    route, more = partial
+    return _found(route, {**scope, **more}, before)
+
+
+def _found(route: Any, scope: Scope, before: str) -> _Found:
+    own = getattr(route, "path_format", None) or ""
+    endpoint = scope.get("endpoint")
+    if not isinstance(route, Mount | Host):
+        return _Found(before + own, endpoint, route)
+    template = before + own.removesuffix(_REST)
+    return _find(route.routes, scope, template) or _Found(template, endpoint, None)
+
+
+def _flat(routes: Iterable[Any]) -> Iterator[Any]:
+    """*routes*, with those of FastAPI's included routers in their place, with their prefixes."""
+    for route in routes:
+        listed = getattr(route, "effective_route_contexts", None)
+        if listed is None:
+            yield route
+        else:
+            for context in listed():
+                yield context.starlette_route or context
+
+
+def _marked_method(endpoint: object, scope: Scope) -> object:
+    """*endpoint*, or the method of it that will be called if that has a mark of its own."""
+    if not isinstance(endpoint, type):
+        return endpoint
+    name = str(scope.get("method", "")).lower()
+    method = getattr(endpoint, name, None)
+    if method is None and name == "head":
+        method = getattr(endpoint, "get", None)
+    return method if is_exempt(method) else endpoint
+
+
+def route_of(scope: Scope) -> object | None:
+    """The route that alone says the place of a request; None if it was mounted, or is unknown."""
+    if "app_root_path" in scope:
+        return None
+    state = scope.get("fastapi")
+    included = None if state is None else state.get("effective_route_context")
+    return included or scope.get("route")
+
+
+class Place(NamedTuple):
+    """The route that is being served: its template, and the methods that it is for."""
+
+    template: str
+    methods: str
+
+
+def place_of(scope: Scope) -> Place | None:
+    """The place of the request of *scope*; None if it is unknown.
+
+    Never the path itself, nor the method of the request: a caller could have a new counter for
+    every value in it.
+    """
+    route = _served(scope)
+    own = str(getattr(route, "path_format", ""))
+    if route is not None and "app_root_path" not in scope:
+        return Place(own, _methods(route))  # nothing is mounted: the route knows all of it
+    found = _walk(scope)
+    if found is None:
+        return None if route is None else Place(own, _methods(route))
+    # An app that is mounted inside a middleware of its own cannot be looked into.
+    is_whole = found.endpoint is scope.get("endpoint")
+    template = found.template if is_whole else found.template + own
+    return Place(template, _methods(route or found.route))
+
+
+def _served(scope: Scope) -> Any:
+    """The route that serves the request, as it is in its router; None if it is unknown.
+
+    A route further out, which the mounted app is behind, is not it.
+    """
+    included = scope.get("fastapi", {}).get("effective_route_context")
+    for route in (getattr(included, "starlette_route", None) or included, scope.get("route")):
+        if route is not None and getattr(route, "endpoint", None) is scope.get("endpoint"):
+            return route
+    return None
+
+
+def _methods(route: object) -> str:
+    methods = set(getattr(route, "methods", None) or ())
+    if "GET" in methods:
+        methods.discard("HEAD")  # which Starlette adds, and FastAPI does not
+    return ",".join(sorted(methods)) or "*"

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-    from typing import Any
 
-    from headgate.integrations.asgi.request import Message, Receive
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
 
 T = TypeVar("T")
 
