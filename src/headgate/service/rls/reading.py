@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast, get_args
 
-from google.protobuf.message import DecodeError
-
 from headgate.errors import OptionError
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.grpc.protobuf import text_of
-from headgate.service.rls.messages import UNITS, BytesRequest, RateLimitRequest
+from headgate.service.rls.messages import UNITS, decode_request
 
 if TYPE_CHECKING:
     from headgate.policy.envoy_config.attributes import Entries
@@ -110,13 +108,7 @@ def read_call(message: bytes, options: RlsOptions) -> Call:
     """Read the call in *message*. Raises `CallError` with the place if it is invalid."""
     if len(message) > options.most_bytes:
         raise _beyond(f"the message has {len(message)} bytes", options.most_bytes)
-    try:
-        request = RateLimitRequest.FromString(message)
-    except DecodeError:
-        try:
-            request = BytesRequest.FromString(message)
-        except DecodeError as error:
-            raise _invalid("the message is not a RateLimitRequest") from error
+    request = decode_request(message)
     domain = text_of(request.domain)
     if not domain:
         raise _invalid("domain is empty; expected the name of a set of limits")

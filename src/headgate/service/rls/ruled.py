@@ -10,6 +10,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from google.protobuf.struct_pb2 import Struct
+
 from headgate.engine.calls import Part
 from headgate.limits import LeakyQueue
 from headgate.policy.envoy_config.attributes import (
@@ -26,7 +28,6 @@ from headgate.policy.matcher import cost_after
 from headgate.service.rls import messages
 from headgate.service.rls.configured import closed_plan, window_of
 from headgate.service.rls.descriptors import Line, amount_of
-from headgate.service.rls.messages import Struct
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ def test_a_report_is_read_with_its_bucket_sorted() -> None:
 @pytest.mark.parametrize(
     ("message", "code", "words"),
     [
-        (b"\xff\xff\xff", Code.INVALID_ARGUMENT, "not a valid RateLimitQuotaUsageReports"),
-        (b"\x0a\x03\xff\xfe", Code.INVALID_ARGUMENT, "not a valid RateLimitQuotaUsageReports"),
+        (b"\xff\xff\xff", Code.INVALID_ARGUMENT, "not a RateLimitQuotaUsageReports"),
+        (b"\x0a\x03\xff\xfe", Code.INVALID_ARGUMENT, "not a RateLimitQuotaUsageReports"),
         (_message({}), Code.INVALID_ARGUMENT, r"\[0\]: the bucket_id is empty"),
         (_message({"a": "1"}, {"": "1"}), Code.INVALID_ARGUMENT, r"\[1\].*an empty key"),
         (
