@@ -5,10 +5,9 @@ An invalid call is rejected as a whole, before anything is charged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
-from headgate.errors import OptionError
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.grpc.protobuf import text_of
@@ -32,8 +31,6 @@ Reports = Literal["auto", "always", "never"]
 OnStoreFailure = Literal["error", "fail_open", "fail_closed"]
 """The decision of limits that belong to no rule while the store is gone. An error leaves it to
 Envoy, which allows unless `failure_mode_deny` is set."""
-
-_CHOICES: Final = {"charge": Charging, "reports": Reports, "on_store_failure": OnStoreFailure}
 
 MOST_HITS: Final = 2**32 - 1
 """The largest amount of one descriptor. Envoy itself sends no more than 10^9."""
@@ -63,16 +60,6 @@ class RlsOptions:
     longest_key: int = 1_024
     longest_value: int = 98_304
     most_bytes: int = 1 << 20
-
-    def __post_init__(self) -> None:
-        for name, kind in _CHOICES.items():
-            if getattr(self, name) not in get_args(kind):
-                choices = ", ".join(repr(one) for one in get_args(kind))
-                raise OptionError(f"{name} is {getattr(self, name)!r}; expected one of {choices}")
-        for field in fields(self):
-            bound = getattr(self, field.name)
-            if type(field.default) is int and (type(bound) is not int or bound < 1):
-                raise OptionError(f"{field.name} is {bound!r}; expected an integer of at least 1")
 
 
 _UNIT_NAMES: Final = {
