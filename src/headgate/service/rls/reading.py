@@ -14,6 +14,8 @@ from headgate.service.grpc.protobuf import text_of
 from headgate.service.rls.messages import UNITS, decode_request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.policy.envoy_config.attributes import Entries
     from headgate.policy.envoy_config.model import Unit
 
@@ -96,7 +98,8 @@ def read_call(message: bytes, options: RlsOptions) -> Call:
     if len(message) > options.most_bytes:
         raise _beyond(f"the message has {len(message)} bytes", options.most_bytes)
     request = decode_request(message)
-    domain = text_of(request.domain)
+    text = str if isinstance(request.domain, str) else text_of
+    domain = text(request.domain)
     if not domain:
         raise _invalid("domain is empty; expected the name of a set of limits")
     if len(domain) > options.longest_key:
@@ -110,13 +113,15 @@ def read_call(message: bytes, options: RlsOptions) -> Call:
         raise _beyond(f"there are {len(descriptors)} descriptors", options.most_descriptors)
     return Call(
         domain,
-        tuple([_descriptor(one, n, domain, options) for n, one in enumerate(descriptors)]),
+        tuple([_descriptor(one, n, domain, text, options) for n, one in enumerate(descriptors)]),
         request.hits_addend or None,
     )
 
 
-def _descriptor(one: Any, place: int, domain: str, options: RlsOptions) -> Descriptor:
-    entries = tuple([(text_of(entry.key), text_of(entry.value)) for entry in one.entries])
+def _descriptor(
+    one: Any, place: int, domain: str, text: Callable[[Any], str], options: RlsOptions
+) -> Descriptor:
+    entries = tuple([(text(entry.key), text(entry.value)) for entry in one.entries])
     if len(entries) > options.most_entries:
         raise _beyond(f"descriptors[{place}] has {len(entries)} entries", options.most_entries)
     longest_key, longest_value = options.longest_key, options.longest_value
