@@ -8,13 +8,13 @@ from pathlib import Path
 
 from google.protobuf import descriptor_pb2
 
-from headgate.service.rls.messages import MESSAGES
+from headgate.service.grpc.protobuf import message_class
 
 
 def test_hits_that_are_given_back_are_the_field_that_envoy_sends() -> None:
     ours = descriptor_pb2.DescriptorProto()
     name = "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor"
-    MESSAGES[name].DESCRIPTOR.CopyToProto(ours)
+    message_class(name).DESCRIPTOR.CopyToProto(ours)
     fields = [one for one in ours.field if one.name in ("hits_addend", "is_negative_hits")]
     for one in fields:
         one.ClearField("json_name")

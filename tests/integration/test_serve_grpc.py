@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from headgate.service.grpc.protobuf import load
+from headgate.service.grpc.protobuf import message_class
 from tests.support.decision_service import Service, serving
 from tests.support.servers import Certificates, RedisServer, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEALTH: Any = load("grpc/health/v1/health.proto")
-"""The messages of health checks; the package `grpcio-health-checking` is not needed for them."""
 RULES = """\
 version: 1
 rules:
@@ -119,8 +117,8 @@ def test_tls_asks_for_a_certificate_of_the_authority(tmp_path: Path) -> None:
 
 
 def test_health_is_served_and_ends_with_the_service(tmp_path: Path) -> None:
-    request = HEALTH["grpc.health.v1.HealthCheckRequest"]
-    response = HEALTH["grpc.health.v1.HealthCheckResponse"]
+    request = message_class("grpc.health.v1.HealthCheckRequest")
+    response = message_class("grpc.health.v1.HealthCheckResponse")
     with serving(tmp_path, "--linger", "0.1", rules=RULES, grpc=1) as service:
         with channel_to(service) as channel:
             check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")

@@ -190,7 +190,8 @@ async def serving(
 ) -> AsyncIterator[Serving]:
     """A server; drained without grace at the end."""
     trial = Trial()
-    server = GrpcServer(trial.methods(), trial.streams(), limits=limits, tls=tls)
+    context = None if tls is None else tls.context("h2")
+    server = GrpcServer(trial.methods(), trial.streams(), limits=limits, context=context)
     sock = bound_socket()
     port = sock.getsockname()[1]
     await server.start(sock)

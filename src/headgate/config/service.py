@@ -159,7 +159,7 @@ class Settings:
     """Send rate limit headers back through Envoy."""
     rls_metadata: Annotated[bool, _rls(Boolean())] = False
     """Send dynamic metadata back to Envoy."""
-    rlqs_ttl: Annotated[int, _rls(Whole(2, 3600), "SECONDS")] = 10
+    rlqs_ttl: Annotated[int, _rls(Whole(4, 3600), "SECONDS")] = 10
     """Time for which a gateway's share of a limit lasts without being renewed."""
     rlqs_silence: Annotated[float, _rls(Time(5.001))] = 16.0
     """Time after which a gateway that reports nothing loses its share."""

@@ -16,7 +16,6 @@ Two round trips are needed where something has to be known before anything may b
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from headgate.algorithms import Outcome
@@ -160,7 +159,7 @@ def decide_call_now(engine: Engine, call: CallPlan) -> list[Decision] | None:
     if not call.is_plain:
         return None
     verdict = engine.decide_now(call.plan)
-    return None if verdict is None else list(map(itemgetter(1), verdict.pairs))
+    return None if verdict is None else [one for one in verdict.decisions if one is not None]
 
 
 def decide_call(engine: Engine, call: CallPlan) -> Effects[list[Decision]]:
@@ -170,7 +169,7 @@ def decide_call(engine: Engine, call: CallPlan) -> Effects[list[Decision]]:
     """
     if call.is_plain:
         verdict = yield from engine.decide(call.plan)
-        return list(map(itemgetter(1), verdict.pairs))
+        return [one for one in verdict.decisions if one is not None]
     began_ns = begin()
     deciding = _Deciding(engine, call)
     yield from deciding.decide()

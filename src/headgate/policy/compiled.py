@@ -396,16 +396,18 @@ class CompiledPolicy:
         cost: Costs = None,
         lease: str | None = None,
         is_estimate: bool = False,
+        is_shared: bool = True,
     ) -> Plan:
         """The plan of *request*.
 
         *cost* replaces the cost of the rules, for all or by the id of a rule. *lease* names the
         slots that the request takes under concurrency limits. A cost that *is_estimate* is held,
-        and settled later. Equal requests share one plan: see `plan_cache`.
+        and settled later. Equal requests share one plan (see `plan_cache`), unless *is_shared* is
+        false: for callers that keep plans themselves.
         """
         if cost is not None:
             _check_costs(cost)
-        if is_estimate or self._reads is None:
+        if is_estimate or not is_shared or self._reads is None:
             return self._planned(request, cost, lease, is_estimate=is_estimate)[0]
         cache = self._cache
         if cache.version != self._scale.version:
@@ -417,8 +419,8 @@ class CompiledPolicy:
             return self._planned(request, cost, lease)[0]
         if known is not None:
             return known[0]
-        plan, is_shared = self._planned(request, cost, lease)
-        if is_shared and cache.version == self._scale.version:  # the same during the planning
+        plan, is_plain = self._planned(request, cost, lease)
+        if is_plain and cache.version == self._scale.version:  # the same during the planning
             cache.keep(key, plan)
         return plan
 

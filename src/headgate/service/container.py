@@ -11,10 +11,9 @@ import asyncio
 import re
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from headgate.control.files import PolicyFiles
 from headgate.control.watcher import PolicyWatcher
@@ -35,14 +34,14 @@ from headgate.stores.layers.replication import ReplicatedStore
 if TYPE_CHECKING:
     import ssl
 
+    from _typeshed import DataclassInstance
+
     from headgate.config.service import Settings
     from headgate.config.values import RegionPeer
     from headgate.control.source import PolicySource
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.envoy_config import EnvoyConfig
-    from headgate.service.grpc.method import GrpcLimits
     from headgate.service.http import HttpOptions
-    from headgate.service.http_server import Bounds
     from headgate.service.live import SharedSnapshots
     from headgate.service.rlqs.options import RlqsOptions
     from headgate.service.rls.reading import RlsOptions
@@ -52,109 +51,45 @@ if TYPE_CHECKING:
 # Options of each part of the service, from the settings.
 
 
-def response_options(settings: Settings) -> ResponseOptions:
-    """Options of responses to callers."""
-    return ResponseOptions(
-        x_ratelimit=settings.responses_x_ratelimit,
-        ratelimit=settings.responses_ratelimit,
-        draft03=settings.responses_draft03,
-        problem=settings.responses_problem,
-        jitter=settings.responses_jitter,
-        jitter_most=settings.responses_jitter_most,
-        outage_status=settings.responses_outage_status,
-        shed_status=settings.responses_shed_status,
-    )
+Options = TypeVar("Options", bound="DataclassInstance")
+
+
+def options_of(kind: type[Options], settings: Settings, prefix: str = "", **others: Any) -> Options:
+    """Options of *kind*: the *settings* with the same names after *prefix*, and *others*."""
+    names = [field.name for field in fields(kind) if hasattr(settings, prefix + field.name)]
+    return kind(**{name: getattr(settings, prefix + name) for name in names}, **others)
 
 
 def http_options(settings: Settings) -> HttpOptions:
     """Trusted gateways and limits of the HTTP API."""
     from headgate.service.http import HttpOptions
 
-    return HttpOptions(
-        gateways=settings.gateways,
-        deadline=settings.deadline,
-        body_timeout=settings.receive_timeout,
-        largest_body=settings.max_body,
-    )
-
-
-def bounds(settings: Settings) -> Bounds:
-    """Limits of an HTTP connection."""
-    from headgate.service.http_server import Bounds
-
-    return Bounds(
-        header=settings.max_header,
-        connections=settings.max_connections,
-        receive=settings.receive_timeout,
-        idle=settings.idle_timeout,
-    )
+    timeout, largest = settings.receive_timeout, settings.max_body
+    return options_of(HttpOptions, settings, body_timeout=timeout, largest_body=largest)
 
 
 def rls_options(settings: Settings) -> RlsOptions:
     """Options of Envoy's rate limit service (RLS)."""
     from headgate.service.rls.reading import RlsOptions
 
-    words: dict[str, Any] = {
-        "charge": settings.rls_charge,
-        "reports": settings.rls_reports,
-        "on_store_failure": settings.rls_on_store_failure,
-    }
-    return RlsOptions(
-        **words,
-        headers=settings.rls_headers,
-        metadata=settings.rls_metadata,
-        most_bytes=settings.max_message,
-    )
+    return options_of(RlsOptions, settings, "rls_", most_bytes=settings.max_message)
 
 
 def rlqs_options(settings: Settings) -> RlqsOptions:
     """Options of the quota service (RLQS)."""
     from headgate.service.rlqs.options import RlqsOptions
 
-    return RlqsOptions(
-        ttl=settings.rlqs_ttl,
-        silence=settings.rlqs_silence,
-        idle=settings.rlqs_idle,
-        most_bytes=settings.max_message,
-    )
+    return options_of(RlqsOptions, settings, "rlqs_", most_bytes=settings.max_message)
 
 
-def grpc_limits(settings: Settings) -> GrpcLimits:
-    """Limits of a gRPC connection."""
-    from headgate.service.grpc.method import MEBIBYTE, GrpcLimits
-
-    most = settings.max_message
-    return GrpcLimits(
-        message_bytes=most,
-        connection_bytes=max(4 * most, 16 * MEBIBYTE),
-        connections=settings.max_connections,
-    )
-
-
-def grpc_tls(settings: Settings) -> TlsFiles | None:
-    """The TLS files of gRPC, if any."""
-    return _tls(settings.grpc_tls_cert, settings.grpc_tls_key, settings.grpc_tls_client_ca)
-
-
-def https_context(settings: Settings) -> ssl.SSLContext | None:
-    """The TLS context for HTTP/1.1, if any. Raises `OptionError`."""
-    files = _tls(settings.http_tls_cert, settings.http_tls_key, settings.http_tls_client_ca)
-    return None if files is None else files.context("http/1.1")
-
-
-def check_tls(settings: Settings) -> None:
-    """Raise `OptionError` if a certificate or a key is unusable."""
-    https_context(settings)
-    files = grpc_tls(settings)
-    if files is not None:
-        files.context("h2")
-
-
-def _tls(certificate: str | None, key: str | None, client_ca: str | None) -> TlsFiles | None:
+def tls_context(settings: Settings, listener: Literal["http", "grpc"]) -> ssl.SSLContext | None:
+    """The TLS context of a listener, if it has one. Raises `OptionError` for unusable files."""
+    names = ("cert", "key", "client_ca")
+    certificate, key, ca = (getattr(settings, f"{listener}_tls_{name}") for name in names)
     if certificate is None:
         return None
-    ca = None if client_ca is None else Path(client_ca)
-    return TlsFiles(certificate=Path(certificate), key=Path(cast("str", key)), client_ca=ca)
+    files = TlsFiles(certificate=certificate, key=key, client_ca=ca)
+    return files.context("h2" if listener == "grpc" else "http/1.1")
 
 
 # Pressure reported by a fleet of apps.
@@ -339,7 +274,7 @@ def make_container(
         rules=rules,
         clock=time.time_ns,
         secret=settings.secret,
-        answers=response_options(settings),
+        answers=options_of(ResponseOptions, settings, "responses_"),
         namespace=settings.namespace,
         hash_key=key_hasher(settings),
         show_key=key_shower(settings),

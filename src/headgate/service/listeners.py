@@ -6,15 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import OptionError
-from headgate.service.container import (
-    bounds,
-    grpc_limits,
-    grpc_tls,
-    http_options,
-    https_context,
-    rlqs_options,
-    rls_options,
-)
+from headgate.service.container import http_options, rlqs_options, rls_options, tls_context
 
 if TYPE_CHECKING:
     import socket
@@ -85,7 +77,7 @@ class Listeners:
         await asyncio.gather(*(server.drain(grace) for server in self._grpc))
 
     def _make(self) -> None:
-        from headgate.service.http_server import HttpServer
+        from headgate.service.http_server import Bounds, HttpServer
         from headgate.service.rls import RateLimitCalls
 
         settings = self._settings
@@ -95,8 +87,13 @@ class Listeners:
         if settings.http:
             self._http = HttpServer(
                 make_app(self._container, calls),
-                bounds=bounds(settings),
-                context=https_context(settings),
+                bounds=Bounds(
+                    header=settings.max_header,
+                    connections=settings.max_connections,
+                    receive=settings.receive_timeout,
+                    idle=settings.idle_timeout,
+                ),
+                context=tls_context(settings, "http"),
             )
 
     def _make_grpc(self, calls: RateLimitCalls) -> None:
@@ -128,10 +125,17 @@ class Listeners:
         return RedisLedgerStore(self._settings.store, namespace=self._settings.namespace)
 
     def _new_grpc(self) -> GrpcServer:
+        from headgate.service.grpc.method import MEBIBYTE, GrpcLimits
         from headgate.service.grpc.server import GrpcServer
 
-        limits, tls = grpc_limits(self._settings), grpc_tls(self._settings)
-        return GrpcServer(self._methods, self._streams, limits=limits, tls=tls)
+        most = self._settings.max_message
+        limits = GrpcLimits(
+            message_bytes=most,
+            connection_bytes=max(4 * most, 16 * MEBIBYTE),
+            connections=self._settings.max_connections,
+        )
+        context = tls_context(self._settings, "grpc")
+        return GrpcServer(self._methods, self._streams, limits=limits, context=context)
 
 
 def make_app(container: ServiceContainer, calls: RateLimitCalls) -> App:

@@ -33,11 +33,11 @@ def check(settings: Settings) -> tuple[str, ...]:
     Raises `HeadgateError`: `PolicyError` for rules, others for URLs, files and packages.
     """
     from headgate.service.container import (
-        check_tls,
         http_options,
         rlqs_options,
         rls_options,
         store_of,
+        tls_context,
     )
     from headgate.stores.factory import open_store
 
@@ -46,7 +46,8 @@ def check(settings: Settings) -> tuple[str, ...]:
         open_store(store, None)
     for options in (http_options, rls_options, rlqs_options):
         options(settings)
-    check_tls(settings)
+    tls_context(settings, "http")
+    tls_context(settings, "grpc")
     return check_sources(settings)
 
 

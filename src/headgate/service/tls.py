@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from headgate.errors import OptionError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOG: Final = logging.getLogger("headgate.service")
 
@@ -20,9 +18,9 @@ class TlsFiles:
     """PEM files: the server's *certificate* with its chain, its private *key*, and, for mTLS, the
     authorities *client_ca* that must have signed the clients' certificates."""
 
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
+    certificate: str | Path
+    key: str | Path
+    client_ca: str | Path | None = None
 
     def context(self, protocol: str) -> ssl.SSLContext:
         """A context for TLS 1.2 or later and the ALPN *protocol*.
@@ -65,7 +63,7 @@ class TlsFiles:
         found: list[tuple[int, int, int] | None] = []
         for path in (self.certificate, self.key, self.client_ca):
             try:
-                known = None if path is None else path.stat()
+                known = None if path is None else Path(path).stat()
             except OSError:
                 known = None
             found.append(known and (known.st_ino, known.st_size, known.st_mtime_ns))

@@ -6,10 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from google.protobuf.message import DecodeError
-
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.grpc.protobuf import load
+from headgate.service.grpc.protobuf import decoder, message_class, text_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -17,9 +15,8 @@ if TYPE_CHECKING:
 CHECK: Final = "/grpc.health.v1.Health/Check"
 WATCH: Final = "/grpc.health.v1.Health/Watch"
 
-_MESSAGES: Final = load("grpc/health/v1/health.proto")
-_Request: Final[Any] = _MESSAGES["grpc.health.v1.HealthCheckRequest"]
-_Response: Final[Any] = _MESSAGES["grpc.health.v1.HealthCheckResponse"]
+_decode: Final = decoder("grpc.health.v1.HealthCheckRequest")
+_Response: Final[Any] = message_class("grpc.health.v1.HealthCheckResponse")
 _EVERY_S: Final = 1.0
 """Time between two looks at the health, for watchers."""
 
@@ -34,14 +31,14 @@ class Health:
 
     def check(self, request: bytes) -> bytes:
         """The health of a service, now. Raises `CallError` if it is unknown."""
-        status = self._status(_service(request))
+        status = self._status(text_of(_decode(request).service))
         if status == _Response.SERVICE_UNKNOWN:
             raise CallError(Code.NOT_FOUND, "this server has no such service")
         return _reply(status)
 
     async def watch(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The health of a service, now and whenever it changes."""
-        service = _service(await anext(requests, b""))
+        service = text_of(_decode(await anext(requests, b"")).service)
         last = None
         while True:
             if (status := self._status(service)) != last:
@@ -60,13 +57,6 @@ class Health:
         if service not in self._services:
             return int(_Response.SERVICE_UNKNOWN)
         return int(_Response.SERVING if self._is_serving() else _Response.NOT_SERVING)
-
-
-def _service(request: bytes) -> str:
-    try:
-        return str(_Request.FromString(request).service)
-    except DecodeError as error:
-        raise CallError(Code.INVALID_ARGUMENT, "the message is not a HealthCheckRequest") from error
 
 
 def _reply(status: int) -> bytes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from headgate.errors import HeadgateError, OptionError
+from headgate.errors import HeadgateError
 
 Unary = Callable[[bytes], bytes | Awaitable[bytes]]
 """A method with one message each way: the request's bytes to the reply's.
@@ -69,7 +69,8 @@ class GrpcLimits:
     """The longest message. A longer one is answered RESOURCE_EXHAUSTED; in a streaming call it is
     truncated, see `Stream`."""
     connection_bytes: int = 16 * MEBIBYTE
-    """Memory for one connection: incomplete messages, and messages waiting to be read or sent."""
+    """Memory for one connection, at least that of one message: incomplete messages, and messages
+    waiting to be read or sent."""
     calls: int = 100
     """Concurrent calls per connection, as advertised; at most 128 are used. More calls wait until
     running methods have answered, or are rejected if none is running."""
@@ -85,17 +86,6 @@ class GrpcLimits:
     """Time that a peer may leave replies unread."""
     idle_s: float = 900.0
     """Time that a connection may stay open without a call."""
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not value > 0:
-                raise OptionError(f"the limit {field.name} must be above 0, not {value!r}")
-        if self.connection_bytes < self.message_bytes:
-            raise OptionError(
-                f"connection_bytes ({self.connection_bytes}) must hold one message"
-                f" of message_bytes ({self.message_bytes})"
-            )
 
 
 DEFAULT: Final = GrpcLimits()

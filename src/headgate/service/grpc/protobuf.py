@@ -1,6 +1,6 @@
-"""Message classes from the `.proto` files in `protos/`, in a pool of their own.
+"""Message classes from `messages.textproto`, in pools of their own.
 
-The files define the part of the messages of Envoy and gRPC that we use. In a private pool they
+The file defines the part of the messages of Envoy and gRPC that we use. In a private pool they
 never collide with other definitions of the same messages in the process (the default pool takes
 each name once), and no generated code is needed. Fields that are not defined are ignored.
 
@@ -14,25 +14,28 @@ them.
 
 from __future__ import annotations
 
-import re
-from importlib import import_module
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    EnumDescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
+from google.protobuf import (
+    duration_pb2,
+    message_factory,
+    struct_pb2,
+    text_format,
+    timestamp_pb2,
+    wrappers_pb2,
 )
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+
+from headgate.service.grpc.method import CallError, Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
-_GOOGLE: Final = "google/protobuf/"
-_TOKEN: Final = re.compile(r'"[^"]*"|[\w.]+|[{}=;<>,]')
-_COMMENT: Final = re.compile(r"//.*")
+_IMPORTED: Final = (duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
 
 
 def text_of(read: str | bytes) -> str:
@@ -40,36 +43,57 @@ def text_of(read: str | bytes) -> str:
     return read if isinstance(read, str) else read.decode("utf-8", "surrogateescape")
 
 
-def load(name: str, *, strings_as_bytes: bool = False) -> dict[str, type[Any]]:
-    """The message classes of the file *name* and of its imports, by full name.
+def message_class(name: str, *, strings_as_bytes: bool = False) -> type[Any]:
+    """The class of the messages with the full name *name*.
 
     With *strings_as_bytes* every string is bytes, and a map a list of its entries, because keys of
     a map cannot be bytes.
     """
-    pool = descriptor_pool.DescriptorPool()
-    found: dict[str, type[Any]] = {}
-    for file in _with_imports(name):
-        if strings_as_bytes and not file.name.startswith(_GOOGLE):
-            for message in file.message_type:
-                _use_bytes(message)
+    pool = _pool(strings_as_bytes=strings_as_bytes)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def decoder(name: str) -> Callable[[bytes], Any]:
+    """A function that decodes messages with the full name *name*, UTF-8 or not.
+
+    Read their strings with `text_of`. The function raises `CallError` for any other message.
+    """
+    strict = message_class(name).FromString
+    lenient = message_class(name, strings_as_bytes=True).FromString
+
+    def decode(message: bytes) -> Any:
+        try:
+            return strict(message)
+        except DecodeError:
+            pass
+        try:
+            return lenient(message)
+        except DecodeError as error:
+            problem = f"the message is not a {name.rpartition('.')[2]}"
+            raise CallError(Code.INVALID_ARGUMENT, problem) from error
+
+    return decode
+
+
+@cache
+def definitions() -> FileDescriptorSet:
+    """The definitions, as they are in the file."""
+    text = files("headgate.service.grpc").joinpath("messages.textproto").read_text("utf-8")
+    return text_format.Parse(text, FileDescriptorSet())
+
+
+@cache
+def _pool(*, strings_as_bytes: bool) -> DescriptorPool:
+    pool = DescriptorPool()
+    for module in _IMPORTED:
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    defined = FileDescriptorSet()
+    defined.CopyFrom(definitions())
+    for file in defined.file:
+        for message in file.message_type if strings_as_bytes else ():
+            _use_bytes(message)
         pool.AddSerializedFile(file.SerializeToString())
-        pending = list(pool.FindFileByName(file.name).message_types_by_name.values())
-        while pending:
-            described = pending.pop()
-            found[described.full_name] = message_factory.GetMessageClass(described)
-            pending += described.nested_types
-    return found
-
-
-def _with_imports(name: str) -> list[FileDescriptorProto]:
-    """The file *name* after all that it imports."""
-    if name.startswith(_GOOGLE):
-        module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
-        return [FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)]
-    text = files("headgate.service.grpc").joinpath("protos", name).read_text()
-    file = parse(name, text)
-    known = {one.name: one for other in file.dependency for one in _with_imports(other)}
-    return [*known.values(), file]
+    return pool
 
 
 def _use_bytes(message: DescriptorProto) -> None:
@@ -79,87 +103,3 @@ def _use_bytes(message: DescriptorProto) -> None:
             field.type = FieldDescriptorProto.TYPE_BYTES
     for inner in message.nested_type:
         _use_bytes(inner)
-
-
-def parse(name: str, text: str) -> FileDescriptorProto:
-    """Parse a file of proto3: messages, enumerations, choices, maps and imports, no options."""
-    file = FileDescriptorProto(name=name, syntax="proto3")
-    tokens = iter(_TOKEN.findall(_COMMENT.sub("", text)))
-    for token in tokens:
-        match token:
-            case "package":
-                file.package = next(tokens)
-            case "import":
-                file.dependency.append(next(tokens).strip('"'))
-            case "message":
-                _message(file.message_type.add(name=next(tokens)), tokens)
-            case "enum":
-                _enum(file.enum_type.add(name=next(tokens)), tokens)
-    return file
-
-
-def _message(message: DescriptorProto, tokens: Iterator[str], one_of: int | None = None) -> None:
-    """Read the body of *message*, or of its choice number *one_of*."""
-    _expect(tokens, "{")
-    for token in tokens:
-        match token:
-            case "}":
-                return
-            case "message":
-                _message(message.nested_type.add(name=next(tokens)), tokens)
-            case "enum":
-                _enum(message.enum_type.add(name=next(tokens)), tokens)
-            case "oneof":
-                message.oneof_decl.add(name=next(tokens))
-                _message(message, tokens, len(message.oneof_decl) - 1)
-            case "repeated":
-                _add_field(
-                    message, next(tokens), tokens
-                ).label = FieldDescriptorProto.LABEL_REPEATED
-            case "map":
-                _add_map(message, tokens)
-            case _:
-                field = _add_field(message, token, tokens)
-                if one_of is not None:
-                    field.oneof_index = one_of
-
-
-def _add_field(message: DescriptorProto, kind: str, tokens: Iterator[str]) -> FieldDescriptorProto:
-    """Read the name and the number of a field of type *kind*."""
-    field = message.field.add(name=next(tokens), label=FieldDescriptorProto.LABEL_OPTIONAL)
-    _expect(tokens, "=")
-    field.number = int(next(tokens))
-    _expect(tokens, ";")
-    scalar = f"TYPE_{kind.upper()}"
-    if scalar in FieldDescriptorProto.Type.keys():  # noqa: SIM118 (no mapping)
-        field.type = FieldDescriptorProto.Type.Value(scalar)
-    else:
-        field.type_name = kind
-    return field
-
-
-def _add_map(message: DescriptorProto, tokens: Iterator[str]) -> None:
-    """Read a map: a repeated field of entries with a key and a value."""
-    _, key, _, value, _ = [next(tokens) for _ in range(5)]  # < key , value >
-    field = _add_field(message, "", tokens)
-    field.label = FieldDescriptorProto.LABEL_REPEATED
-    field.type_name = f"{field.name.title().replace('_', '')}Entry"
-    entry = message.nested_type.add(name=field.type_name)
-    entry.options.map_entry = True
-    _add_field(entry, key, iter(("key", "=", "1", ";")))
-    _add_field(entry, value, iter(("value", "=", "2", ";")))
-
-
-def _enum(enum: EnumDescriptorProto, tokens: Iterator[str]) -> None:
-    _expect(tokens, "{")
-    for token in tokens:
-        if token == "}":  # noqa: S105 (no password)
-            return
-        _expect(tokens, "=")
-        enum.value.add(name=token, number=int(next(tokens)))
-        _expect(tokens, ";")
-
-
-def _expect(tokens: Iterator[str], expected: str) -> None:
-    if (found := next(tokens, "the end")) != expected:
-        raise ValueError(f"{found!r} where {expected!r} was expected")

@@ -13,8 +13,9 @@ from headgate.service.grpc.connection import Connection
 from headgate.service.grpc.method import DEFAULT, GrpcLimits
 
 if TYPE_CHECKING:
+    import ssl
+
     from headgate.service.grpc.method import Methods, Stream, Streams, Unary
-    from headgate.service.tls import TlsFiles
 
 LOG: Final = logging.getLogger("headgate.service")
 _BACKLOG: Final = 1024
@@ -28,8 +29,7 @@ _PAUSE_S: Final = 0.1
 class GrpcServer:
     """Carries calls to *methods* and *streams*, from `start` to `drain`; call each once.
 
-    Create it in a running event loop, asyncio's or uvloop's. Raises `OptionError` if a file of
-    *tls* is unusable.
+    Create it in a running event loop, asyncio's or uvloop's. With a *context* it serves TLS.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class GrpcServer:
         streams: Streams,
         *,
         limits: GrpcLimits = DEFAULT,
-        tls: TlsFiles | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         both = sorted(methods.keys() & streams.keys())
         if both:
@@ -51,7 +51,7 @@ class GrpcServer:
         self.gone = asyncio.Event()
         """Set whenever a connection has closed."""
         self.is_draining = False
-        self._tls = None if tls is None else tls.context("h2")
+        self._tls = context
         self._handshakes: set[asyncio.Task[None]] = set()
         """Accepted connections that are not among `connections` yet: TLS handshakes, mostly."""
         self._sock: socket.socket | None = None

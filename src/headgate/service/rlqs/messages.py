@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.service.grpc.protobuf import load
+from headgate.service.grpc.protobuf import decoder, message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,15 +17,11 @@ if TYPE_CHECKING:
 
 PATH: Final = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas"
 
-_FILE: Final = "envoy/service/rate_limit_quota/v3/rlqs.proto"
-_REPORTS: Final = "envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports"
-MESSAGES: Final = load(_FILE)
-"""The message classes, by full name."""
-
-REPORTS: Final[Any] = MESSAGES[_REPORTS]
-BYTES_REPORTS: Final[Any] = load(_FILE, strings_as_bytes=True)[_REPORTS]
-RESPONSE: Final[Any] = MESSAGES["envoy.service.rate_limit_quota.v3.RateLimitQuotaResponse"]
-_STRATEGY: Final[Any] = MESSAGES["envoy.type.v3.RateLimitStrategy"]
+_PACKAGE: Final = "envoy.service.rate_limit_quota.v3"
+REPORTS: Final = message_class(f"{_PACKAGE}.RateLimitQuotaUsageReports")
+RESPONSE: Final = message_class(f"{_PACKAGE}.RateLimitQuotaResponse")
+decode_reports: Final = decoder(f"{_PACKAGE}.RateLimitQuotaUsageReports")
+_STRATEGY: Final[Any] = message_class("envoy.type.v3.RateLimitStrategy")
 ALLOW_ALL: Final[int] = _STRATEGY.ALLOW_ALL
 DENY_ALL: Final[int] = _STRATEGY.DENY_ALL
 

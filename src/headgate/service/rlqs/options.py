@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from headgate.errors import OptionError
 from headgate.units import SECOND
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RlqsOptions:
-    """Options of the quota service; times in seconds.
+    """Options of the quota service; times in seconds. `config.service` has the bounds of settings.
 
     An assignment lasts for *ttl* and is renewed after half of it. A message reaches a connected
-    gateway within *delivery*: for that long the previous assignment counts too, and a stream whose
-    gateway reads nothing for that long is ended. A gateway that has not reported a bucket for
-    *silence* loses its share; a bucket without requests for *idle* is abandoned.
+    gateway within *delivery*, at most a quarter of *ttl*: for that long the previous assignment
+    counts too, and a stream whose gateway reads nothing for that long is ended. A gateway that has
+    not reported a bucket for *silence* loses its share; a bucket without requests for *idle* is
+    abandoned.
 
     *reserve* is the fraction of a limit that is not assigned as rates but pays for changes.
     *restart_share* is the fraction of a limit that is assigned in the first *ttl* after a restart
@@ -47,28 +43,6 @@ class RlqsOptions:
     longest_value: int = 4_096
     longest_bucket: int = 8_192
     most_bytes: int = 4_194_304
-
-    def __post_init__(self) -> None:
-        for problem in self._problems():
-            raise OptionError(problem)
-
-    def _problems(self) -> Iterator[str]:
-        if not 4 <= self.ttl <= 3_600:
-            yield f"ttl is {self.ttl!r}; expected whole seconds from 4 to 3600"
-        if not 0 < self.delivery <= self.ttl / 4:
-            yield f"delivery is {self.delivery!r}; expected seconds up to a quarter of ttl"
-        if not 5 < self.silence <= self.idle:
-            yield (
-                f"silence is {self.silence!r}; expected more than 5 seconds, which is how often"
-                f" Envoy reports, and no more than idle, {self.idle!r}"
-            )
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in ("reserve", "restart_share"):
-                if not 0 < value < 1:
-                    yield f"{field.name} is {value!r}; expected a share between 0 and 1"
-            elif type(field.default) is int and (type(value) is not int or value < 1):
-                yield f"{field.name} is {value!r}; expected a whole number of at least 1"
 
     @property
     def room(self) -> int:

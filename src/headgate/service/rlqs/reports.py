@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from google.protobuf.message import DecodeError
-
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.grpc.protobuf import text_of
-from headgate.service.rlqs.messages import BYTES_REPORTS, REPORTS
+from headgate.service.rlqs.messages import decode_reports
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -101,11 +99,7 @@ def read_reports(message: bytes, options: RlqsOptions) -> Reports:
     most_buckets = 2 * options.most_buckets
     if len(message) > options.most_bytes:
         message = whole_fields(message[: options.most_bytes], most_buckets)
-    is_odd = False
-    try:
-        read = REPORTS.FromString(message)
-    except DecodeError:
-        read, is_odd = _in_octets(message), True
+    read = decode_reports(message)
     domain = text_of(read.domain)
     if len(domain) > options.longest_value:
         raise _beyond(f"the domain has {len(domain)} characters", options.longest_value)
@@ -114,20 +108,13 @@ def read_reports(message: bytes, options: RlqsOptions) -> Reports:
     for n, one in enumerate(islice(read.bucket_quota_usages, most_buckets)):
         where = f"bucket_quota_usages[{n}]"
         bucket = _bucket(one.bucket_id.bucket, where, options)
-        if is_odd and not _is_utf8(bucket):
+        if isinstance(read.domain, bytes) and not _is_utf8(bucket):
             continue
         if _fits(bucket, options):
             usages.append(_usage(bucket, one, where))
         else:
             unfit.append(bucket)
     return Reports(domain, tuple(usages), tuple(unfit))
-
-
-def _in_octets(message: bytes) -> Any:
-    try:
-        return BYTES_REPORTS.FromString(message)
-    except DecodeError as error:
-        raise _invalid("the message is not a valid RateLimitQuotaUsageReports") from error
 
 
 def _bucket(read: Any, where: str, options: RlqsOptions) -> BucketId:

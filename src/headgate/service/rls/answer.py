@@ -19,6 +19,7 @@ from itertools import islice, starmap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from google.protobuf import json_format
+from google.protobuf.struct_pb2 import Struct
 
 from headgate.engine.calls import is_allowed
 from headgate.policy.envoy_config import UNIT_SECONDS
@@ -34,7 +35,7 @@ from headgate.responses import (
 from headgate.responses.answer import TOO_MANY_REQUESTS, WITHOUT_FIGURES
 from headgate.service.rls import messages
 from headgate.service.rls.descriptors import MAX_SHOWN
-from headgate.service.rls.messages import UNITS, Struct
+from headgate.service.rls.messages import UNITS
 from headgate.service.rls.ruled import DENIAL_FIELDS
 from headgate.units import SECOND, seconds_up
 

@@ -104,14 +104,16 @@ class RateLimitCalls:
         call = read_call(request, self._options)
         compiled, envoy = self._in_force.compiled, self._core.envoy
         revision = compiled.policy.revision
+        is_kept = len(request) <= LARGEST_MESSAGE and not compiled.policy.overrides
         if envoy is not None and call.domain in envoy.domains:
             lines = self._configured.lines(envoy, call)
             planned = PlannedCall.of(call, lines, revision, self._options.charge)
             planned = planned._replace(is_configured=True)
         else:
-            planned = PlannedCall.of(call, self._ruled.lines(compiled, call), revision)
-        is_lasting = not (compiled.policy.overrides or planned.debug_tokens)  # which expire
-        if is_lasting and len(request) <= LARGEST_MESSAGE and self._ready.is_offered_again(request):
+            lines = self._ruled.lines(compiled, call, is_kept=is_kept)
+            planned = PlannedCall.of(call, lines, revision)
+        is_kept = is_kept and not planned.debug_tokens  # they expire, as overrides do
+        if is_kept and self._ready.is_offered_again(request):
             self._ready.put(request, planned, _size_of(request, planned))
         return planned
 

@@ -9,19 +9,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final
 
-from headgate.service.grpc.protobuf import load
+from headgate.service.grpc.protobuf import decoder, message_class
 
 PATH: Final = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
-_FILE: Final = "envoy/service/ratelimit/v3/rls.proto"
-_REQUEST: Final = "envoy.service.ratelimit.v3.RateLimitRequest"
-MESSAGES: Final = load(_FILE)
-"""The message classes, by full name."""
-
-RateLimitRequest: Final[type[Any]] = MESSAGES[_REQUEST]
-BytesRequest: Final[type[Any]] = load(_FILE, strings_as_bytes=True)[_REQUEST]
-RateLimitResponse: Final[type[Any]] = MESSAGES["envoy.service.ratelimit.v3.RateLimitResponse"]
-Struct: Final[type[Any]] = MESSAGES["google.protobuf.Struct"]
+_PACKAGE: Final = "envoy.service.ratelimit.v3"
+RateLimitRequest: Final = message_class(f"{_PACKAGE}.RateLimitRequest")
+RateLimitResponse: Final[Any] = message_class(f"{_PACKAGE}.RateLimitResponse")
+decode_request: Final = decoder(f"{_PACKAGE}.RateLimitRequest")
 
 UNITS: Final = dict(RateLimitResponse.RateLimit.Unit.items())
 """The units of a reply. Those of a limit in a request are the same without the week."""

@@ -5,18 +5,17 @@ An invalid call is rejected as a whole, before anything is charged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
-from google.protobuf.message import DecodeError
-
-from headgate.errors import OptionError
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.grpc.protobuf import text_of
-from headgate.service.rls.messages import UNITS, BytesRequest, RateLimitRequest
+from headgate.service.rls.messages import UNITS, decode_request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.policy.envoy_config.attributes import Entries
     from headgate.policy.envoy_config.model import Unit
 
@@ -34,8 +33,6 @@ Reports = Literal["auto", "always", "never"]
 OnStoreFailure = Literal["error", "fail_open", "fail_closed"]
 """The decision of limits that belong to no rule while the store is gone. An error leaves it to
 Envoy, which allows unless `failure_mode_deny` is set."""
-
-_CHOICES: Final = {"charge": Charging, "reports": Reports, "on_store_failure": OnStoreFailure}
 
 MOST_HITS: Final = 2**32 - 1
 """The largest amount of one descriptor. Envoy itself sends no more than 10^9."""
@@ -65,16 +62,6 @@ class RlsOptions:
     longest_key: int = 1_024
     longest_value: int = 98_304
     most_bytes: int = 1 << 20
-
-    def __post_init__(self) -> None:
-        for name, kind in _CHOICES.items():
-            if getattr(self, name) not in get_args(kind):
-                choices = ", ".join(repr(one) for one in get_args(kind))
-                raise OptionError(f"{name} is {getattr(self, name)!r}; expected one of {choices}")
-        for field in fields(self):
-            bound = getattr(self, field.name)
-            if type(field.default) is int and (type(bound) is not int or bound < 1):
-                raise OptionError(f"{field.name} is {bound!r}; expected an integer of at least 1")
 
 
 _UNIT_NAMES: Final = {
@@ -110,14 +97,9 @@ def read_call(message: bytes, options: RlsOptions) -> Call:
     """Read the call in *message*. Raises `CallError` with the place if it is invalid."""
     if len(message) > options.most_bytes:
         raise _beyond(f"the message has {len(message)} bytes", options.most_bytes)
-    try:
-        request = RateLimitRequest.FromString(message)
-    except DecodeError:
-        try:
-            request = BytesRequest.FromString(message)
-        except DecodeError as error:
-            raise _invalid("the message is not a RateLimitRequest") from error
-    domain = text_of(request.domain)
+    request = decode_request(message)
+    text = str if isinstance(request.domain, str) else text_of
+    domain = text(request.domain)
     if not domain:
         raise _invalid("domain is empty; expected the name of a set of limits")
     if len(domain) > options.longest_key:
@@ -131,13 +113,15 @@ def read_call(message: bytes, options: RlsOptions) -> Call:
         raise _beyond(f"there are {len(descriptors)} descriptors", options.most_descriptors)
     return Call(
         domain,
-        tuple([_descriptor(one, n, domain, options) for n, one in enumerate(descriptors)]),
+        tuple([_descriptor(one, n, domain, text, options) for n, one in enumerate(descriptors)]),
         request.hits_addend or None,
     )
 
 
-def _descriptor(one: Any, place: int, domain: str, options: RlsOptions) -> Descriptor:
-    entries = tuple([(text_of(entry.key), text_of(entry.value)) for entry in one.entries])
+def _descriptor(
+    one: Any, place: int, domain: str, text: Callable[[Any], str], options: RlsOptions
+) -> Descriptor:
+    entries = tuple([(text(entry.key), text(entry.value)) for entry in one.entries])
     if len(entries) > options.most_entries:
         raise _beyond(f"descriptors[{place}] has {len(entries)} entries", options.most_entries)
     longest_key, longest_value = options.longest_key, options.longest_value

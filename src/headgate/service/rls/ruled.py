@@ -10,8 +10,10 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from google.protobuf.struct_pb2 import Struct
+
 from headgate.engine.calls import Part
-from headgate.limits import LeakyQueue
+from headgate.limits import Concurrency, LeakyQueue
 from headgate.policy.envoy_config.attributes import (
     DEBUG,
     DECIDED,
@@ -26,7 +28,6 @@ from headgate.policy.matcher import cost_after
 from headgate.service.rls import messages
 from headgate.service.rls.configured import closed_plan, window_of
 from headgate.service.rls.descriptors import Line, amount_of
-from headgate.service.rls.messages import Struct
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
@@ -103,11 +104,14 @@ class Ruled:
         self._configured = configured
         self._warned: set[tuple[str, str]] = set()
 
-    def lines(self, engine: CompiledPolicy, call: Call) -> tuple[Line, ...]:
-        """The line of each descriptor of *call* under the policy of *engine*."""
-        return tuple([self._line(engine, call, one) for one in call.descriptors])
+    def lines(self, engine: CompiledPolicy, call: Call, *, is_kept: bool) -> tuple[Line, ...]:
+        """The line of each descriptor of *call* under the policy of *engine*.
 
-    def _line(self, engine: CompiledPolicy, call: Call, one: Descriptor) -> Line:
+        A call that *is_kept* by its message needs no place among the plans of equal requests.
+        """
+        return tuple([self._line(engine, call, one, is_kept=is_kept) for one in call.descriptors])
+
+    def _line(self, engine: CompiledPolicy, call: Call, one: Descriptor, *, is_kept: bool) -> Line:
         added = gateway_entries(call.domain, one.entries)
         request = request_of(call.domain, added.entries)
         if added.report is not None:
@@ -115,7 +119,7 @@ class Ruled:
                 return Line(is_report=True)
             return self._report(engine.plan(request), one, added.report)
         amount = amount_of(one, call.hits)
-        plan = engine.plan(request, cost=amount)
+        plan = engine.plan(request, cost=amount, is_shared=not is_kept)
         if one.limit is not None and not plan.rules:
             hits = 1 if amount is None else amount
             return Line((self._configured.part_of_call(call.domain, one, one.limit, hits),))
@@ -146,16 +150,16 @@ class Ruled:
 
     def _part(self, planned: RulePlan, one: Descriptor, verb: Verb) -> Part | None:
         rule = planned.rule
-        if planned.has_slots:
+        kinds = set(map(type, planned.limits))
+        if Concurrency in kinds:
             planned = _without_slots(planned)
             self._warn(rule.id, "concurrency limit is left out", "no call releases a slot")
+        if LeakyQueue in kinds:
+            self._warn(rule.id, "queue only counts", "no request is delayed")
         if not planned.checks:
             return None
         if planned.marker is not None:
             planned = replace(planned, marker=None)
-        for limit in planned.limits:
-            if isinstance(limit, LeakyQueue):
-                self._warn(rule.id, "queue only counts", "no request is delayed")
         closed = None
         if one.limit is not None:
             planned = _with_limit(planned, one.limit)

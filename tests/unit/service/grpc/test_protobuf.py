@@ -1,4 +1,4 @@
-"""Message classes from `.proto` files."""
+"""Message classes, and messages with strings that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -8,30 +8,23 @@ import sys
 import pytest
 from google.protobuf import descriptor_pool
 
-from headgate.service.grpc.protobuf import load, parse, text_of
+from headgate.service.grpc.method import CallError, Code
+from headgate.service.grpc.protobuf import decoder, message_class, text_of
 
-RLS = "envoy/service/ratelimit/v3/rls.proto"
-RLQS = "envoy/service/rate_limit_quota/v3/rlqs.proto"
 REPORTS = "envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports"
 
 
 def test_nothing_is_added_to_the_shared_pool() -> None:
-    load("grpc/health/v1/health.proto")
+    message_class("grpc.health.v1.HealthCheckRequest")
     with pytest.raises(KeyError):
         descriptor_pool.Default().FindMessageTypeByName("grpc.health.v1.HealthCheckRequest")
 
 
-def test_the_same_file_can_be_loaded_twice() -> None:
-    one, other = load(RLS), load(RLS)
-    assert one.keys() == other.keys()
-    assert "google.protobuf.Struct" in one
-
-
 def test_a_map_of_strings_can_be_read_as_bytes() -> None:
-    message = load(RLQS)[REPORTS](domain="edge")
+    message = message_class(REPORTS)(domain="edge")
     message.bucket_quota_usages.add().bucket_id.bucket["user"] = "ada"
     sent = message.SerializeToString().replace(b"ada", b"\xffda")
-    read = load(RLQS, strings_as_bytes=True)[REPORTS].FromString(sent)
+    read = decoder(REPORTS)(sent)
     (usage,) = read.bucket_quota_usages
     (entry,) = usage.bucket_id.bucket
     assert (text_of(read.domain), text_of(entry.key), text_of(entry.value)) == (
@@ -41,10 +34,10 @@ def test_a_map_of_strings_can_be_read_as_bytes() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["message A string", "message A { string b 1; }", "enum A { X; }"])
-def test_a_malformed_file_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="was expected"):
-        parse("a.proto", text)
+def test_a_message_of_another_type_is_rejected() -> None:
+    with pytest.raises(CallError, match="is not a RateLimitQuotaUsageReports") as raised:
+        decoder(REPORTS)(b"\xff")
+    assert raised.value.code == Code.INVALID_ARGUMENT
 
 
 def test_headgate_itself_does_not_need_the_packages_of_the_service() -> None:

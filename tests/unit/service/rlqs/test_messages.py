@@ -13,8 +13,11 @@ from envoy.type.v3 import (  # type: ignore[import-untyped]  # it has no types
     token_bucket_pb2,
 )
 
-from headgate.service.rlqs.messages import MESSAGES, PATH, Action, encoded
+from headgate.service.rlqs.messages import PATH, Action, encoded
 from headgate.service.rlqs.rates import TokenBucket
+from tests.support.envoy_messages import defined_messages
+
+MESSAGES = defined_messages("envoy.service.rate_limit_quota.", "envoy.type.")
 
 
 def _theirs() -> dict[str, Any]:
@@ -28,7 +31,7 @@ def _theirs() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in MESSAGES if name.startswith("envoy.")])
+@pytest.mark.parametrize("name", sorted(MESSAGES))
 def test_every_field_is_numbered_and_typed_as_envoys(name: str) -> None:
     theirs = {field.name: field for field in _theirs()[name].fields}
     for field in MESSAGES[name].DESCRIPTOR.fields:

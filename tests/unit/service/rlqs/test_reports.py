@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.errors import OptionError
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rlqs import RlqsOptions
 from headgate.service.rlqs.messages import REPORTS, reported_bytes
@@ -37,8 +36,8 @@ def test_a_report_is_read_with_its_bucket_sorted() -> None:
 @pytest.mark.parametrize(
     ("message", "code", "words"),
     [
-        (b"\xff\xff\xff", Code.INVALID_ARGUMENT, "not a valid RateLimitQuotaUsageReports"),
-        (b"\x0a\x03\xff\xfe", Code.INVALID_ARGUMENT, "not a valid RateLimitQuotaUsageReports"),
+        (b"\xff\xff\xff", Code.INVALID_ARGUMENT, "not a RateLimitQuotaUsageReports"),
+        (b"\x0a\x03\xff\xfe", Code.INVALID_ARGUMENT, "not a RateLimitQuotaUsageReports"),
         (_message({}), Code.INVALID_ARGUMENT, r"\[0\]: the bucket_id is empty"),
         (_message({"a": "1"}, {"": "1"}), Code.INVALID_ARGUMENT, r"\[1\].*an empty key"),
         (
@@ -126,23 +125,3 @@ def test_a_negative_time_is_refused() -> None:
     message.bucket_quota_usages[0].time_elapsed.seconds = -1
     with pytest.raises(CallError, match="time_elapsed is negative"):
         read_reports(message.SerializeToString(), SMALL)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"ttl": 3},
-        {"ttl": 2.5},
-        {"delivery": 0},
-        {"delivery": 3},
-        {"silence": 5},
-        {"silence": 90},
-        {"reserve": 0},
-        {"restart_share": 1},
-        {"most_streams": 0},
-        {"most_bytes": True},
-    ],
-)
-def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=f"{next(iter(wrong))} is .*; expected"):
-        RlqsOptions(**wrong)

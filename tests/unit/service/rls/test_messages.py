@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 
-from headgate.service.rls.messages import MESSAGES, PATH
+from headgate.service.rls.messages import PATH
 from tests.support import envoy_messages
+from tests.support.envoy_messages import defined_messages
+
+MESSAGES = defined_messages(
+    "envoy.service.ratelimit.", "envoy.extensions.common.ratelimit.", "envoy.config.core."
+)
 
 _THEIRS = (
     envoy_messages.service,

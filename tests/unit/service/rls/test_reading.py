@@ -6,7 +6,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.errors import OptionError
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import RlsOptions
 from headgate.service.rls.reading import Descriptor, Limit, read_call
@@ -100,15 +99,6 @@ def test_a_limit_needs_a_unit(unit: int) -> None:
     code, told = refused(message.SerializeToString())
     assert code is Code.INVALID_ARGUMENT
     assert "limit.unit" in told
-
-
-def test_options_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(OptionError, match="most_entries"):
-        RlsOptions(most_entries=0)
-    with pytest.raises(OptionError, match="charge"):
-        RlsOptions(charge="sometimes")  # type: ignore[arg-type]  # what a file may say
-    with pytest.raises(OptionError, match="reports"):
-        RlsOptions(reports="maybe")  # type: ignore[arg-type]  # the same
 
 
 @pytest.mark.parametrize("domain", ["edge", "headgate", "legacy"])
