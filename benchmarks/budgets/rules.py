@@ -11,7 +11,8 @@ from benchmarks.budgets.row import Budget, Effort, Row
 from benchmarks.measure import MILLISECOND, in_turns
 from headgate.engine.request import Request
 from headgate.policy.loader import read_policy_data
-from headgate.policy.matcher import Matcher, readings
+from headgate.policy.matcher import Matcher
+from headgate.policy.path import readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

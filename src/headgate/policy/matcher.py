@@ -10,13 +10,6 @@ from headgate.policy.conditions import (
     TIER,
     FactReader,
     conditions_of,
-    cookie_of,
-    cookies_of,
-    cost_after,
-    cost_in_response,
-    cost_of,
-    methods_of,
-    normalised_host,
 )
 from headgate.policy.model import GLOBAL, PRIORITIES, Policy, Rule
 from headgate.policy.path import (
@@ -25,10 +18,7 @@ from headgate.policy.path import (
     ROUTE,
     Pattern,
     compiled,
-    endpoint_of,
-    normalised_path,
     readings,
-    resources,
 )
 
 if TYPE_CHECKING:
@@ -39,24 +29,6 @@ if TYPE_CHECKING:
     from headgate.policy.conditions import Condition, Facts, Value
     from headgate.policy.model import Match, PriorityClass
     from headgate.policy.path import Segments
-
-__all__ = [
-    "Classifier",
-    "Matcher",
-    "Pattern",
-    "compiled",
-    "cookie_of",
-    "cookies_of",
-    "cost_after",
-    "cost_in_response",
-    "cost_of",
-    "endpoint_of",
-    "methods_of",
-    "normalised_host",
-    "normalised_path",
-    "readings",
-    "resources",
-]
 
 
 # Rules for the same paths, sorted by what else they ask for.

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from google.protobuf import json_format
 
 from headgate.engine.calls import is_allowed
-from headgate.policy.envoy_config import UNIT_SECONDS
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN
+from headgate.policy.envoy_config.config import UNIT_SECONDS
 from headgate.responses import (
     Answer,
     RuleAnswer,

@@ -18,7 +18,7 @@ from headgate.service.rls.messages import UNITS, BytesRequest, RateLimitRequest
 
 if TYPE_CHECKING:
     from headgate.policy.envoy_config.attributes import Entries
-    from headgate.policy.envoy_config.model import Unit
+    from headgate.policy.envoy_config.config import Unit
 
 
 # Options of the rate limit service.

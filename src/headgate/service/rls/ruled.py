@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.engine.calls import Part
 from headgate.limits import LeakyQueue
+from headgate.policy.conditions import cost_after
 from headgate.policy.envoy_config.attributes import (
     DEBUG,
     DECIDED,
@@ -22,7 +23,6 @@ from headgate.policy.envoy_config.attributes import (
     REPORT,
     request_of,
 )
-from headgate.policy.matcher import cost_after
 from headgate.service.rls import messages
 from headgate.service.rls.configured import closed_plan, window_of
 from headgate.service.rls.descriptors import Line, amount_of
