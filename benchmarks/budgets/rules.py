@@ -15,8 +15,9 @@ from benchmarks.measure import MILLISECOND, in_turns
 from headgate.control import PolicyFiles, PolicyWatcher
 from headgate.engine.request import Request
 from headgate.policy.loader import read_policy_data
-from headgate.policy.matcher import Matcher, readings
+from headgate.policy.matcher import Matcher
 from headgate.policy.model import Policy
+from headgate.policy.path import readings
 from headgate.rule_engine import AsyncRuleEngine
 
 if TYPE_CHECKING:

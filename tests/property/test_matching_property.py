@@ -11,16 +11,10 @@ from hypothesis import strategies as st
 
 from headgate.engine.request import Request
 from headgate.limits import TokenBucket
-from headgate.policy.matcher import (
-    CallerMatcher,
-    Matcher,
-    compiled,
-    cost_of,
-    endpoint_of,
-    normalised_path,
-    readings,
-)
+from headgate.policy.conditions import cost_of
+from headgate.policy.matcher import CallerMatcher, Matcher
 from headgate.policy.model import Cost, EndpointCost, Match, Policy, Rule
+from headgate.policy.path import compiled, endpoint_of, normalised_path, readings
 from tests.support.histories import examples
 
 if TYPE_CHECKING:

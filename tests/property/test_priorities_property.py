@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.engine.request import Request
-from headgate.policy.matcher import Classifier, readings
+from headgate.policy.matcher import Classifier
 from headgate.policy.model import (
     GLOBAL,
     PRIORITIES,
@@ -16,6 +16,7 @@ from headgate.policy.model import (
     PriorityClass,
     Rule,
 )
+from headgate.policy.path import readings
 from tests.property.test_matching_property import callers, fits, rule_fits
 from tests.support.histories import examples
 

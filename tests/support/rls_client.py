@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import StoreError
-from headgate.policy.envoy_config import read_envoy_config
+from headgate.policy.envoy_config.reader import read_envoy_config
 from headgate.policy.loader import read_policy
 from headgate.responses import ResponseOptions
 from headgate.rule_engine import AsyncRuleEngine

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from headgate.config.values import Named, OrNone, Secret, Time
-from headgate.policy.fields import Boolean, Choice, Several
+from headgate.config.values import ADMIN_CERTIFICATES, ADMIN_TOKENS, SECRET
 from headgate.policy.tables import docs_of
 
 if TYPE_CHECKING:
@@ -37,34 +36,26 @@ class Option:
     @property
     def expected(self) -> str:
         """The form of a value."""
-        kind = self.kind.item if self.is_listed else self.kind  # type: ignore[attr-defined]
-        if isinstance(kind, Choice):
+        kind = self.kind.item or self.kind
+        if kind.words:
             *words, last = kind.words
             return f"{', '.join(words)} or {last}"
-        return self.metavar or getattr(kind, "metavar", "") or _METAVARS.get(type(kind), "")
+        return self.metavar or kind.metavar
 
     @property
     def is_secret(self) -> bool:
         """True for a value that is never on the command line, where others see it."""
-        return isinstance(self.kind, Secret)
+        return self.kind is SECRET
 
     @property
     def is_listed(self) -> bool:
         """True for several values, separated by commas in a text."""
-        return isinstance(self.kind, Several | OrNone)
+        return self.kind.item is not None
 
     @property
     def is_nested(self) -> bool:
         """True for a value that only a file can have."""
-        return isinstance(self.kind, Named)
-
-
-_METAVARS: Final = {
-    Boolean: "BOOL",
-    Secret: "TEXT",
-    Time: "seconds, or 30s, 500ms",
-    Named: "LIST",
-}
+        return self.kind in (ADMIN_TOKENS, ADMIN_CERTIFICATES)
 
 
 @dataclass(frozen=True, slots=True)

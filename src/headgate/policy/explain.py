@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.decision import OVERRIDE
 from headgate.policy.conditions import METHOD, TIER, FactReader, conditions_of
 from headgate.policy.identity.parts import claim_of
-from headgate.policy.matcher import compiled, normalised_path, readings
+from headgate.policy.path import compiled, normalised_path, readings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

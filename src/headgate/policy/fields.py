@@ -1,8 +1,8 @@
-"""Types of single values: each reads a node, describes itself in JSON Schema and writes back.
+"""Types of single values: each reads a node, has a JSON Schema and writes back.
 
-A field of a model names its type with `Annotated[int, Whole(1, 32)]`. pydantic calls the type while
-it validates; nothing here imports it. A value that does not fit raises `InvalidValueError`. All
-types are strict: no text stands for a number, and no word for a boolean.
+A field of a model names its type with `Annotated[int, whole(1, 32)]`. A value that does not fit
+raises `InvalidValueError`. All types are strict: no text stands for a number, and no word for a
+boolean.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -153,43 +154,33 @@ def read_each(nodes: Iterable[tuple[Step, Any]], read: Callable[[Any], Any]) -> 
     return found
 
 
+def _same(value: Any) -> object:
+    return value
+
+
+@dataclass(frozen=True, eq=False)
 class FieldType:
-    """A type of values. *what* names a value of it in messages."""
+    """A type of values.
+
+    *what* names a value of it in messages. *read* makes the value of a node, or raises
+    `InvalidValueError`; a type that depends on other fields or on the context of the loading has
+    *read_in* instead, which takes the mapping and the context too. *schema* is its JSON Schema,
+    *write* makes plain data of a value. *words* are the values of a choice, *item* is the type of
+    the values of a list; *metavar* is the form of a value in the help of settings.
+    """
 
     what: str
+    read: Callable[[Node], Any] = _same
+    schema: Schema | Callable[[], Schema] = field(default_factory=dict)
+    write: Callable[[Any], object] = _same
+    read_in: Callable[[Node, Table, Any], Any] | None = None
+    words: tuple[str, ...] = ()
+    item: FieldType | None = None
+    metavar: str = ""
 
-    def read(self, node: Node) -> Any:
-        """The value of *node*. Raises `InvalidValueError`."""
-        raise NotImplementedError
-
-    def schema(self) -> Schema:
-        """Its JSON Schema."""
-        return {}
-
-    def write(self, value: Any) -> object:
-        """*value* as plain data."""
-        return value
-
-    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(self.read)
-
-    def __get_pydantic_json_schema__(self, _core: object, _handler: object) -> Schema:
-        return self.schema()
-
-
-class ContextField(FieldType):
-    """A type whose values depend on the context of the loading, or on other fields."""
-
-    def read_in(self, node: Node, info: Any) -> Any:
-        """The value of *node*; *info* has the `context` and, as `data`, the fields before it."""
-        raise NotImplementedError
-
-    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.with_info_plain_validator_function(self.read_in)
+    def json_schema(self) -> Schema:
+        """The JSON Schema of a value."""
+        return self.schema() if callable(self.schema) else self.schema
 
 
 def read_text(node: Node, what: str = "text") -> str:
@@ -207,7 +198,11 @@ def read_word(node: Node, what: str = "text", longest: int = MAX_WORD) -> str:
         raise FieldError(f"found an empty text, expected {what}")
     if len(found) > longest:
         raise FieldError(f"a text of {len(found)} characters; expected at most {longest}")
-    if control := _CONTROL.search(found):
+    return _without_control(found, _CONTROL)
+
+
+def _without_control(found: str, forbidden: re.Pattern[str]) -> str:
+    if control := forbidden.search(found):
         raise FieldError(f"the character U+{ord(control[0]):04X} may not be in it")
     return found
 
@@ -254,38 +249,42 @@ def notation_error(kind: str, error: NotationError) -> FieldError:
     return FieldError(message, hint=hint, offset=error.position)
 
 
-@dataclass(frozen=True)
-class Word(FieldType):
+def word(
+    what: str = "text",
+    pattern: str = "",
+    rule: str = "",
+    convert: Callable[[str], Any] = str,
+    *,
+    prefix: str = r"\S",
+    longest: int = MAX_WORD,
+    may_be_number: bool = True,
+    examples: Sequence[str] = (),
+    write: Callable[[Any], object] = str,
+) -> FieldType:
     """A text of one line, not empty, that *convert* makes the value of.
 
     *pattern* must match all of it; *rule* describes the pattern. *prefix* is what the JSON Schema
     checks where *convert* checks the rest, *may_be_number* if it accepts numbers.
     """
 
-    what: str = "text"
-    pattern: str = ""
-    rule: str = ""
-    convert: Callable[[str], Any] | None = None
-    prefix: str = r"\S"
-    longest: int = MAX_WORD
-    may_be_number: bool = True
-    examples: tuple[str, ...] = ()
+    def read(node: Node) -> Any:
+        found = read_word(node, what, longest)
+        if pattern and not re.fullmatch(pattern, found):
+            raise FieldError(f"{quoted(found)} is not {what}; expected {rule}")
+        return convert(found)
 
-    def read(self, node: Node) -> Any:
-        found = read_word(node, self.what, self.longest)
-        if self.pattern and not re.fullmatch(self.pattern, found):
-            raise FieldError(f"{quoted(found)} is not {self.what}; expected {self.rule}")
-        return found if self.convert is None else self.convert(found)
+    schema = {
+        "type": ["string", "number"] if may_be_number else "string",
+        "minLength": 1,
+        "maxLength": longest,
+        "pattern": f"^{pattern}$" if pattern else prefix,
+        **_examples(examples),
+    }
+    return FieldType(what, read, schema, write)
 
-    def schema(self) -> Schema:
-        pattern = f"^{self.pattern}$" if self.pattern else self.prefix
-        more = {"examples": list(self.examples)} if self.examples else {}
-        bounds = {"minLength": 1, "maxLength": self.longest}
-        kind = ["string", "number"] if self.may_be_number else "string"
-        return {"type": kind, **bounds, "pattern": pattern, **more}
 
-    def write(self, value: Any) -> object:
-        return str(value)
+def _examples(examples: Sequence[Any]) -> Schema:
+    return {"examples": list(examples)} if examples else {}
 
 
 def checked_pattern(found: str) -> str:
@@ -324,26 +323,26 @@ def _checked_network(found: str) -> Network:
     raise FieldError(f"{quoted(found)} is not an address or a network", hint=hint)
 
 
-WORD: Final = Word()
-RULE_ID: Final = Word("an id such as per-client", NAME.pattern, A_NAME)
-HEADER: Final = Word("the name of a header", _TOKEN, _A_TOKEN, str.lower)
-COOKIE: Final = Word("the name of a cookie", _TOKEN, _A_TOKEN)
-METHOD: Final = Word("a method such as POST", _TOKEN, _A_TOKEN, str.upper)
-HOST: Final = Word("a host such as api.example.com or *.example.com", convert=_checked_host)
-NETWORK: Final = Word(
+WORD: Final = word()
+RULE_ID: Final = word("an id such as per-client", NAME.pattern, A_NAME)
+HEADER: Final = word("the name of a header", _TOKEN, _A_TOKEN, str.lower)
+COOKIE: Final = word("the name of a cookie", _TOKEN, _A_TOKEN)
+METHOD: Final = word("a method such as POST", _TOKEN, _A_TOKEN, str.upper)
+HOST: Final = word("a host such as api.example.com or *.example.com", convert=_checked_host)
+NETWORK: Final = word(
     "an address or a network such as 10.0.0.0/8",
     convert=_checked_network,
     may_be_number=False,
     examples=("10.0.0.0/8", "2001:db8::1"),
 )
-PATTERN: Final = Word(
+PATTERN: Final = word(
     "a path that begins with '/', with * for one segment and ** for any number",
     convert=checked_pattern,
     prefix="^/",
     may_be_number=False,
     examples=("/login", "/api/v1/*", "/api/**"),
 )
-COUNTER_KEY: Final = Word(
+COUNTER_KEY: Final = word(
     "the key of a counter such as ip=203.0.113.7",
     rf"[!-~]{{1,{MAX_KEY}}}",
     f"1 to {MAX_KEY} printable characters of ASCII, as explain shows it",
@@ -351,213 +350,177 @@ COUNTER_KEY: Final = Word(
 )
 
 
-class Prose(FieldType):
-    """A text for people, of any number of lines."""
-
-    what = "text"
-
-    def read(self, node: Node) -> str:
-        found = read_text(node)
-        if control := _CONTROL_IN_PROSE.search(found):
-            raise FieldError(f"the character U+{ord(control[0]):04X} may not be in it")
-        return found
-
-    def schema(self) -> Schema:
-        return {"type": ["string", "number"]}
+def _read_prose(node: Node) -> str:
+    return _without_control(read_text(node), _CONTROL_IN_PROSE)
 
 
-@dataclass(frozen=True)
-class Boolean(FieldType):
-    """True or false; with *only_true* no other value has a meaning.
-
-    Other words that YAML 1.1 took for booleans are errors.
-    """
-
-    only_true: bool = False
-    what = "true or false"
-
-    def read(self, node: Node) -> bool:
-        value = node.boolean if isinstance(node, Scalar) else None
-        if value is None:
-            raise expected(node, self.what)
-        if self.only_true and not value:
-            raise FieldError("found false, expected true", hint="leave it out instead")
-        return value
-
-    def schema(self) -> Schema:
-        return {"const": True} if self.only_true else {"type": "boolean"}
+PROSE: Final = FieldType("text", _read_prose, {"type": ["string", "number"]})
+"""A text for people, of any number of lines."""
 
 
-@dataclass(frozen=True)
-class Choice(FieldType):
+def _read_boolean(node: Node) -> bool:
+    value = node.boolean if isinstance(node, Scalar) else None
+    if value is None:
+        raise expected(node, "true or false")
+    return value
+
+
+def _read_true(node: Node) -> bool:
+    if not _read_boolean(node):
+        raise FieldError("found false, expected true", hint="leave it out instead")
+    return True
+
+
+BOOLEAN: Final = FieldType("true or false", _read_boolean, {"type": "boolean"}, metavar="BOOL")
+"""Other words that YAML 1.1 took for booleans are errors."""
+
+ONLY_TRUE: Final = FieldType("true or false", _read_true, {"const": True})
+
+
+def choice(words: tuple[str, ...], switch: Mapping[bool, str] = MappingProxyType({})) -> FieldType:
     """One of *words*; plain booleans stand for a word of *switch*."""
+    what = f"one of {', '.join(words)}"
 
-    words: tuple[str, ...]
-    switch: Mapping[bool, str] = field(default_factory=dict)
-
-    @property
-    def what(self) -> str:  # type: ignore[override]
-        return f"one of {', '.join(self.words)}"
-
-    def read(self, node: Node) -> str:
+    def read(node: Node) -> str:
         if not isinstance(node, Scalar) or node.is_null:
-            raise expected(node, self.what)
+            raise expected(node, what)
         value = node.boolean
         if value is None:
-            if node.text in self.words:
+            if node.text in words:
                 return node.text
-            raise not_among(node.text, self.words, f"found {quoted(node.text)}")
-        if value not in self.switch:
-            raise expected(node, self.what)
-        return self.switch[value]
+            raise not_among(node.text, words, f"found {quoted(node.text)}")
+        if value not in switch:
+            raise expected(node, what)
+        return switch[value]
 
-    def schema(self) -> Schema:
-        return {"enum": [*self.words, *self.switch]}
+    return FieldType(what, read, {"enum": [*words, *switch]}, words=words)
 
 
-@dataclass(frozen=True)
-class Whole(FieldType):
+def whole(least: int, most: int) -> FieldType:
     """A whole number from *least* to *most*."""
+    what = f"a whole number from {least} to {most}"
 
-    least: int
-    most: int
-
-    @property
-    def what(self) -> str:  # type: ignore[override]
-        return f"a whole number from {self.least} to {self.most}"
-
-    def read(self, node: Node) -> int:
-        found = read_number(node, self.what)
-        if not isinstance(found, int) or not self.least <= found <= self.most:
-            raise expected(node, self.what)
+    def read(node: Node) -> int:
+        found = read_number(node, what)
+        if not isinstance(found, int) or not least <= found <= most:
+            raise expected(node, what)
         return found
 
-    def schema(self) -> Schema:
-        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+    return FieldType(what, read, {"type": "integer", "minimum": least, "maximum": most})
 
 
-QUOTA: Final = Whole(1, LARGEST_QUOTA)
+QUOTA: Final = whole(1, LARGEST_QUOTA)
 
 
-class PerSecond(FieldType):
-    """Units per second, as a number."""
+def number(what: str, is_valid: Callable[[int | float], bool], **schema: Any) -> FieldType:
+    """A number that *is_valid*."""
 
-    what = "a number of units per second, above 0"
-
-    def read(self, node: Node) -> int | float:
-        found = read_number(node, self.what)
-        if not 0 < found < float("inf"):
-            raise expected(node, self.what)
+    def read(node: Node) -> int | float:
+        found = read_number(node, what)
+        if not is_valid(found):
+            raise expected(node, what)
         return found
 
-    def schema(self) -> Schema:
-        return {"type": "number", "exclusiveMinimum": 0}
+    return FieldType(what, read, schema)
 
 
-class Rate(FieldType):
-    """Units per second, exactly, from the notation without options."""
-
-    what = "a rate such as 10/s or '100 per minute'"
-
-    def read(self, node: Node) -> Fraction:
-        try:
-            return parse_rate(read_text(node, self.what))
-        except NotationError as error:
-            raise notation_error("a rate", error) from None
-
-    def schema(self) -> Schema:
-        pattern = r"^\s*[0-9][0-9_]*\s*(/|[Pp][Ee][Rr])"
-        return {"type": "string", "pattern": pattern, "examples": ["10/s", "100 per minute"]}
-
-    def write(self, value: Fraction) -> str:
-        each = "" if value.denominator == 1 else str(value.denominator)
-        return f"{value.numerator}/{each}s"
+_ABOVE_ZERO: Final[Schema] = {"type": "number", "exclusiveMinimum": 0}
+PER_SECOND: Final = number(
+    "a number of units per second, above 0", lambda found: 0 < found < float("inf"), **_ABOVE_ZERO
+)
 
 
-@dataclass(frozen=True)
-class Duration(FieldType):
+def _read_rate(node: Node) -> Fraction:
+    try:
+        return parse_rate(read_text(node, RATE.what))
+    except NotationError as error:
+        raise notation_error("a rate", error) from None
+
+
+def rate_text(per_second: Fraction) -> str:
+    """A rate in the notation."""
+    each = "" if per_second.denominator == 1 else str(per_second.denominator)
+    return f"{per_second.numerator}/{each}s"
+
+
+RATE: Final = FieldType(
+    "a rate such as 10/s or '100 per minute'",
+    _read_rate,
+    {
+        "type": "string",
+        "pattern": r"^\s*[0-9][0-9_]*\s*(/|[Pp][Ee][Rr])",
+        "examples": ["10/s", "100 per minute"],
+    },
+    rate_text,
+)
+"""Units per second, exactly, from the notation without options."""
+
+
+def duration(
+    least: int = 0,
+    most: int | None = None,
+    bounds: str = "",
+    *,
+    zero: bool = False,
+    off: bool = False,
+    in_seconds: bool = False,
+) -> FieldType:
     """A time from *least* to *most* in nanoseconds, or, *in_seconds*, in seconds.
 
     *bounds* names the two. With *zero* 0 is a time too, with *off* that word (or false) is 0.
     """
 
-    least: int = 0
-    most: int = 0
-    bounds: str = ""
-    zero: bool = False
-    off: bool = False
-    in_seconds: bool = False
-    what: str = A_DURATION
-
-    def read(self, node: Node) -> int | float:
+    def read(node: Node) -> int | float:
         if isinstance(node, Scalar):
-            is_zero = self.zero and node.is_plain and node.text == "0"
-            if is_zero or (self.off and (node.boolean is False or node.text == "off")):
+            is_zero = zero and node.is_plain and node.text == "0"
+            if is_zero or (off and (node.boolean is False or node.text == "off")):
                 return 0
         found = read_duration(node)
-        if found < self.least or (self.most and found > self.most):
-            raise expected(node, self.bounds)
-        return plain_seconds(found) if self.in_seconds else found
+        if found < least or (most is not None and found > most):
+            raise expected(node, bounds)
+        return plain_seconds(found) if in_seconds else found
 
-    def schema(self) -> Schema:
-        number = {"type": "number", "exclusiveMinimum": 0}
-        text = {"type": "string", "pattern": "^([0-9][0-9_.]* *)?[A-Za-z]+$"}
-        more: list[Schema] = [{"const": 0}] if self.zero else []
-        more += [{"enum": ["off", False]}] if self.off else []
-        return {"anyOf": [number, text, *more]}
-
-    def write(self, value: Any) -> object:
-        if self.off and not value:
+    def write(value: Any) -> object:
+        if off and not value:
             return "off"
-        return value if self.in_seconds else plain_seconds(value)
+        return value if in_seconds else plain_seconds(value)
+
+    text = {"type": "string", "pattern": "^([0-9][0-9_.]* *)?[A-Za-z]+$"}
+    more: list[Schema] = [{"const": 0}] if zero else []
+    more += [{"enum": ["off", False]}] if off else []
+    return FieldType(A_DURATION, read, {"anyOf": [_ABOVE_ZERO, text, *more]}, write)
 
 
-SYNC: Final = Duration(MILLISECOND, bounds="at least a millisecond, such as 100ms")
+SYNC: Final = duration(MILLISECOND, bounds="at least a millisecond, such as 100ms")
 
 
-@dataclass(frozen=True)
-class Share(FieldType):
+def share(what: str = "a percentage such as 1%", *, is_part: bool = False) -> FieldType:
     """A percentage as a fraction, above 0 and at most 1, or, if it *is_part*, below 1."""
 
-    is_part: bool = False
-    what: str = "a percentage such as 1%"
-
-    def read(self, node: Node) -> Fraction:
+    def read(node: Node) -> Fraction:
         found = _PERCENTAGE.fullmatch(node.text) if isinstance(node, Scalar) else None
         if found is None or len(found[0]) > _MAX_NUMBER:
             raise expected(node, "a percentage such as 1%")
-        share = Fraction(found[1]) / 100
-        if not 0 < share <= 1 or (self.is_part and share == 1):
-            most = "below" if self.is_part else "up to"
+        value = Fraction(found[1]) / 100
+        if not 0 < value <= 1 or (is_part and value == 1):
+            most = "below" if is_part else "up to"
             raise expected(node, f"a percentage above 0% and {most} 100%")
-        return share
+        return value
 
-    def schema(self) -> Schema:
-        pattern = r"^(?!0+(\.0+)? ?%$)0*(100(\.0+)?|[0-9]{1,2}(\.[0-9]+)?) ?%$"
-        return {"type": "string", "pattern": pattern}
-
-    def write(self, value: Fraction) -> str:
-        percent = value * 100
-        return f"{Decimal(percent.numerator) / percent.denominator:f}%"
+    pattern = r"^(?!0+(\.0+)? ?%$)0*(100(\.0+)?|[0-9]{1,2}(\.[0-9]+)?) ?%$"
+    return FieldType(what, read, {"type": "string", "pattern": pattern}, _percentage)
 
 
-class Instant(FieldType):
-    """A moment as RFC 3339 writes it, in nanoseconds since the epoch."""
+def _percentage(value: Fraction) -> str:
+    percent = value * 100
+    return f"{Decimal(percent.numerator) / percent.denominator:f}%"
 
-    what = AN_INSTANT
 
-    def read(self, node: Node) -> int:
-        found = instant_ns(node.text) if isinstance(node, Scalar) else None
-        if found is None:
-            raise expected(node, self.what)
-        return found
-
-    def schema(self) -> Schema:
-        examples = ["2027-01-31T12:00:00Z"]
-        return {"type": "string", "pattern": f"^{_INSTANT}$", "examples": examples}
-
-    def write(self, value: int) -> str:
-        return instant_text(value)
+def _read_instant(node: Node) -> int:
+    found = instant_ns(node.text) if isinstance(node, Scalar) else None
+    if found is None:
+        raise expected(node, AN_INSTANT)
+    return found
 
 
 def instant_ns(text: str) -> int | None:
@@ -584,106 +547,118 @@ def instant_text(since_epoch_ns: int) -> str:
     return f"{whole}{fraction}Z"
 
 
-@dataclass(frozen=True)
-class Several(FieldType):
+INSTANT: Final = FieldType(
+    AN_INSTANT,
+    _read_instant,
+    {"type": "string", "pattern": f"^{_INSTANT}$", "examples": ["2027-01-31T12:00:00Z"]},
+    instant_text,
+)
+"""A moment as RFC 3339 writes it, in nanoseconds since the epoch."""
+
+
+def read_several(
+    read: Callable[[Node], Any], what: str, most: int | None, node: Node
+) -> tuple[Any, ...]:
+    """One value, or a list of at least one and at most *most*, none twice."""
+    if not isinstance(node, Listing):
+        return (read(node),)
+    if not node.items:
+        raise expected(node, f"{what}, or a list of at least one")
+    found = read_each(enumerate(node.items), read)
+    first = {value: n for n, value in reversed([*enumerate(found)])}
+    again = [n for n, value in enumerate(found) if first[value] != n]
+    if again:
+        message = "the same value is in the list before"
+        raise InvalidValueError(FieldError(message, path=(n,)) for n in again[:MAX_PROBLEMS])
+    if most is not None and len(found) > most:
+        raise FieldError(f"{len(found)} entries; expected at most {most}")
+    return tuple(found)
+
+
+def several(
+    item: FieldType, what: str, *, most: int | None = None, is_listed: bool = False
+) -> FieldType:
     """One value of the type *item*, or a list of at least one and at most *most*, none twice."""
 
-    item: FieldType
-    what: str
-    most: int = 0
-    is_listed: bool = False
+    def write(value: tuple[Any, ...]) -> object:
+        written = [item.write(one) for one in value]
+        return written[0] if len(written) == 1 and not is_listed else written
 
-    def read(self, node: Node) -> Any:
-        if not isinstance(node, Listing):
-            return (self.item.read(node),)
-        if not node.items:
-            raise expected(node, f"{self.what}, or a list of at least one")
-        found = read_each(enumerate(node.items), self.item.read)
-        first = {value: n for n, value in reversed([*enumerate(found)])}
-        again = [n for n, value in enumerate(found) if first[value] != n]
-        if again:
-            message = "the same value is in the list before"
-            raise InvalidValueError(FieldError(message, path=(n,)) for n in again[:MAX_PROBLEMS])
-        if self.most and len(found) > self.most:
-            raise FieldError(f"{len(found)} entries; expected at most {self.most}")
-        return tuple(found)
-
-    def schema(self) -> Schema:
-        one = self.item.schema()
-        many: Schema = {"type": "array", "items": one, "minItems": 1}
-        if self.most:
-            many["maxItems"] = self.most
-        return {"anyOf": [one, many]}
-
-    def write(self, value: Any) -> object:
-        written = [self.item.write(one) for one in value]
-        return written[0] if len(written) == 1 and not self.is_listed else written
+    bound = {} if most is None else {"maxItems": most}
+    many = {"type": "array", "items": item.json_schema(), "minItems": 1, **bound}
+    schema = {"anyOf": [item.json_schema(), many]}
+    return FieldType(what, partial(read_several, item.read, what, most), schema, write, item=item)
 
 
-WORDS: Final = Several(WORD, "a value")
+WORDS: Final = several(WORD, "a value")
 
 
-@dataclass(frozen=True)
-class Entries(FieldType):
+def _read_entry(key: FieldType, value: FieldType, entry: tuple[Scalar, Node]) -> tuple[Any, Any]:
+    errors: list[FieldError] = []
+    name = one = None
+    try:
+        name = key.read(entry[0])
+    except InvalidValueError as error:
+        errors = error.errors
+        for each in errors:
+            each.at_key = True
+    try:
+        one = value.read(entry[1])
+    except InvalidValueError as error:
+        errors += error.errors
+    if errors:
+        raise InvalidValueError(errors)
+    return name, one
+
+
+def entries(
+    what: str,
+    key: FieldType,
+    value: FieldType,
+    make: Callable[[list[tuple[Any, Any]]], Any] = lambda pairs: MappingProxyType(dict(pairs)),
+    pairs: Callable[[Any], Iterable[tuple[Any, Any]]] = lambda made: made.items(),
+    *,
+    most: int | None = None,
+    secret: bool = False,
+    unique: bool = False,
+    examples: Sequence[Schema] = (),
+) -> FieldType:
     """A mapping of at least one and at most *most* entries, with keys of its author's choice.
 
     *make* makes the value of the pairs of keys and values, *pairs* the reverse. Keys that are
     *secret* are texts of any kind, which messages replace by their number. No two *unique* keys
     may read as the same.
     """
+    if secret:
+        key = FieldType(key.what, lambda node: getattr(node, "text", ""))
 
-    what: str
-    key: FieldType
-    value: FieldType
-    make: Callable[[list[tuple[Any, Any]]], Any] = lambda pairs: MappingProxyType(dict(pairs))
-    pairs: Callable[[Any], Iterable[tuple[Any, Any]]] = lambda made: made.items()
-    most: int = 0
-    secret: bool = False
-    unique: bool = False
-    examples: tuple[Schema, ...] = ()
-
-    def read(self, node: Node) -> Any:
+    def read(node: Node) -> Any:
         if not isinstance(node, Table) or not node.entries:
-            raise expected(node, f"{self.what}: a mapping with at least one entry")
-        if self.most and len(node.entries) > self.most:
-            raise FieldError(f"{len(node.entries)} entries; expected at most {self.most}")
-        entries = (
-            ((name, number) if self.secret else name, (node.keys[name], value))
-            for number, (name, value) in enumerate(node.entries.items())
+            raise expected(node, f"{what}: a mapping with at least one entry")
+        if most is not None and len(node.entries) > most:
+            raise FieldError(f"{len(node.entries)} entries; expected at most {most}")
+        numbered = enumerate(node.entries.items())
+        given = (
+            ((name, n) if secret else name, (node.keys[name], child))
+            for n, (name, child) in numbered
         )
-        found = read_each(entries, self._read_entry)
-        if self.unique and len(dict(found)) < len(found):
-            seen: set[Any] = set()
-            for name, (key, _) in zip(node.entries, found, strict=True):
-                if key in seen:
-                    message = f"{quoted(key)} is given twice; case does not matter in it"
-                    raise FieldError(message, path=(name,))
-                seen.add(key)
-        return self.make(found)
+        found = read_each(given, partial(_read_entry, key, value))
+        seen: set[Any] = set()
+        for name, (one, _) in zip(node.entries, found, strict=True):
+            if unique and one in seen:
+                message = f"{quoted(one)} is given twice; case does not matter in it"
+                raise FieldError(message, path=(name,))
+            seen.add(one)
+        return make(found)
 
-    def _read_entry(self, entry: tuple[Scalar, Node]) -> tuple[Any, Any]:
-        key, node = entry
-        errors: list[FieldError] = []
-        name: Any = key.text
-        try:
-            name = name if self.secret else self.key.read(key)
-        except InvalidValueError as error:
-            errors = error.errors
-            for each in errors:
-                each.at_key = True
-        try:
-            value = self.value.read(node)
-        except InvalidValueError as error:
-            errors += error.errors
-        if errors:
-            raise InvalidValueError(errors)
-        return name, value
+    def schema() -> Schema:
+        inside = value.json_schema()
+        found = {"type": "object", "minProperties": 1, "additionalProperties": inside}
+        found |= {} if secret else {"propertyNames": key.json_schema()}
+        found |= {} if most is None else {"maxProperties": most}
+        return found | _examples(examples)
 
-    def schema(self) -> Schema:
-        found = {"type": "object", "minProperties": 1, "additionalProperties": self.value.schema()}
-        found |= {} if self.secret else {"propertyNames": self.key.schema()}
-        found |= {"maxProperties": self.most} if self.most else {}
-        return found | ({"examples": list(self.examples)} if self.examples else {})
+    def write(made: Any) -> object:
+        return {key.write(name): value.write(one) for name, one in pairs(made)}
 
-    def write(self, value: Any) -> object:
-        return {self.key.write(name): self.value.write(one) for name, one in self.pairs(value)}
+    return FieldType(what, read, schema, write)

@@ -34,29 +34,28 @@ from headgate.limits.notation import LONGEST_TEXT
 from headgate.policy.document import Listing, Scalar, Table
 from headgate.policy.fields import (
     A_NAME,
+    BOOLEAN,
     NAME,
+    PER_SECOND,
     QUOTA,
-    Boolean,
-    Choice,
-    ContextField,
-    Duration,
-    Entries,
+    RATE,
     FieldError,
     FieldType,
-    PerSecond,
-    Rate,
     Schema,
-    Share,
-    Whole,
-    Word,
+    choice,
+    duration,
+    entries,
     expected,
     notation_error,
+    rate_text,
     read_each,
     read_text,
+    share,
+    whole,
+    word,
 )
-from headgate.policy.tables import read, table
-from headgate.units import SECOND, exact_rate, plain_rate
-from headgate.units import Rate as PlainRate
+from headgate.policy.tables import read, reference, table
+from headgate.units import SECOND, Rate, exact_rate, plain_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +80,7 @@ _parsed: Final = lru_cache(maxsize=512)(parse_limits)
 
 
 def queue_of(
-    rate: PlainRate, *, queue: int | None = None, max_wait: int | float | None = None
+    rate: Rate, *, queue: int | None = None, max_wait: int | float | None = None
 ) -> LeakyQueue:
     """A leaky queue; without *queue*, as many requests wait as *max_wait* allows.
 
@@ -146,64 +145,50 @@ IN_NOTATION: Final = tuple(name for name in FORMS if name not in ("leaky_queue",
 """The algorithms that the notation has: `limit` may be a text beside them."""
 
 
-class Tier(Word):
-    """The name of a tier; None is the default."""
+TIER: Final = word(
+    "the name of a tier",
+    convert=lambda name: None if name == DEFAULT_TIER else name,
+    write=lambda tier: DEFAULT_TIER if tier is None else tier,
+)
+"""None is the default."""
 
-    def read(self, node: Node) -> str | None:
-        name: str = super().read(node)
-        return None if name == DEFAULT_TIER else name
-
-    def write(self, value: str | None) -> str:
-        return DEFAULT_TIER if value is None else value
-
-
-TIER: Final = Tier("the name of a tier")
+_SHARE: Final = share()
 
 
-class _Part(FieldType):
-    """A number of slots, or a percentage of them."""
-
-    what = "a share such as 40%, or a number of slots from 1"
-
-    def read(self, node: Node) -> int | Fraction:
-        is_share = isinstance(node, Scalar) and "%" in node.text
-        found: int | Fraction = Share().read(node) if is_share else QUOTA.read(node)
-        return found
-
-    def schema(self) -> Schema:
-        return {"anyOf": [Share().schema(), QUOTA.schema()]}
+def _read_part(node: Node) -> int | Fraction:
+    is_share = isinstance(node, Scalar) and "%" in node.text
+    found: int | Fraction = (_SHARE if is_share else QUOTA).read(node)
+    return found
 
 
-SHARES: Final = Entries(
+_PART: Final = FieldType(
+    "a share such as 40%, or a number of slots from 1",
+    _read_part,
+    {"anyOf": [_SHARE.json_schema(), QUOTA.json_schema()]},
+)
+SHARES: Final = entries(
     "shares of the slots",
-    Word("the name of a share", NAME.pattern, A_NAME),
-    _Part(),
+    word("the name of a share", NAME.pattern, A_NAME),
+    _PART,
     tuple,
     most=MOST_SHARES,
     examples=({"enterprise": "40%", "paid": 60},),
 )
-SECONDS: Final = Duration(in_seconds=True)
-_WAIT: Final = Duration(zero=True, in_seconds=True)
-_QUEUE: Final = Whole(0, LONGEST_QUEUE)
+SECONDS: Final = duration(in_seconds=True)
+_WAIT: Final = duration(zero=True, in_seconds=True)
+_QUEUE: Final = whole(0, LONGEST_QUEUE)
 
 
-class _LimitValue(ContextField):
+def _read_limit(node: Node, table: Table, _context: object) -> int | tuple[Limit, ...]:
     """The text of limits; beside the numbers of a long form, a number."""
-
-    what = _A_LIMIT
-
-    def read_in(self, node: Node, info: Any) -> int | tuple[Limit, ...]:
-        given = info.data  # fields with errors are missing
-        beside = [name for name in _BESIDE_LIMIT if given.get(name, node) is not None]
-        if not beside:
-            return read_notation(node)
-        algorithm = given.get("algorithm")
-        if _is_text(node) and beside == ["algorithm"] and algorithm in IN_NOTATION:
-            return read_notation(node, algorithm)
-        return QUOTA.read(node)
-
-    def schema(self) -> Schema:
-        return {"anyOf": [limit_text_schema(), QUOTA.schema()]}
+    beside = _BESIDE_LIMIT & table.entries.keys()
+    if not beside:
+        return read_notation(node)
+    algorithm = getattr(table.entries.get("algorithm"), "text", "")
+    if _is_text(node) and beside == {"algorithm"} and algorithm in IN_NOTATION:
+        return read_notation(node, algorithm)
+    number: int = QUOTA.read(node)
+    return number
 
 
 def _is_text(node: Node | None) -> bool:
@@ -222,40 +207,43 @@ def read_notation(node: Node, algorithm: str = "") -> tuple[Limit, ...]:
         raise notation_error("a limit", error) from None
 
 
-def limit_text_schema() -> Schema:
-    """The JSON Schema of limits in the notation."""
-    return {
-        "title": "A limit as text",
-        "type": "string",
-        "maxLength": LONGEST_TEXT,
-        "pattern": r"^\s*([0-9][0-9_]*\s*(/|[Pp][Ee][Rr])|[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd])",
-        "examples": ["100/minute", "10/s burst 50", "5/minute sliding_window_log"],
-    }
+LIMIT_TEXT: Final[Schema] = {
+    "title": "A limit as text",
+    "type": "string",
+    "maxLength": LONGEST_TEXT,
+    "pattern": r"^\s*([0-9][0-9_]*\s*(/|[Pp][Ee][Rr])|[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd])",
+    "examples": ["100/minute", "10/s burst 50", "5/minute sliding_window_log"],
+}
+"""The JSON Schema of limits in the notation."""
+
+_LIMIT: Final = FieldType(
+    _A_LIMIT, schema={"anyOf": [LIMIT_TEXT, QUOTA.json_schema()]}, read_in=_read_limit
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitFields:
     """The fields of the long form of a limit."""
 
-    algorithm: Annotated[str | None, Choice(tuple(FORMS))] = None
+    algorithm: Annotated[str | None, choice(tuple(FORMS))] = None
     """The algorithm of a limit, for its long form or beside a limit as text."""
     capacity: Annotated[int | None, QUOTA] = None
     """Units that are allowed at once after a rest."""
     burst: Annotated[int | None, QUOTA] = None
     """Units that are allowed at once after a rest."""
-    refill_rate_per_sec: Annotated[int | float | None, PerSecond()] = None
+    refill_rate_per_sec: Annotated[int | float | None, PER_SECOND] = None
     """Units that come back in a second."""
-    rate_per_sec: Annotated[int | float | None, PerSecond()] = None
+    rate_per_sec: Annotated[int | float | None, PER_SECOND] = None
     """Units a second in the long run."""
-    leak_rate_per_sec: Annotated[int | float | None, PerSecond()] = None
+    leak_rate_per_sec: Annotated[int | float | None, PER_SECOND] = None
     """Units that leave the bucket in a second."""
     window: Annotated[int | float | None, SECONDS] = None
     """The length of the window."""
     ttl: Annotated[int | float | None, SECONDS] = None
     """When a slot that is not returned is free."""
-    subwindows: Annotated[int | None, Whole(1, 1_000)] = None
+    subwindows: Annotated[int | None, whole(1, 1_000)] = None
     """Number of parts in which a window is counted."""
-    rate: Annotated[Fraction | None, Rate()] = None
+    rate: Annotated[Fraction | None, RATE] = None
     """A rate such as 10/s; nothing else of the notation."""
     queue: Annotated[int | None, _QUEUE] = None
     """Number of requests that may wait."""
@@ -263,9 +251,9 @@ class LimitFields:
     """Longest wait; 0 for none."""
     shares: Annotated[Parts | None, SHARES] = None
     """Slots that parts of the callers are guaranteed: a number, or a percentage."""
-    lends: Annotated[bool | None, Boolean()] = None
+    lends: Annotated[bool | None, BOOLEAN] = None
     """Let all callers use guaranteed slots that lie idle; true by default."""
-    limit: Annotated[int | tuple[Limit, ...] | None, _LimitValue()] = None
+    limit: Annotated[int | tuple[Limit, ...] | None, _LIMIT] = None
     """A limit such as 100/minute; with the numbers of an algorithm, a number."""
 
 
@@ -325,14 +313,14 @@ def long_form_schemas() -> list[tuple[Schema, tuple[str, ...]]]:
     """The JSON Schema of each long form, and the fields that it may have."""
     text = {
         "title": "a text with its algorithm",
-        "properties": {"limit": limit_text_schema(), "algorithm": {"enum": list(IN_NOTATION)}},
+        "properties": {"limit": LIMIT_TEXT, "algorithm": {"enum": list(IN_NOTATION)}},
         "required": ["algorithm", "limit"],
     }
     found: list[tuple[Schema, tuple[str, ...]]] = []
     for name, form in FORMS.items():
         one: Schema = {
             "title": name,
-            "properties": {"algorithm": {"const": name}, "limit": QUOTA.schema()},
+            "properties": {"algorithm": {"const": name}, "limit": QUOTA.json_schema()},
             "required": ["algorithm", *(need for need in form.needs if need not in form.other)],
         }
         for either in form.other.items():
@@ -357,32 +345,25 @@ class LongLimit(LimitFields):
     """A limit with its numbers."""
 
 
-class _Stack(FieldType):
+def _read_stack(node: Node) -> tuple[Limit, ...]:
     """One limit or a list of them, all of which apply."""
+    if not isinstance(node, Listing):
+        return _read_one(node)
+    if not node.items:
+        raise expected(node, f"{_A_LIMIT}, or a list of at least one")
+    found = read_each(enumerate(node.items), _read_one)
+    limits = tuple(limit for several in found for limit in several)
+    if len(limits) > MAX_STACKED:
+        raise FieldError(f"{len(limits)} limits for one caller; expected at most {MAX_STACKED}")
+    return limits
 
-    what = _A_LIMIT
 
-    def read(self, node: Node) -> tuple[Limit, ...]:
-        if not isinstance(node, Listing):
-            return self._read_one(node)
-        if not node.items:
-            raise expected(node, f"{_A_LIMIT}, or a list of at least one")
-        found = read_each(enumerate(node.items), self._read_one)
-        limits = tuple(limit for several in found for limit in several)
-        if len(limits) > MAX_STACKED:
-            raise FieldError(f"{len(limits)} limits for one caller; expected at most {MAX_STACKED}")
-        return limits
-
-    @staticmethod
-    def _read_one(node: Node) -> tuple[Limit, ...]:
-        if not isinstance(node, Table):
-            return read_notation(node)
-        made: Any = read(LongLimit, node)  # the limits that `finish` makes of it
-        limits: tuple[Limit, ...] = made
-        return limits
-
-    def write(self, value: tuple[Limit, ...]) -> object:
-        return [_limit_data(limit) for limit in value]
+def _read_one(node: Node) -> tuple[Limit, ...]:
+    if not isinstance(node, Table):
+        return read_notation(node)
+    made: Any = read(LongLimit, node)  # the limits that `finish` makes of it
+    limits: tuple[Limit, ...] = made
+    return limits
 
 
 def _limit_data(limit: Limit) -> object:
@@ -393,43 +374,39 @@ def _limit_data(limit: Limit) -> object:
         data |= {"shares": dict(limit.shares)} if limit.shares else {}
         return data if limit.lends else {**data, "lends": False}
     if isinstance(limit, LeakyQueue):
-        data |= {"rate": Rate().write(limit.per_second), "queue": limit.queue}
+        data |= {"rate": rate_text(limit.per_second), "queue": limit.queue}
         return data if limit.max_wait is None else {**data, "max_wait": limit.max_wait}
     return str(limit)
 
 
-class LimitsField(FieldType):
-    """A list of limits, all of which apply, or limits by tier."""
+_ONE: Final[Schema] = {"anyOf": [LIMIT_TEXT, reference(LongLimit)]}
+_MANY: Final[Schema] = {"type": "array", "items": _ONE, "minItems": 1, "maxItems": MAX_STACKED}
+_STACK: Final = FieldType(
+    _A_LIMIT,
+    _read_stack,
+    {"anyOf": [_ONE, _MANY]},
+    lambda limits: [_limit_data(limit) for limit in limits],
+)
+_TIERS: Final = entries("a limit for at least one tier", TIER, _STACK)
 
-    what = _A_LIMIT
-    stack = _Stack()
-    tiers = Entries("a limit for at least one tier", TIER, stack)
 
-    def read(self, node: Node) -> Limits:
-        if isinstance(node, Table) and "algorithm" not in node.entries:
-            found: Limits = self.tiers.read(node)
-            return found
-        return MappingProxyType({None: self.stack.read(node)})
+def _read_limits(node: Node) -> Limits:
+    if isinstance(node, Table) and "algorithm" not in node.entries:
+        found: Limits = _TIERS.read(node)
+        return found
+    return MappingProxyType({None: _read_stack(node)})
 
-    def __get_pydantic_core_schema__(self, _source: object, handler: Any) -> Any:
-        from pydantic_core import core_schema
 
-        inner = handler.generate_schema(LongLimit)
-        return core_schema.no_info_wrap_validator_function(lambda node, _: self.read(node), inner)
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Schema:
-        one = {"anyOf": [limit_text_schema(), handler(core["schema"])]}
-        many = {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_STACKED}
-        by_tier = self.tiers.schema() | {
-            "additionalProperties": {"anyOf": [one, many]},
-            "not": {"required": ["algorithm"]},
-        }
-        examples = [["100/minute", "1000/hour"], {"free": "10/s", "paid": "100/s"}]
-        return {"anyOf": [one, many, by_tier], "examples": examples}
-
-    def write(self, value: Limits) -> object:
-        is_for_all = set(value) == {None}
-        return self.stack.write(value[None]) if is_for_all else self.tiers.write(value)
+LIMITS: Final = FieldType(
+    _A_LIMIT,
+    _read_limits,
+    {
+        "anyOf": [_ONE, _MANY, _TIERS.json_schema() | {"not": {"required": ["algorithm"]}}],
+        "examples": [["100/minute", "1000/hour"], {"free": "10/s", "paid": "100/s"}],
+    },
+    lambda limits: _STACK.write(limits[None]) if set(limits) == {None} else _TIERS.write(limits),
+)
+"""A list of limits, all of which apply, or limits by tier."""
 
 
 def _finish_shape(made: Shape, node: Table, _context: object) -> LeakyQueue:
@@ -452,7 +429,7 @@ def _finish_shape(made: Shape, node: Table, _context: object) -> LeakyQueue:
 class Shape:
     """Requests wait in a queue, in the order of arrival, instead of being denied."""
 
-    rate: Annotated[Fraction, Rate()]
+    rate: Annotated[Fraction, RATE]
     """The rate at which requests leave the queue."""
     queue: Annotated[int | None, _QUEUE] = None
     """Number of requests that may wait."""

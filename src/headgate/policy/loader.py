@@ -1,6 +1,6 @@
 """Load a policy from text or data, or report every problem with it; and write it as data.
 
-document (text to nodes) -> tables (nodes to models, by pydantic) -> checks -> Policy
+document (text to nodes) -> tables (nodes to models) -> checks -> Policy
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ from headgate.policy.policy_document import (
     RESERVED,
     VERSION,
     PolicyDocument,
+    RuleDocument,
+    rule_to_data,
 )
 from headgate.policy.problems import Diagnostics, PolicyError, Problem, field_path, quoted
 from headgate.policy.rule_cache import CachedNode, RuleCache
-from headgate.policy.rule_document import RuleDocument, rule_to_data
 from headgate.policy.tables import known_fields, read, to_data
 
 if TYPE_CHECKING:

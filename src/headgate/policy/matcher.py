@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from headgate.policy.conditions import (
-    TIER,
     FactReader,
     conditions_of,
-    cookie_of,
-    cookies_of,
-    cost_after,
-    cost_in_response,
-    cost_of,
-    methods_of,
-    normalised_host,
 )
 from headgate.policy.model import GLOBAL, PRIORITIES, Policy, Rule
 from headgate.policy.path import (
@@ -25,10 +17,7 @@ from headgate.policy.path import (
     ROUTE,
     Pattern,
     compiled,
-    endpoint_of,
-    normalised_path,
     readings,
-    resources,
 )
 
 if TYPE_CHECKING:
@@ -39,24 +28,6 @@ if TYPE_CHECKING:
     from headgate.policy.conditions import Condition, Facts, Value
     from headgate.policy.model import Match, PriorityClass
     from headgate.policy.path import Segments
-
-__all__ = [
-    "Classifier",
-    "Matcher",
-    "Pattern",
-    "compiled",
-    "cookie_of",
-    "cookies_of",
-    "cost_after",
-    "cost_in_response",
-    "cost_of",
-    "endpoint_of",
-    "methods_of",
-    "normalised_host",
-    "normalised_path",
-    "readings",
-    "resources",
-]
 
 
 # Rules for the same paths, sorted by what else they ask for.
@@ -88,12 +59,17 @@ class Candidate:
         return Candidate(self.position, left)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Shelf:
     """Rules: those to try whatever comes, and others by subject and value."""
 
     open: tuple[Candidate, ...]
     sorted: dict[str, dict[Value, Shelf]]
+    has_conditions: bool = field(init=False)
+    """True if some rule depends on facts of the request."""
+
+    def __post_init__(self) -> None:
+        self.has_conditions = bool(self.sorted) or any(one.conditions for one in self.open)
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate], room: float | None = None) -> Shelf:
@@ -249,49 +225,28 @@ def _look_deep(nodes: list[Node[T]], staying: set[Node[T]], found: set[T]) -> No
                 staying.add(deep)
 
 
-if TYPE_CHECKING:
-    Tiers = frozenset[Value] | None
+EVERYWHERE: Final = "/**"
 
-EVERYWHERE = "/**"
+MAX_PATHS: Final = 4096
+"""Paths whose shelves are cached: most requests are for a few."""
 
-REMEMBERED: Final = 4096
-"""For how many paths it is remembered which rules may be for them: most requests are for a few."""
-
-LONGEST_REMEMBERED: Final = 256
-"""Longer paths are looked up anew, so that what is remembered stays small."""
-
-MATCHER_FEW: Final = 16
-"""Of so many rules that a path leads to it is looked up beforehand what they ask for."""
-
-
-class Place(NamedTuple):
-    """The rules that a path leads to.
-
-    *rules* are for all requests there; None if some ask for more. Of a *few* it is known what each
-    asks for: of which tiers (None: of any), and what else, and the *enquiry* is about that alone;
-    None if nothing else is asked. Of many it is known only on which *shelves* they are.
-    """
-
-    rules: tuple[Rule, ...] | None
-    few: tuple[tuple[Rule, Tiers, tuple[Condition, ...]], ...] | None
-    enquiry: FactReader | None
-    asks_tier: bool = False
-    shelves: tuple[Shelf, ...] = ()
+MAX_PATH: Final = 256
+"""The longest path that is cached, so that the cache stays small."""
 
 
 class Matcher:
     """The rules of a policy, compiled: a trie by path, and where patterns end, a shelf by the rest.
 
-    What it says never changes after it is made: any number of threads may use it.
+    It never changes after it is made: any number of threads may use it.
     """
 
-    __slots__ = ("_enquiry", "_places", "_rules", "_trie")
+    __slots__ = ("_facts", "_rules", "_shelves", "_trie")
 
     def __init__(self, policy: Policy) -> None:
         self._rules = policy.rules
-        self._places: dict[str, Place] = {}
+        self._shelves: dict[str, tuple[Shelf, ...]] = {}
         active = [(at, rule) for at, rule in enumerate(policy.rules) if rule.mode != "off"]
-        self._enquiry = FactReader(rule.match for _, rule in active)
+        self._facts = FactReader(rule.match for _, rule in active)
         self._trie: Trie[Shelf] = Trie()
         ending: dict[Node[Shelf], list[Candidate]] = defaultdict(list)
         for position, rule in active:
@@ -309,75 +264,33 @@ class Matcher:
         `Match.tiers`. A rule for any reading of the path counts (see `path`).
         """
         path = request.path
-        place = self._places.get(path) or self._place(path)
-        if place.rules is not None:
-            return place.rules
-        if place.few is not None:
-            return _fitting(place, request, found)
-        facts = self._enquiry.facts(request, found)
-        positions: set[int] = set()
-        for shelf in place.shelves:
-            shelf.gather(facts, positions)
-        rules = self._rules
-        return tuple([rules[position] for position in sorted(positions)])
+        shelves = self._shelves.get(path)
+        if shelves is None:
+            ways = readings(path)
+            shelves = tuple({shelf for segments in ways for shelf in self._trie.walk(segments)})
+            if len(path) <= MAX_PATH:
+                if len(self._shelves) >= MAX_PATHS:
+                    self._shelves.clear()
+                self._shelves[path] = shelves
+        return self._fitting(shelves, request, found)
 
     def matching_each(
         self, request: Request, found: Mapping[str, str | None]
     ) -> list[tuple[Rule, ...]]:
         """The same for each reading of the path by itself."""
-        facts = self._enquiry.facts(request, found)
-        ways = []
-        for segments in readings(request.path):
-            positions: set[int] = set()
-            for shelf in self._trie.walk(segments):
-                shelf.gather(facts, positions)
-            ways.append(tuple([self._rules[position] for position in sorted(positions)]))
-        return ways
+        ways = map(self._trie.walk, readings(request.path))
+        return [self._fitting(shelves, request, found) for shelves in ways]
 
-    def _place(self, path: str) -> Place:
-        shelves = {shelf for segments in readings(path) for shelf in self._trie.walk(segments)}
-        place = self._place_of(tuple(shelves))
-        if len(path) <= LONGEST_REMEMBERED:
-            if len(self._places) >= REMEMBERED:
-                self._places.clear()
-            self._places[path] = place
-        return place
-
-    def _place_of(self, shelves: tuple[Shelf, ...]) -> Place:
-        if (
-            any(shelf.sorted for shelf in shelves)
-            or sum(len(s.open) for s in shelves) > MATCHER_FEW
-        ):
-            return Place(None, None, None, shelves=shelves)
-        found = {each.position: each.conditions for shelf in shelves for each in shelf.open}
-        few = tuple([(self._rules[at], *_tiers_apart(found[at])) for at in sorted(found)])
-        if not any(found.values()):
-            return Place(tuple([rule for rule, _, _ in few]), few, None)
-        asking = [rule.match for rule, _, conditions in few if conditions]
-        asks_tier = any(tiers is not None for _, tiers, _ in few)
-        return Place(None, few, FactReader(asking) if asking else None, asks_tier)
-
-
-def _tiers_apart(conditions: tuple[Condition, ...]) -> tuple[Tiers, tuple[Condition, ...]]:
-    """Tiers, and all other conditions: rules that ask for a tier and nothing else are common."""
-    tiers = next((each.values for each in conditions if each.subject == TIER), None)
-    return tiers, tuple([each for each in conditions if each.subject != TIER])
-
-
-def _fitting(place: Place, request: Request, found: Mapping[str, str | None]) -> tuple[Rule, ...]:
-    """Those of the few rules of *place* that are for *request*."""
-    facts = {} if place.enquiry is None else place.enquiry.facts(request, found)
-    tier = found.get(TIER) if place.asks_tier else None
-    fitting = []
-    for rule, tiers, conditions in place.few or ():
-        if tiers is not None and tier not in tiers:
-            continue
-        for condition in conditions:
-            if not condition.holds(facts):
-                break
-        else:
-            fitting.append(rule)
-    return tuple(fitting)
+    def _fitting(
+        self, shelves: Iterable[Shelf], request: Request, found: Mapping[str, str | None]
+    ) -> tuple[Rule, ...]:
+        facts: Facts | None = None
+        positions: set[int] = set()
+        for shelf in shelves:
+            if facts is None and shelf.has_conditions:
+                facts = self._facts.facts(request, found)
+            shelf.gather(facts or {}, positions)
+        return tuple([self._rules[position] for position in sorted(positions)])
 
 
 # Which rules are for a caller, whatever it asks for: what a rule says of who asks, and of what.
@@ -389,12 +302,12 @@ class CallerMatcher:
     It is not changed after it is made: any number of threads may use it.
     """
 
-    __slots__ = ("_enquiry", "_rules", "_shelf")
+    __slots__ = ("_facts", "_rules", "_shelf")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = tuple(rule for rule in rules if rule.mode == "enforce")
         matches = [_of_caller(rule.match) for rule in self._rules]
-        self._enquiry = FactReader(matches)
+        self._facts = FactReader(matches)
         self._shelf = Shelf.of([Candidate(n, conditions_of(one)) for n, one in enumerate(matches)])
 
     def matching(self, request: Request, found: Mapping[str, str | None]) -> tuple[Rule, ...]:
@@ -403,7 +316,7 @@ class CallerMatcher:
         Its path and its method do not matter. *found* is what identity found of the caller.
         """
         positions: set[int] = set()
-        self._shelf.gather(self._enquiry.facts(request, found), positions)
+        self._shelf.gather(self._facts.facts(request, found), positions)
         return tuple([self._rules[position] for position in sorted(positions)])
 
 
@@ -452,7 +365,7 @@ USUAL: Final[Priority] = "default"
 class Classifier:
     """The priorities of a policy, compiled. Any number of threads may use it."""
 
-    __slots__ = ("_classes", "_matcher", "_plain")
+    __slots__ = ("_classes", "_matcher")
 
     def __init__(self, priorities: Sequence[PriorityClass]) -> None:
         self._classes: dict[str, Priority] = {}
@@ -460,27 +373,12 @@ class Classifier:
         for position, one in enumerate(priorities):
             self._classes[str(position)] = one.priority
             rules.append(Rule(str(position), one.match, (GLOBAL,), {}))
-        self._matcher = Matcher(Policy(tuple(rules))) if rules else None
-        self._plain: set[str] = set()
-        """Paths that are read in one way only."""
+        self._matcher = Matcher(Policy(tuple(rules)))
 
     def of(self, request: Request, found: Mapping[str, str | None]) -> Priority:
         """The class of *request*: the first that fits; *found* as in `Matcher.matching`."""
-        if self._matcher is None:
-            return USUAL
-        if request.path in self._plain or self._is_plain(request.path):
-            return self._first(self._matcher.matching(request, found))
         ways = self._matcher.matching_each(request, found)
         return max(map(self._first, ways), key=PRIORITIES.index)
 
     def _first(self, fitting: tuple[Rule, ...]) -> Priority:
         return self._classes[fitting[0].id] if fitting else USUAL
-
-    def _is_plain(self, path: str) -> bool:
-        if len(readings(path)) > 1:
-            return False
-        if len(path) <= LONGEST_REMEMBERED:
-            if len(self._plain) >= REMEMBERED:
-                self._plain.clear()
-            self._plain.add(path)
-        return True

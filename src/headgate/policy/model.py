@@ -27,47 +27,47 @@ from headgate.limits.accuracy import MOST_PARTS
 from headgate.limits.model import LARGEST_QUOTA, LONGEST_QUEUE
 from headgate.policy.document import Scalar, Table
 from headgate.policy.fields import (
+    BOOLEAN,
     COOKIE,
     COUNTER_KEY,
     HEADER,
     HOST,
+    INSTANT,
     METHOD,
     NETWORK,
+    ONLY_TRUE,
     PATTERN,
+    PROSE,
     QUOTA,
+    RATE,
     RULE_ID,
     SYNC,
     WORD,
     WORDS,
-    Boolean,
-    Choice,
-    ContextField,
-    Duration,
-    Entries,
     FieldError,
     FieldType,
-    Instant,
     InvalidValueError,
     Network,
-    Prose,
-    Rate,
-    Schema,
-    Several,
-    Share,
-    Whole,
-    Word,
     checked_pattern,
+    choice,
+    duration,
+    entries,
     not_among,
+    read_several,
     read_text,
     read_word,
+    several,
+    share,
+    whole,
+    word,
 )
-from headgate.policy.limit_forms import TIER, Limits, LimitsField
+from headgate.policy.limit_forms import LIMITS, TIER, Limits
 from headgate.policy.problems import quoted
-from headgate.policy.tables import ModelField, table, to_data
+from headgate.policy.tables import model_field, table, to_data
 from headgate.units import DAY, HOUR, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from headgate.limits import Limit
     from headgate.policy.document import Node
@@ -115,9 +115,9 @@ _SOURCE_KINDS: Final = ("header", "cookie", "attribute", "lookup")
 _PREFIXES: Final[Mapping[str, FieldType]] = {
     "header": HEADER,
     "cookie": COOKIE,
-    "attribute": Word("the name of an attribute"),
+    "attribute": word("the name of an attribute"),
 }
-_AMOUNT: Final = Whole(0, LARGEST_QUOTA)
+_AMOUNT: Final = whole(0, LARGEST_QUOTA)
 _OPEN: Final = OnFailure()
 _EMPTY: Final = partial(MappingProxyType[Any, Any], {})
 
@@ -131,27 +131,25 @@ def exactly_one(node: Table, *names: str, path: tuple[str, ...] = ()) -> Iterato
         yield FieldError(message, path=path, at_parent=bool(path), instead_of=names)
 
 
-class _AnyOrWords(FieldType):
-    """Values of a header, cookie or attribute; true for any."""
-
-    what = "a value"
-
-    def read(self, node: Node) -> Values:
-        is_any = isinstance(node, Scalar) and node.boolean is True
-        found: Values = None if is_any else WORDS.read(node)
-        return found
-
-    def schema(self) -> Schema:
-        return {"anyOf": [{"const": True}, *WORDS.schema()["anyOf"]]}
-
-    def write(self, value: Values) -> object:
-        return True if value is None else WORDS.write(value)
+def _read_values(node: Node) -> Values:
+    is_any = isinstance(node, Scalar) and node.boolean is True
+    found: Values = None if is_any else WORDS.read(node)
+    return found
 
 
-def _conditions(name: FieldType) -> Entries:
+_VALUES: Final = FieldType(
+    "a value",
+    _read_values,
+    {"anyOf": [{"const": True}, *WORDS.json_schema()["anyOf"]]},
+    lambda values: True if values is None else WORDS.write(values),
+)
+"""Values of a header, cookie or attribute; true for any."""
+
+
+def _conditions(name: FieldType) -> FieldType:
     """Names of the type *name*, and the values that they must have."""
     what = "names and the values they must have"
-    return Entries(what, name, _AnyOrWords(), tuple, lambda pairs: pairs, unique=True)
+    return entries(what, name, _VALUES, tuple, lambda pairs: pairs, unique=True)
 
 
 @table(
@@ -163,13 +161,13 @@ def _conditions(name: FieldType) -> Entries:
 class Match:
     """The requests that a rule is for: all fields that are given must fit."""
 
-    endpoints: Annotated[tuple[str, ...], Several(PATTERN, PATTERN.what)] = ()
+    endpoints: Annotated[tuple[str, ...], several(PATTERN, PATTERN.what)] = ()
     """Patterns of paths; * is one segment, ** any number of them."""
-    methods: Annotated[tuple[str, ...], Several(METHOD, "a method")] = ()
+    methods: Annotated[tuple[str, ...], several(METHOD, "a method")] = ()
     """Methods, in any case; GET is for HEAD too."""
-    hosts: Annotated[tuple[str, ...], Several(HOST, "a host")] = ()
+    hosts: Annotated[tuple[str, ...], several(HOST, "a host")] = ()
     """Hosts; *. in front is any subdomain."""
-    tiers: Annotated[tuple[str, ...], Several(WORD, "the name of a tier")] = ()
+    tiers: Annotated[tuple[str, ...], several(WORD, "the name of a tier")] = ()
     """Tiers of callers."""
     headers: Annotated[Conditions, _conditions(HEADER)] = ()
     """Headers and the values they must have; true for any value."""
@@ -196,21 +194,18 @@ class EndpointCost:
         return quoted(self.key)
 
 
-class _Endpoint(FieldType):
+def _read_endpoint(node: Node) -> tuple[str, str | None]:
     """A pattern of paths, or a method and a pattern."""
-
-    what = "a path, or a method and a path"
-
-    def read(self, node: Node) -> tuple[str, str | None]:
-        verb, space, path = read_word(node, self.what).strip().partition(" ")
-        if not space:
-            return checked_pattern(verb), None
-        return checked_pattern(path.strip()), METHOD.read(Scalar(verb, is_plain=False))
+    verb, space, path = read_word(node, _AN_ENDPOINT).strip().partition(" ")
+    if not space:
+        return checked_pattern(verb), None
+    return checked_pattern(path.strip()), METHOD.read(Scalar(verb, is_plain=False))
 
 
-_ENDPOINT_COSTS: Final = Entries(
+_AN_ENDPOINT: Final = "a path, or a method and a path"
+_ENDPOINT_COSTS: Final = entries(
     "costs of endpoints",
-    _Endpoint(),
+    FieldType(_AN_ENDPOINT, _read_endpoint),
     _AMOUNT,
     lambda pairs: tuple(EndpointCost(path, cost, verb) for (path, verb), cost in pairs),
     lambda costs: ((one.key, one.cost) for one in costs),
@@ -221,7 +216,7 @@ _ENDPOINT_COSTS: Final = Entries(
 @table(
     "the cost that is charged afterwards",
     names={"most": "max"},
-    also={"bytes": Boolean(only_true=True)},
+    also={"bytes": ONLY_TRUE},
     order=("header", "bytes"),
     plain=lambda made, data: data if made.header is not None else {"bytes": True, **data},
     shape=lambda node: exactly_one(node, "header", "bytes"),
@@ -328,14 +323,14 @@ class Cost:
 class Idempotency:
     """A retry with the same key is not charged again: of the same caller, method and path."""
 
-    ttl_ns: Annotated[int, Duration()] = DAY
+    ttl_ns: Annotated[int, duration()] = DAY
     """Time for which a key is remembered."""
     header: Annotated[str, HEADER] = "idempotency-key"
     """The header with the key."""
-    retries: Annotated[int, Whole(1, 1_000)] = 10
+    retries: Annotated[int, whole(1, 1_000)] = 10
     """Number of retries that are free within that time."""
     fingerprint: Annotated[
-        tuple[str, ...], Several(HEADER, "names of headers", most=8, is_listed=True)
+        tuple[str, ...], several(HEADER, "names of headers", most=8, is_listed=True)
     ] = ()
     """Headers that have to be the same, besides caller, method and path."""
 
@@ -360,15 +355,15 @@ def _accuracy_shape(node: Table) -> Iterator[FieldError]:
 class AccuracyFields:
     """Overshoot of a fleet that is accepted to save round trips; none by default."""
 
-    max_overshoot: Annotated[Fraction | None, Share()] = None
+    max_overshoot: Annotated[Fraction | None, share()] = None
     """The most that a fleet may allow above the limit, as a share of it."""
     batch: Annotated[int | None, QUOTA] = None
     """Units that a node leases from the store at once."""
     sync_ns: Annotated[int | None, SYNC] = None
     """Decide in each node, and exchange what was used this often."""
-    denials_ns: Annotated[int | None, Duration(off=True)] = None
+    denials_ns: Annotated[int | None, duration(off=True)] = None
     """Time for which a denial is remembered; off: not at all."""
-    split: Annotated[int, Whole(1, MOST_PARTS)] = 1
+    split: Annotated[int, whole(1, MOST_PARTS)] = 1
     """Sub-counters of each counter, on different shards of a cluster."""
 
 
@@ -404,13 +399,13 @@ def _failure_shape(node: Table) -> Iterator[FieldError]:
 class FailureFields:
     """The failure policy of a rule while the store cannot decide."""
 
-    mode: Annotated[OnStoreFailure, Choice(get_args(OnStoreFailure))] = "fail_open"
+    mode: Annotated[OnStoreFailure, choice(get_args(OnStoreFailure))] = "fail_open"
     """Allow, deny, or go on with a share of the limits in each process."""
-    share: Annotated[Fraction, Share()] = Fraction(1)
+    share: Annotated[Fraction, share()] = Fraction(1)
     """The share of the limit that each process still allows."""
-    open_ns: Annotated[int | None, Duration()] = None
+    open_ns: Annotated[int | None, duration()] = None
     """Longest time for which the rule fails open."""
-    then: Annotated[AfterFailOpen, Choice(get_args(AfterFailOpen))] = "fail_closed"
+    then: Annotated[AfterFailOpen, choice(get_args(AfterFailOpen))] = "fail_closed"
     """And what it does after that."""
 
 
@@ -433,14 +428,14 @@ def _finish_slots(made: AdaptiveSlots, node: Table, _context: object) -> Adaptiv
 class AdaptiveSlots:
     """Slots that adapt between a minimum and a maximum, by the latency and errors of requests."""
 
-    algorithm: Annotated[AdaptiveAlgorithm, Choice(get_args(AdaptiveAlgorithm))] = "gradient"
+    algorithm: Annotated[AdaptiveAlgorithm, choice(get_args(AdaptiveAlgorithm))] = "gradient"
     """The algorithm that moves them: gradient goes by how much slower requests are than usual, aimd
     by errors and by requests that take longer than the target."""
-    least: Annotated[int, Whole(1, MAX_SLOTS)] = 1
+    least: Annotated[int, whole(1, MAX_SLOTS)] = 1
     """The fewest slots."""
-    most: Annotated[int, Whole(1, MAX_SLOTS)] = 1_000
+    most: Annotated[int, whole(1, MAX_SLOTS)] = 1_000
     """The most slots."""
-    target_ns: Annotated[int | None, Duration()] = None
+    target_ns: Annotated[int | None, duration()] = None
     """Longest time that a request may take."""
 
 
@@ -452,15 +447,15 @@ def _checked_reserve(pairs: list[tuple[Priority, Fraction]]) -> Mapping[Priority
     return MappingProxyType(found)
 
 
-RESERVE: Final = Entries(
+RESERVE: Final = entries(
     "the share that is reserved for each class of requests",
-    Choice(RESERVABLE),
-    Share(),
+    choice(RESERVABLE),
+    share(),
     _checked_reserve,
     examples=({"critical": "20%"},),
 )
-_WEIGHTS: Final = Entries(
-    "weights of tiers", TIER, Whole(1, 1_000), examples=({"enterprise": 4, "default": 1},)
+_WEIGHTS: Final = entries(
+    "weights of tiers", TIER, whole(1, 1_000), examples=({"enterprise": 4, "default": 1},)
 )
 
 
@@ -502,22 +497,22 @@ class Fair:
     There are *slots* at a time, which *adaptive* may move, or *rate* a second: one of the two.
     """
 
-    slots: Annotated[int | None, ModelField(AdaptiveSlots, alone=Whole(1, MAX_SLOTS))] = None
+    slots: Annotated[int | None, model_field(AdaptiveSlots, alone=whole(1, MAX_SLOTS))] = None
     """Number of requests that are worked on at the same time."""
-    rate: Annotated[Fraction | None, Rate()] = None
+    rate: Annotated[Fraction | None, RATE] = None
     """Rate at which requests are worked on, in place of slots."""
     adaptive: AdaptiveSlots | None = None
     weights: Annotated[Mapping[str | None, int], _WEIGHTS] = field(default_factory=_EMPTY)
     """Weights by tier; 'default' is for callers of all other tiers, and of none."""
-    queue: Annotated[int, Whole(0, LONGEST_QUEUE)] = 100
+    queue: Annotated[int, whole(0, LONGEST_QUEUE)] = 100
     """Number of requests of one caller that may wait."""
-    max_wait_ns: Annotated[int, Duration(zero=True)] = SECOND
+    max_wait_ns: Annotated[int, duration(zero=True)] = SECOND
     """Longest wait; 0 for none."""
     reserve: Annotated[Mapping[Priority, Fraction], RESERVE] = field(default_factory=_EMPTY)
     """Slots that are kept for requests of a class, and more important ones."""
 
 
-_LOOKUP: Final = Entries("values", WORD, WORD, secret=True)
+_LOOKUP: Final = entries("values", WORD, WORD, secret=True)
 """Results by value, which may be a secret."""
 
 
@@ -565,7 +560,7 @@ class Source:
     """Results of the lookup, by value."""
     default: Annotated[str | None, WORD] = None
     """The value of a request that has none."""
-    secret: Annotated[bool, Boolean()] = False
+    secret: Annotated[bool, BOOLEAN] = False
     """Hashed before it is used in a key; it is compared in the clear."""
 
 
@@ -580,12 +575,12 @@ class AddressSource:
     caller."""
 
     trusted_proxies: Annotated[
-        tuple[Network, ...], Several(NETWORK, "an address or a network", is_listed=True)
+        tuple[Network, ...], several(NETWORK, "an address or a network", is_listed=True)
     ] = ()
     """Addresses and networks of trusted proxies."""
-    ipv4_prefix: Annotated[int, Whole(1, 32)] = 32
+    ipv4_prefix: Annotated[int, whole(1, 32)] = 32
     """Bits of an IPv4 address that are one caller."""
-    ipv6_prefix: Annotated[int, Whole(1, 128)] = 64
+    ipv6_prefix: Annotated[int, whole(1, 128)] = 64
     """Bits of an IPv6 address that are one caller."""
     header: Annotated[str, HEADER] = "x-forwarded-for"
     """The header that proxies add addresses to, each at the right end."""
@@ -612,67 +607,57 @@ class Identity:
     fallback: Fallback = "ip"
 
 
-@dataclass(frozen=True)
-class _KeyPart(FieldType):
-    """A part of a key: built in, a name in `identity`, or `header:`, `cookie:`, `attribute:` with
+def _read_key_by(node: Node, _table: Table, identity: Identity) -> tuple[str, ...]:
+    """The parts of a key: built in, names in *identity*, or `header:`, `cookie:`, `attribute:` with
     a name."""
 
-    identity: Identity
-    what: str = "what to count by, such as ip or api_key"
-
-    def read(self, node: Node) -> str:
-        word = read_word(node, self.what)
+    def read_part(node: Node) -> str:
+        word = read_word(node, "what to count by, such as ip or api_key")
         prefix, colon, name = word.partition(":")
         if not colon:
-            if word in BUILT_IN_PARTS or word in self.identity.sources:
+            if word in BUILT_IN_PARTS or word in identity.sources:
                 return word
             named = (f"{one}:NAME" for one in _PREFIXES)
-            known = (*self.identity.sources, *BUILT_IN_PARTS, *named)
+            known = (*identity.sources, *BUILT_IN_PARTS, *named)
             raise not_among(word, known, f"{quoted(word)} is not a part of a key")
         if prefix not in _PREFIXES:
             raise not_among(prefix, _PREFIXES, f"{quoted(prefix)} cannot stand before a name")
         return f"{prefix}:{_PREFIXES[prefix].read(Scalar(name, is_plain=False))}"
 
-
-class KeyBy(ContextField):
-    """The parts of a key; which exist depends on the identity, given as context."""
-
-    what = "what to count by, such as ip or global"
-
-    def read_in(self, node: Node, info: Any) -> tuple[str, ...]:
-        found: tuple[str, ...] = Several(_KeyPart(info.context), "what to count by").read(node)
-        if GLOBAL in found and len(found) > 1:
-            message = "global is one counter for all callers; expected it alone, or the others"
-            raise FieldError(message)
-        return found
-
-    def schema(self) -> Schema:
-        parts = ["api_key", "tenant", *BUILT_IN_PARTS, "header:x-client", ["tenant", "endpoint"]]
-        return {**WORDS.schema(), "examples": parts}
-
-    def write(self, value: tuple[str, ...]) -> object:
-        return WORDS.write(value)
+    found = read_several(read_part, "what to count by", None, node)
+    if GLOBAL in found and len(found) > 1:
+        message = "global is one counter for all callers; expected it alone, or the others"
+        raise FieldError(message)
+    return found
 
 
-class ShareBy(ContextField):
-    """The basis of a caller's share: the class of a request, or a name in the identity."""
+_KEY_EXAMPLES: Final = ["api_key", "tenant", *BUILT_IN_PARTS, "header:x-client"]
+KEY_BY: Final = FieldType(
+    "what to count by, such as ip or global",
+    schema={**WORDS.json_schema(), "examples": [*_KEY_EXAMPLES, ["tenant", "endpoint"]]},
+    write=WORDS.write,
+    read_in=_read_key_by,
+)
 
-    what = "one of priority and the names in identity"
 
-    def read_in(self, node: Node, info: Any) -> str:
-        identity: Identity = info.context
-        known = (BY_PRIORITY, *identity.sources)
-        found = read_word(node, f"one of {', '.join(known)}")
-        if found not in known:
-            raise not_among(found, known, f"{quoted(found)} is not a name in identity")
-        if found != BY_PRIORITY and identity.sources[found].secret:
-            message = f"{quoted(found)} is a secret, and the store has shares under their names"
-            hint = f"expected a name in identity that looks {quoted(found)} up"
-            raise FieldError(message, hint=hint)
-        return found
+def _read_share_by(node: Node, _table: Table, identity: Identity) -> str:
+    known = (BY_PRIORITY, *identity.sources)
+    found = read_word(node, f"one of {', '.join(known)}")
+    if found not in known:
+        raise not_among(found, known, f"{quoted(found)} is not a name in identity")
+    if found != BY_PRIORITY and identity.sources[found].secret:
+        message = f"{quoted(found)} is a secret, and the store has shares under their names"
+        hint = f"expected a name in identity that looks {quoted(found)} up"
+        raise FieldError(message, hint=hint)
+    return found
 
-    def schema(self) -> Schema:
-        return {**WORD.schema(), "examples": ["tier", "priority"]}
+
+SHARE_BY: Final = FieldType(
+    "one of priority and the names in identity",
+    schema={**WORD.json_schema(), "examples": ["tier", "priority"]},
+    read_in=_read_share_by,
+)
+"""The basis of a caller's share: the class of a request, or a name in the identity."""
 
 
 @table("the effect of pressure", schema={"examples": [{"floor": "20%"}]})
@@ -680,7 +665,7 @@ class ShareBy(ContextField):
 class Adaptive:
     """Bound below which pressure does not lower the limits."""
 
-    floor: Annotated[Fraction, Share(what="a share of the limits such as 20%")]
+    floor: Annotated[Fraction, share(what="a share of the limits such as 20%")]
     """The share of the limits that is never taken away."""
 
 
@@ -697,38 +682,38 @@ class Rule:
     """The name of the rule, unique in the policy."""
     match: Match
     """The requests that the rule is for; all by default."""
-    key_by: Annotated[tuple[str, ...], KeyBy()]
+    key_by: Annotated[tuple[str, ...], KEY_BY]
     """The parts of the key of a counter."""
-    limits: Annotated[Limits, LimitsField()] = field(default_factory=_EMPTY)
+    limits: Annotated[Limits, LIMITS] = field(default_factory=_EMPTY)
     """A list of limits, all of which apply, or limits by tier."""
     _: KW_ONLY
     fair: Fair | None = None
     """Requests wait in a weighted fair queue in each process, by caller."""
-    share_by: Annotated[str | None, ShareBy()] = None
+    share_by: Annotated[str | None, SHARE_BY] = None
     """The basis of a caller's share: priority, or a name in identity such as tier."""
     reserve: Annotated[Mapping[Priority, Fraction], RESERVE] = field(default_factory=_EMPTY)
     """Slots that are kept for requests of a class, and more important ones."""
     adaptive: Adaptive | None = None
     """Bound below which pressure does not lower the limits; without it pressure does not apply."""
-    cost: Annotated[Cost, ModelField(Cost, short="default")] = Cost()
+    cost: Annotated[Cost, model_field(Cost, short="default")] = Cost()
     """The cost of a request; 1 by default."""
-    mode: Annotated[Mode, Choice(get_args(Mode), {False: "off"})] = "enforce"
+    mode: Annotated[Mode, choice(get_args(Mode), {False: "off"})] = "enforce"
     """Decide (enforce), only count (shadow), or neither (off)."""
-    headers: Annotated[HeaderMode, Choice(get_args(HeaderMode), {True: "on", False: "off"})] = "on"
+    headers: Annotated[HeaderMode, choice(get_args(HeaderMode), {True: "on", False: "off"})] = "on"
     """The rate limit headers of a response."""
     candidate_of: Annotated[str | None, RULE_ID] = None
     """The rule that this one, in shadow, is compared with."""
-    on_failure: Annotated[OnFailure, ModelField(FailureFields, short="mode")] = _OPEN
+    on_failure: Annotated[OnFailure, model_field(FailureFields, short="mode")] = _OPEN
     """The failure policy while the store cannot decide."""
-    accuracy: Annotated[Accuracy, ModelField(AccuracyFields)] = EXACT
+    accuracy: Annotated[Accuracy, model_field(AccuracyFields)] = EXACT
     """Overshoot of a fleet that is accepted to save round trips; none by default."""
-    idempotency: Annotated[Idempotency | None, ModelField(Idempotency, switch=True)] = None
+    idempotency: Annotated[Idempotency | None, model_field(Idempotency, switch=True)] = None
     """Do not charge a retry with the same key again."""
-    across_regions: Annotated[bool, Boolean()] = False
+    across_regions: Annotated[bool, BOOLEAN] = False
     """Count together with regions that have stores of their own."""
-    description: Annotated[str, Prose()] = ""
+    description: Annotated[str, PROSE] = ""
     """A text for people."""
-    decide: Annotated[Decide | None, Choice(get_args(Decide))] = None
+    decide: Annotated[Decide | None, choice(get_args(Decide))] = None
     """The way a gateway decides; that of its own setting by default."""
 
     @property
@@ -760,19 +745,14 @@ def compiled_rule(rule: Rule) -> CompiledRule:
     )
 
 
-class RuleId(ContextField):
-    """The id of one of the rules, given as context."""
+def _read_rule_id(node: Node, _table: Table, ids: Collection[str]) -> str:
+    found = read_text(node, _RULE.what)
+    if found not in ids:
+        raise not_among(found, ids, f"there is no rule {quoted(found)}")
+    return found
 
-    what = "the id of a rule"
 
-    def read_in(self, node: Node, info: Any) -> str:
-        found = read_text(node, self.what)
-        if found not in info.context:
-            raise not_among(found, info.context, f"there is no rule {quoted(found)}")
-        return found
-
-    def schema(self) -> Schema:
-        return RULE_ID.schema()
+_RULE: Final = FieldType("the id of a rule", schema=RULE_ID.schema, read_in=_read_rule_id)
 
 
 @table(
@@ -792,15 +772,15 @@ class Override:
     """An exception for one counter of a rule, for a while: either all requests are denied, or every
     limit of the rule is larger."""
 
-    rule: Annotated[str, RuleId()]
+    rule: Annotated[str, _RULE]
     """The id of the rule."""
     key: Annotated[str, COUNTER_KEY]
     """The key of the counter, as `headgate rules explain` shows it."""
-    until_ns: Annotated[int, Instant()]
+    until_ns: Annotated[int, INSTANT]
     """When it ends: a date and time with its offset (RFC 3339)."""
     extra: Annotated[int, QUOTA] = 0
     """By how much every limit of the rule is larger."""
-    block: Annotated[bool, Boolean(only_true=True)] = False
+    block: Annotated[bool, ONLY_TRUE] = False
     """All requests are denied."""
 
 
@@ -809,7 +789,7 @@ class Override:
 class PriorityClass:
     """A class of requests, and how important it is."""
 
-    priority: Annotated[Priority, Choice(PRIORITIES)]
+    priority: Annotated[Priority, choice(PRIORITIES)]
     """Importance of the requests."""
     match: Match = Match()
     """The requests that are of the class; all by default."""
@@ -831,21 +811,21 @@ class Pressure:
     pressure. They never fall below *least*, nor a rule below its own floor.
     """
 
-    latency_ns: Annotated[int | None, Duration()] = None
+    latency_ns: Annotated[int | None, duration()] = None
     """Requests that take longer are pressure."""
-    quantile: Annotated[Fraction, Share(is_part=True)] = Fraction(9, 10)
+    quantile: Annotated[Fraction, share(is_part=True)] = Fraction(9, 10)
     """Of the requests that ended, the part that must be faster."""
-    errors: Annotated[Fraction | None, Share(is_part=True)] = None
+    errors: Annotated[Fraction | None, share(is_part=True)] = None
     """A larger part of requests that failed is pressure."""
-    queue: Annotated[int | None, Whole(0, MAX_WAITING)] = None
+    queue: Annotated[int | None, whole(0, MAX_WAITING)] = None
     """More requests that wait are pressure."""
-    interval_ns: Annotated[int, Duration(10 * MILLISECOND, HOUR, "a time from 10ms to 1h")] = SECOND
+    interval_ns: Annotated[int, duration(10 * MILLISECOND, HOUR, "a time from 10ms to 1h")] = SECOND
     """Time between two evaluations."""
-    backoff: Annotated[Fraction, Share(is_part=True)] = Fraction(7, 10)
+    backoff: Annotated[Fraction, share(is_part=True)] = Fraction(7, 10)
     """Factor for limits under pressure."""
-    recovery: Annotated[Fraction, Share()] = Fraction(1, 20)
+    recovery: Annotated[Fraction, share()] = Fraction(1, 20)
     """Share of the full limit that is regained without pressure."""
-    least: Annotated[Fraction, Share()] = Fraction(1, 10)
+    least: Annotated[Fraction, share()] = Fraction(1, 10)
     """Share of the full limit below which no limit is lowered."""
 
 

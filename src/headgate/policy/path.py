@@ -33,6 +33,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from posixpath import normpath
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -149,7 +150,12 @@ def _resources(lenient: str, literal: str) -> tuple[tuple[str, Segments], ...]:
     for mild, separators, dots in ways:
         text = lenient if mild else literal
         pieces = _pieces(text, mild=mild, separators=separators, dots=dots)
-        path = _normalised("/" + _spelt("/".join(pieces)))
+        again = "/" + "/".join(pieces)
+        if lenient == literal:  # it needs no decoding, and has nothing that is dropped
+            again_pieces = _pieces(again, mild=True, separators=True, dots="resolved")
+            path = "/" + _spelt("/".join(again_pieces))
+        else:
+            path = _normalised(_spelt(again))
         found[path, _spelt_each(tuple(_looked_at(pieces)))] = None
     return tuple(found)
 
@@ -192,15 +198,19 @@ def _texts(raw: str) -> tuple[str, str]:
     """
     if not raw.startswith("/") and (target := _AUTHORITY.match(raw)):
         raw = raw[target.end() :]
-    parts = [_ENCODED.sub(_decoded, part) for part in _ENCODED_SLASH.split(_octets(raw))]
+    split = _ENCODED_SLASH.split(_octets(raw))
+    parts = [_ENCODED.sub(_decoded, part) if b"%" in part else part for part in split]
     literal = _text(parts)
-    if not any(map(_UNSEEN.search, parts)):
+    if _UNSEEN.search(b"/".join(parts)) is None:
         return literal, literal
     parts = [_OVERLONG.sub(_short, part.translate(None, _CONTROLS)) for part in parts]
     return _text(parts), literal
 
 
 def _text(parts: list[bytes]) -> str:
+    whole = b"\xff".join(parts).lower()
+    if whole.count(b"\xff") == len(parts) - 1 and whole.replace(b"\xff", b"").isascii():
+        return whole.decode("latin-1").replace("\xff", _SLASH)
     return _SLASH.join([part.lower().decode("utf-8", "surrogateescape") for part in parts])
 
 
@@ -226,28 +236,27 @@ def _pieces(text: str, *, mild: bool, separators: bool, dots: Dots) -> list[str]
     """The segments of *text*, read in one way, as they are."""
     if separators:
         text = text.replace("\\", "/").replace(_SLASH, "/")
-    pieces = _without_noise(text) if mild and _NOISY.search(text) else text.split("/")
-    return _resolved(pieces, dots)
+    if mild and _NOISY.search(text):
+        text = _without_noise(text)
+    if dots == "resolved" and "\0" not in text:  # some versions of normpath end there
+        text = normpath(f"/{text.lstrip('/')}")
+    elif dots != "kept":
+        pieces = text.removeprefix("/").split("/")
+        text = "/".join(_without_dots(pieces if dots != "resolved" else filter(None, pieces)))
+    return [piece for piece in text.split("/") if piece]
 
 
-def _without_noise(text: str) -> list[str]:
-    text = _PARAMETER.sub("", _END.split(text, maxsplit=1)[0])
-    pieces = [piece.strip(_BLANKS) for piece in text.split("/")]
-    return [piece.rstrip(_BLANKS_AND_DOTS) or piece for piece in pieces]
+def _without_noise(text: str) -> str:
+    text = _END.split(text, maxsplit=1)[0]
+    if ";" in text:
+        text = _PARAMETER.sub("", text)
+    pieces = text.split("/")
+    if " " in text or not text.isascii():  # control characters are gone
+        pieces = [piece.strip(_BLANKS) for piece in pieces]
+    return "/".join([piece.rstrip(_BLANKS_AND_DOTS) or piece for piece in pieces])
 
 
-def _resolved(pieces: list[str], dots: Dots) -> list[str]:
-    """The rest of *pieces*; the slash in front is no empty segment."""
-    if not pieces[0]:
-        del pieces[0]
-    if dots != "resolved among empty segments":
-        pieces = [piece for piece in pieces if piece]
-    if dots != "kept":
-        pieces = _without_dots(pieces)
-    return [piece for piece in pieces if piece]
-
-
-def _without_dots(pieces: list[str]) -> list[str]:
+def _without_dots(pieces: Iterable[str]) -> list[str]:
     stack: list[str] = []
     for piece in pieces:
         if piece == "..":

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.config.values import RegionPeer
     from headgate.control.source import PolicySource
     from headgate.policy.compiled import CompiledPolicy
-    from headgate.policy.envoy_config import EnvoyConfig
+    from headgate.policy.envoy_config.config import EnvoyConfig
     from headgate.service.http import HttpOptions
     from headgate.service.live import SharedSnapshots
     from headgate.service.rlqs.options import RlqsOptions

@@ -14,7 +14,7 @@ from headgate.responses.debug import is_genuine
 if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.config.service import Settings
-    from headgate.policy.envoy_config import EnvoyConfig
+    from headgate.policy.envoy_config.config import EnvoyConfig
     from headgate.responses import ResponseOptions
     from headgate.rule_engine import AsyncRuleEngine
 

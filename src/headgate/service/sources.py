@@ -60,7 +60,7 @@ def check_sources(settings: Settings) -> tuple[str, ...]:
 def envoy_parser(settings: Settings) -> Parse:
     """Return the function that reads files of envoyproxy/ratelimit's configuration."""
     from headgate.control.revision import Parsed
-    from headgate.policy.envoy_config import read_envoy_config
+    from headgate.policy.envoy_config.reader import read_envoy_config
 
     def parse(texts: Sequence[tuple[str, bytes]]) -> tuple[dict[str, Any], Parsed]:
         config = read_envoy_config(texts, merge_domains=settings.envoy_merge_domains)

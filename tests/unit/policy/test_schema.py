@@ -23,8 +23,7 @@ from headgate.policy.model import (
     Override,
     Source,
 )
-from headgate.policy.policy_document import PolicyDocument, policy_schema
-from headgate.policy.rule_document import RuleDocument
+from headgate.policy.policy_document import PolicyDocument, RuleDocument, policy_schema
 from headgate.policy.tables import known_fields
 from tests.examples import example_count
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from headgate.policy.limit_forms import Shape
 from headgate.policy.loader import examine_policy_data, policy_to_data, read_policy_data
 from headgate.policy.model import Adaptive, AdaptiveSlots, Fair, Pressure, PriorityClass
-from headgate.policy.policy_document import policy_schema
-from headgate.policy.rule_document import ConcurrencyFields
+from headgate.policy.policy_document import ConcurrencyFields, policy_schema
 from headgate.policy.tables import known_fields
 from tests.examples import example_count
 from tests.unit.policy.test_schema import ANYTHING, agree, each, limited, rule, validator

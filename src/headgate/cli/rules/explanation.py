@@ -12,8 +12,8 @@ from headgate.engine.use_cases import Calls, asking
 from headgate.engine.verdict import answer_of, verdict_of, verdict_unasked
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit
 from headgate.policy.explain import Membership
-from headgate.policy.matcher import normalised_path, readings
 from headgate.policy.model import BY_PRIORITY, ceiling
+from headgate.policy.path import normalised_path, readings
 from headgate.responses import headers_for, response_for
 from headgate.runtime.drivers import drive
 from headgate.runtime.heartbeat import new_name

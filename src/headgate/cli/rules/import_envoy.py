@@ -34,7 +34,8 @@ _ARGUMENTS: Final = (
 
 def _run(arguments: Namespace) -> ExitStatus:
     from headgate.cli.policies import print_problems, texts_at
-    from headgate.policy.envoy_config import convert, read_envoy_config
+    from headgate.policy.envoy_config.conversion import convert
+    from headgate.policy.envoy_config.reader import read_envoy_config
     from headgate.policy.problems import PolicyError
 
     target = None if arguments.output is None else Path(arguments.output)

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.policy.envoy_config.attributes import DESCRIPTOR, DOMAIN, attribute_names, joined
-from headgate.policy.envoy_config.config import arrange
-from headgate.policy.envoy_config.model import UNIT_SECONDS
+from headgate.policy.envoy_config.config import UNIT_SECONDS, arrange
 from headgate.policy.fields import MAX_WORD
 from headgate.policy.problems import Problem, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from headgate.policy.envoy_config.config import EnvoyConfig, Node
-    from headgate.policy.envoy_config.model import Descriptor, Domain, RateLimit
+    from headgate.policy.envoy_config.config import Descriptor, Domain, EnvoyConfig, Node, RateLimit
 
 
 # What a more specific descriptor takes away from a general one.

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.policy.document import Listing, Scalar, Table, parse_text, record
-from headgate.policy.envoy_config.config import EnvoyConfig
-from headgate.policy.envoy_config.model import (
+from headgate.policy.envoy_config.config import (
     UNIT_SECONDS,
     WILDCARD,
     Descriptor,
     Domain,
+    EnvoyConfig,
     Origin,
     RateLimit,
     warn_of_unknown_names,
@@ -29,46 +29,125 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from headgate.policy.document import Node
-    from headgate.policy.envoy_config.model import Unit
+    from headgate.policy.envoy_config.config import Unit
     from headgate.policy.problems import Problem
 
 
 # Single values as the original reads them: with YAML 1.1, and leniently where it is lenient.
 #
-# Every reader takes the `Spot` of a value, notes what is wrong with it and then answers as if it
-# were not there. Nothing (`key:`) is as good as leaving the field out.
+# Nothing (`key:`) is as good as leaving the field out.
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A value of a file: the node at *path* below *root*."""
+    """A value of a file: *node* at *path* below *root*.
+
+    Methods that read it report what is wrong, and then return what a missing value means.
+    """
 
     diagnostics: Diagnostics
     root: Node
+    node: Node
     path: tuple[str | int, ...] = ()
-    value: Node | None = None
 
-    @property
-    def node(self) -> Node:
-        return self.root if self.value is None else self.value
+    def report(self, message: str, **details: Any) -> None:
+        """Report an error of this value; *details* as of `FieldError`."""
+        self.report_error(FieldError(message, **details))
 
-    def report(self, flaw: FieldError) -> None:
-        record(self.diagnostics, self.root, flaw, (*self.path, *flaw.path))
+    def warn(self, message: str, **details: Any) -> None:
+        self.report(message, severity="warning", **details)
 
-    def wrong(self, message: str, *, hint: str = "") -> None:
-        self.report(FieldError(message, hint=hint))
-
-    def warn(self, message: str, *, hint: str = "", at_key: bool = False) -> None:
-        self.report(FieldError(message, hint=hint, at_key=at_key, severity="warning"))
-
-    def expected(self, what: str) -> None:
-        self.report(expected(self.node, what))
+    def report_error(self, error: FieldError) -> None:
+        record(self.diagnostics, self.root, error, (*self.path, *error.path))
 
     def missing(self, name: str, message: str) -> None:
-        self.report(FieldError(message, path=(name,), at_parent=True))
+        self.report(message, path=(name,), at_parent=True)
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.diagnostics.where, self.node.place.line, self.node.place.column)
 
     def child(self, step: str | int, node: Node) -> Spot:
-        return Spot(self.diagnostics, self.root, (*self.path, step), node)
+        return Spot(self.diagnostics, self.root, node, (*self.path, step))
+
+    def has_fields(self, known: tuple[str, ...], what: str) -> bool:
+        """True if it is a mapping; a field that is not *known* is reported."""
+        if not isinstance(self.node, Table):
+            what = f"{what}: a mapping with {', '.join(known)}"
+            self.report_error(expected(self.node, what))
+            return False
+        for name, node in self.node.entries.items():
+            if name in known:
+                continue
+            stray, home = self.child(name, node), _HOMES.get(name)
+            if home is None:
+                error = not_among(name, known, f"unknown field {quoted(name)}")
+                error.at_key = True
+                stray.report_error(error)
+            else:
+                hint = f"it belongs in {home}"
+                stray.warn(f"{name!r} has no effect here", hint=hint, at_key=True)
+        return True
+
+    def get(self, name: str) -> Spot | None:
+        """The field *name*; None if it is missing, or has nothing in it."""
+        node = self.node.entries.get(name) if isinstance(self.node, Table) else None
+        return None if node is None or _is_null(node) else self.child(name, node)
+
+    def items(self, name: str, what: str) -> Iterator[Spot]:
+        """The items of the list *name*."""
+        spot = self.get(name)
+        if spot is not None and isinstance(spot.node, Listing):
+            yield from (spot.child(number, item) for number, item in enumerate(spot.node.items))
+        elif spot is not None:
+            spot.report_error(expected(spot.node, f"a list of {what}"))
+
+    def text(self, name: str, what: str) -> str | None:
+        """A text; a whole number or a boolean is taken as it is written, None for an empty one."""
+        spot = self.get(name)
+        if spot is None:
+            return None
+        node = spot.node
+        if not isinstance(node, Scalar):
+            spot.report_error(expected(node, what))
+        elif _number(node) is not None and not isinstance(_number(node), int):
+            spot.report(f"found {node.text}, a number with a fraction", hint="put it in quotes")
+        else:
+            return node.text or None
+        return None
+
+    def boolean(self, name: str) -> bool:
+        """True or false, or yes and no, on and off, y and n."""
+        spot = self.get(name)
+        if spot is None:
+            return False
+        value = _boolean(spot.node) if isinstance(spot.node, Scalar) else None
+        if value is None:
+            spot.report_error(expected(spot.node, "true or false"))
+        return bool(value)
+
+    def requests(self, name: str) -> int:
+        """A number of requests of at most 32 bits."""
+        spot = self.get(name)
+        if spot is None:
+            return 0
+        node = spot.node
+        count = _number(node) if isinstance(node, Scalar) else None
+        if not isinstance(count, int) or not 0 <= count <= MOST_REQUESTS:
+            spot.report_error(expected(node, f"a whole number from 0 to {MOST_REQUESTS}"))
+            return 0
+        if isinstance(node, Scalar) and len(node.text) > 1 and node.text.startswith("0"):
+            spot.warn(f"{node.text} is read as {count}", hint="write it in decimal")
+        return count
+
+    def metadata(self, name: str) -> Mapping[str, object]:
+        """Any mapping, as plain data that cannot be changed."""
+        spot = self.get(name)
+        if spot is not None and isinstance(spot.node, Table):
+            return _table(spot.node)
+        if spot is not None:
+            spot.report_error(expected(spot.node, "a mapping"))
+        return MappingProxyType({})
 
 
 MOST_REQUESTS: Final = 2**32 - 1
@@ -87,51 +166,7 @@ _DECIMAL: Final = re.compile(
 _LONGEST_NUMBER: Final = 100
 
 
-def text(spot: Spot, what: str) -> str | None:
-    """A text; a whole number or a boolean is taken as it is written, None for an empty one."""
-    node = spot.node
-    if not isinstance(node, Scalar):
-        spot.expected(what)
-    elif _number(node) is not None and not isinstance(_number(node), int):
-        spot.wrong(f"found {node.text}, a number with a fraction", hint="put it in quotes")
-    elif not node.is_null:
-        return node.text or None
-    return None
-
-
-def boolean(spot: Spot) -> bool:
-    """True or false, or yes and no, on and off, y and n."""
-    node = spot.node
-    said = _boolean(node) if isinstance(node, Scalar) else None
-    if said is None and not is_nothing(node):
-        spot.expected("true or false")
-    return bool(said)
-
-
-def requests(spot: Spot) -> int:
-    """A number of requests of at most 32 bits."""
-    node = spot.node
-    count = _number(node) if isinstance(node, Scalar) else None
-    if isinstance(count, int) and 0 <= count <= MOST_REQUESTS:
-        if isinstance(node, Scalar) and len(node.text) > 1 and node.text.startswith("0"):
-            spot.warn(f"{node.text} is read as {count}", hint="write it in decimal")
-        return count
-    if not is_nothing(node):
-        spot.expected(f"a whole number from 0 to {MOST_REQUESTS}")
-    return 0
-
-
-def metadata(spot: Spot) -> Mapping[str, object]:
-    """Any mapping, as plain data that cannot be changed."""
-    if isinstance(spot.node, Table):
-        return _table(spot.node)
-    if not is_nothing(spot.node):
-        spot.expected("a mapping")
-    return MappingProxyType({})
-
-
-def is_nothing(node: Node) -> bool:
-    """True if there is only a name and nothing under it."""
+def _is_null(node: Node) -> bool:
     return isinstance(node, Scalar) and node.is_null
 
 
@@ -176,20 +211,15 @@ def _table(table: Table) -> Mapping[str, object]:
 
 
 ROOT_FIELDS: Final = ("domain", "descriptors")
-DESCRIPTOR_FIELDS: Final = (
-    "key",
-    "value",
-    "rate_limit",
-    "descriptors",
+_FLAGS: Final = (
     "shadow_mode",
     "quota_mode",
     "detailed_metric",
     "value_to_metric",
     "share_threshold",
-    "metadata",
 )
+DESCRIPTOR_FIELDS: Final = ("key", "value", "rate_limit", "descriptors", *_FLAGS, "metadata")
 LIMIT_FIELDS: Final = ("unit", "requests_per_unit", "unlimited", "name", "replaces")
-REPLACES_FIELDS: Final = ("name",)
 
 _HOMES: Final = {
     **dict.fromkeys(LIMIT_FIELDS, "rate_limit"),
@@ -209,19 +239,22 @@ def read_envoy_config(
     With *merge_domains* several files may have descriptors for one domain, as with the original's
     MERGE_DOMAIN_CONFIG. Raises `PolicyError` with every problem of every file.
     """
-    reader = _Reader(merge_domains=merge_domains)
+    levels: dict[str, _Level] = {}
+    origins: dict[str, Origin] = {}
     problems: list[Problem] = []
     for where, text in files:
         diagnostics = Diagnostics(where)
         try:
-            reader.read(text, diagnostics)
+            spot = _parsed(text, diagnostics)
+            if spot.has_fields(ROOT_FIELDS, "a domain"):
+                _read_level(spot, _level_of(spot, levels, origins, merge_domains=merge_domains))
         except PolicyError as error:
             problems += error.problems
         else:
             problems += diagnostics.problems()
     if any(problem.severity == "error" for problem in problems):
         raise PolicyError(problems)
-    domains = {name: Domain(name, tuple(level.values())) for name, level in reader.domains.items()}
+    domains = {name: Domain(name, tuple(level.values())) for name, level in levels.items()}
     problems += warn_of_unknown_names(domains.values())
     return EnvoyConfig(MappingProxyType(domains), tuple(problems))
 
@@ -230,204 +263,115 @@ _Level = dict[str, Descriptor]
 """The descriptors of one level by their names."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    """A mapping, with what is not to be in it noted. Fields with nothing in them are left out."""
-
-    spot: Spot
-    table: Table
-
-    @classmethod
-    def of(cls, spot: Spot, known: tuple[str, ...], what: str) -> _Fields | None:
-        if not isinstance(spot.node, Table):
-            spot.expected(f"{what}: a mapping with {', '.join(known)}")
-            return None
-        for name, node in spot.node.entries.items():
-            if name not in known:
-                _report_stray(spot.child(name, node), name, known)
-        return cls(spot, spot.node)
-
-    def get(self, name: str) -> Spot | None:
-        node = self.table.entries.get(name)
-        return None if node is None or is_nothing(node) else self.spot.child(name, node)
-
-    def text(self, name: str, what: str) -> str | None:
-        spot = self.get(name)
-        return None if spot is None else text(spot, what)
-
-    def boolean(self, name: str) -> bool:
-        spot = self.get(name)
-        return spot is not None and boolean(spot)
+def _parsed(text: str | bytes, diagnostics: Diagnostics) -> Spot:
+    lines = (line.strip() for line in text.splitlines()) if isinstance(text, str) else ("bytes",)
+    if all(not line or line.startswith("#") for line in lines):
+        diagnostics.stop(Place(1, 1), "there is nothing in it; expected domain and descriptors")
+    root = parse_text(text, diagnostics)
+    return Spot(diagnostics, root, root)
 
 
-def _report_stray(spot: Spot, name: str, known: tuple[str, ...]) -> None:
-    """Report a field that is not to be here, at its key."""
-    home = _HOMES.get(name)
-    if home is None:
-        flaw = not_among(name, known, f"unknown field {quoted(name)}")
-        flaw.at_key = True
-        spot.report(flaw)
-    else:
-        spot.warn(f"{name!r} has no effect here", hint=f"it belongs in {home}", at_key=True)
+def _level_of(
+    root: Spot, levels: dict[str, _Level], origins: dict[str, Origin], *, merge_domains: bool
+) -> _Level:
+    """The level that the descriptors of a file belong to."""
+    name, spot = root.text("domain", "the name of the domain"), root.get("domain")
+    if name is None or spot is None:
+        root.missing("domain", "missing or empty; expected the name of the domain")
+        return {}
+    first = origins.setdefault(name, spot.origin)
+    if name in levels and not merge_domains:
+        message = f"the domain {quoted(name)} is in {first.where} already"
+        spot.report(message, hint="put both in one file, or merge domains")
+        return {}
+    return levels.setdefault(name, {})
 
 
-class _Reader:
-    """Reads one file after the other; `domains` has the descriptors of each domain."""
-
-    def __init__(self, *, merge_domains: bool) -> None:
-        self._merge_domains = merge_domains
-        self._origins: dict[str, Origin] = {}
-        self.domains: dict[str, _Level] = {}
-
-    def read(self, text: str | bytes, diagnostics: Diagnostics) -> None:
-        """Take one file in. Raises `PolicyError` if it cannot be read at all."""
-        if isinstance(text, str) and _is_empty(text):
-            diagnostics.stop(Place(1, 1), "there is nothing in it; expected domain and descriptors")
-        fields = _Fields.of(
-            Spot(diagnostics, parse_text(text, diagnostics)), ROOT_FIELDS, "a domain"
-        )
-        if fields is None:
-            return
-        _read_level(fields, self._level(fields))
-
-    def _level(self, fields: _Fields) -> _Level:
-        """Where the descriptors of this file belong."""
-        name = fields.text("domain", "the name of the domain")
-        spot = fields.get("domain")
-        if name is None or spot is None:
-            fields.spot.missing("domain", "missing or empty; expected the name of the domain")
-            return {}
-        first = self._origins.setdefault(name, _origin(spot))
-        if name in self.domains and not self._merge_domains:
-            message = f"the domain {quoted(name)} is in {first.where} already"
-            spot.wrong(message, hint="put both in one file, or merge domains")
-            return {}
-        return self.domains.setdefault(name, {})
-
-
-def _is_empty(text: str) -> bool:
-    lines = (line.strip() for line in text.splitlines())
-    return all(not line or line.startswith("#") for line in lines)
-
-
-def _origin(spot: Spot) -> Origin:
-    return Origin(spot.diagnostics.where, spot.node.place.line, spot.node.place.column)
-
-
-def _read_level(fields: _Fields, level: _Level) -> None:
-    """Add the descriptors that *fields* has to *level*."""
-    spot = fields.get("descriptors")
-    for child in _items(spot, "descriptors"):
+def _read_level(spot: Spot, level: _Level) -> None:
+    """Add the descriptors that *spot* has to *level*."""
+    for child in spot.items("descriptors", "descriptors"):
         descriptor = _read_descriptor(child)
         if descriptor is None:
             continue
         first = level.setdefault(descriptor.name, descriptor)
         if first is not descriptor:
             at = f"{first.origin.where}:{first.origin.line}"
-            child.wrong(f"{quoted(descriptor.name)} is described twice; the first is at {at}")
-
-
-def _items(spot: Spot | None, what: str) -> Iterator[Spot]:
-    if spot is not None and isinstance(spot.node, Listing):
-        yield from (spot.child(number, item) for number, item in enumerate(spot.node.items))
-    elif spot is not None:
-        spot.expected(f"a list of {what}")
+            child.report(f"{quoted(descriptor.name)} is described twice; the first is at {at}")
 
 
 def _read_descriptor(spot: Spot) -> Descriptor | None:
-    fields = _Fields.of(spot, DESCRIPTOR_FIELDS, "a descriptor")
-    if fields is None:
+    if not spot.has_fields(DESCRIPTOR_FIELDS, "a descriptor"):
         return None
-    key = fields.text("key", "the key of a descriptor")
+    key = spot.text("key", "the key of a descriptor")
     below: _Level = {}
-    _read_level(fields, below)
-    meta = fields.get("metadata")
+    _read_level(spot, below)
     descriptor = Descriptor(
         key=key or "",
-        value=fields.text("value", "the value of a descriptor"),
-        rate_limit=_read_limit(fields.get("rate_limit")),
+        value=spot.text("value", "the value of a descriptor"),
+        rate_limit=_read_limit(spot.get("rate_limit")),
         descriptors=tuple(below.values()),
-        shadow_mode=fields.boolean("shadow_mode"),
-        quota_mode=fields.boolean("quota_mode"),
-        detailed_metric=fields.boolean("detailed_metric"),
-        value_to_metric=fields.boolean("value_to_metric"),
-        share_threshold=fields.boolean("share_threshold"),
-        metadata=MappingProxyType({}) if meta is None else metadata(meta),
-        origin=_origin(spot),
+        **{name: spot.boolean(name) for name in _FLAGS},
+        metadata=spot.metadata("metadata"),
+        origin=spot.origin,
     )
     if key is None:
         spot.missing("key", "missing or empty; expected the key of a descriptor")
         return None
-    _check_sharing(fields, descriptor)
+    sharing = spot.get("share_threshold")
+    if sharing is not None and descriptor.share_threshold and not descriptor.is_pattern:
+        name = quoted(descriptor.name)
+        message = f"there is no {WILDCARD!r} in {name}: nothing can share its limit"
+        sharing.report(
+            message, hint=f"give a value with {WILDCARD!r}, or leave share_threshold out"
+        )
     return descriptor
 
 
-def _check_sharing(fields: _Fields, descriptor: Descriptor) -> None:
-    spot = fields.get("share_threshold")
-    if spot is not None and descriptor.share_threshold and not descriptor.is_pattern:
-        name = quoted(descriptor.name)
-        message = f"there is no {WILDCARD!r} in {name}: nothing can share its limit"
-        spot.wrong(message, hint=f"give a value with {WILDCARD!r}, or leave share_threshold out")
-
-
 def _read_limit(spot: Spot | None) -> RateLimit | None:
-    fields = None if spot is None else _Fields.of(spot, LIMIT_FIELDS, "a limit")
-    if fields is None:
+    if spot is None or not spot.has_fields(LIMIT_FIELDS, "a limit"):
         return None
-    name = fields.text("name", "the name of a limit")
-    replaces = _read_replaces(fields, name)
-    unit, count = _read_unit(fields), fields.get("requests_per_unit")
-    if fields.boolean("unlimited"):
-        _check_unlimited(fields, unit)
+    name = spot.text("name", "the name of a limit")
+    replaces = _read_replaces(spot, name)
+    given = spot.get("unit")
+    word = given.node.text if given is not None and isinstance(given.node, Scalar) else None
+    unit = _UNITS.get((word or "").lower())
+    if spot.boolean("unlimited"):
+        _check_unlimited(spot, unit)
         return RateLimit(name=name, replaces=replaces)
-    if unit is None:
-        _report_unit(fields)
-    elif count is None:
+    if given is None:
+        spot.missing("unit", f"missing; expected one of {', '.join(_UNITS)}")
+    elif word is None:
+        given.report_error(expected(given.node, f"one of {', '.join(_UNITS)}"))
+    elif unit is None:
+        given.report_error(not_among(word, _UNITS, f"{quoted(word)} is not a unit"))
+    elif spot.get("requests_per_unit") is None:
         message = "requests_per_unit is missing: it is read as 0, and nothing passes"
-        fields.spot.warn(message, hint="write 0 if that is meant")
-    return RateLimit(unit, 0 if count is None else requests(count), name, replaces)
+        spot.warn(message, hint="write 0 if that is meant")
+    return RateLimit(unit, spot.requests("requests_per_unit"), name, replaces)
 
 
-def _read_unit(fields: _Fields) -> Unit | None:
-    spot = fields.get("unit")
-    word = spot.node.text if spot is not None and isinstance(spot.node, Scalar) else ""
-    return _UNITS.get(word.lower())
-
-
-def _report_unit(fields: _Fields) -> None:
-    spot = fields.get("unit")
-    if spot is None:
-        fields.spot.missing("unit", f"missing; expected one of {', '.join(_UNITS)}")
-    elif isinstance(spot.node, Scalar):
-        text = spot.node.text
-        spot.report(not_among(text, _UNITS, f"{quoted(text)} is not a unit"))
-    else:
-        spot.expected(f"one of {', '.join(_UNITS)}")
-
-
-def _check_unlimited(fields: _Fields, unit: Unit | None) -> None:
+def _check_unlimited(limit: Spot, unit: Unit | None) -> None:
     for name in ("unit", "requests_per_unit"):
-        spot = fields.get(name)
+        spot = limit.get(name)
         if spot is None:
             continue
         if name == "unit" and unit is not None:
-            spot.wrong("what is unlimited has no unit", hint="leave out either of them")
+            spot.report("what is unlimited has no unit", hint="leave out either of them")
         else:
             spot.warn("what is unlimited has no rate: this has no effect", hint="leave it out")
 
 
-def _read_replaces(fields: _Fields, own_name: str | None) -> tuple[str, ...]:
+def _read_replaces(limit: Spot, own_name: str | None) -> tuple[str, ...]:
     """The names of the limits that this one replaces."""
     names = []
-    for child in _items(fields.get("replaces"), "mappings with a name"):
-        entry = _Fields.of(child, REPLACES_FIELDS, "what is replaced")
-        if entry is None:
+    for child in limit.items("replaces", "mappings with a name"):
+        if not child.has_fields(("name",), "what is replaced"):
             continue
-        name = entry.text("name", "the name of a limit")
+        name = child.text("name", "the name of a limit")
         if name is None:
             child.missing("name", "missing or empty; expected the name of a limit")
         elif name == own_name:
-            child.wrong(f"the limit {quoted(name)} replaces itself")
+            child.report(f"the limit {quoted(name)} replaces itself")
         else:
             names.append(name)
     return tuple(names)

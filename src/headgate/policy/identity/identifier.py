@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
+from headgate.policy.conditions import cookie_of, methods_of, normalised_host
 from headgate.policy.identity.address import Trail, peer_address
 from headgate.policy.identity.parts import claim_of, fallback_of, hashed, joined, part_of
-from headgate.policy.matcher import cookie_of, endpoint_of, methods_of, normalised_host
 from headgate.policy.model import GLOBAL
+from headgate.policy.path import endpoint_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,9 +20,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.policy.matcher import endpoint_of, methods_of, normalised_host
+from headgate.policy.conditions import methods_of, normalised_host
 from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, Source
-from headgate.policy.path import ROUTE, SHORT, endpoint_at
+from headgate.policy.path import ROUTE, SHORT, endpoint_at, endpoint_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,8 +22,8 @@ from google.protobuf import json_format
 from google.protobuf.struct_pb2 import Struct
 
 from headgate.engine.calls import is_allowed
-from headgate.policy.envoy_config import UNIT_SECONDS
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN
+from headgate.policy.envoy_config.config import UNIT_SECONDS
 from headgate.responses import (
     Answer,
     RuleAnswer,

@@ -17,7 +17,7 @@ from headgate.decision import OnFailure
 from headgate.engine.calls import Part
 from headgate.engine.plan import CompiledRule, RulePlan
 from headgate.limits import FixedWindow
-from headgate.policy.envoy_config import UNIT_SECONDS, counter_name, without_replaced
+from headgate.policy.envoy_config.config import UNIT_SECONDS, counter_name, without_replaced
 from headgate.service.rls.descriptors import Line, amount_of
 from headgate.stores.base import group_name
 from headgate.stores.operations import Check
@@ -25,8 +25,7 @@ from headgate.stores.operations import Check
 if TYPE_CHECKING:
     from headgate.engine.calls import Role
     from headgate.engine.plan import Mode
-    from headgate.policy.envoy_config import EnvoyConfig, Found
-    from headgate.policy.envoy_config.model import Unit
+    from headgate.policy.envoy_config.config import EnvoyConfig, Found, Unit
     from headgate.service.rls.descriptors import Amounts
     from headgate.service.rls.reading import Call, Descriptor, Limit, OnStoreFailure
 

@@ -20,7 +20,7 @@ from headgate.service.rls.messages import OVER_LIMIT, RateLimitRequest, RateLimi
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from headgate.policy.envoy_config import Descriptor
+    from headgate.policy.envoy_config.config import Descriptor
     from headgate.service.core import Core
     from headgate.service.grpc.method import Unary
     from headgate.service.rls.reading import RlsOptions

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.policy.envoy_config.attributes import Entries
-    from headgate.policy.envoy_config.model import Unit
+    from headgate.policy.envoy_config.config import Unit
 
 
 # Options of the rate limit service.

@@ -14,6 +14,7 @@ from google.protobuf.struct_pb2 import Struct
 
 from headgate.engine.calls import Part
 from headgate.limits import Concurrency, LeakyQueue
+from headgate.policy.conditions import cost_after
 from headgate.policy.envoy_config.attributes import (
     DEBUG,
     DECIDED,
@@ -24,7 +25,6 @@ from headgate.policy.envoy_config.attributes import (
     REPORT,
     request_of,
 )
-from headgate.policy.matcher import cost_after
 from headgate.service.rls import messages
 from headgate.service.rls.configured import closed_plan, window_of
 from headgate.service.rls.descriptors import Line, amount_of

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.integrations import request_view
 from headgate.integrations.wsgi import WsgiRequest
-from headgate.policy.matcher import readings
+from headgate.policy.path import readings
 from tests.support.wsgi_caller import environ
 
 

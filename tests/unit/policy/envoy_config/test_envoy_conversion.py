@@ -10,16 +10,10 @@ from hypothesis import strategies as st
 
 from headgate.engine.request import Request
 from headgate.limits import FixedWindow
-from headgate.policy.envoy_config import (
-    Descriptor,
-    Domain,
-    EnvoyConfig,
-    RateLimit,
-    attributes_of,
-    convert,
-    read_envoy_config,
-    to_policy,
-)
+from headgate.policy.envoy_config.attributes import attributes_of
+from headgate.policy.envoy_config.config import Descriptor, Domain, EnvoyConfig, RateLimit
+from headgate.policy.envoy_config.conversion import convert, to_policy
+from headgate.policy.envoy_config.reader import read_envoy_config
 from headgate.policy.identity import Identifier
 from headgate.policy.loader import examine_policy_data, read_policy_data
 from headgate.policy.matcher import Matcher

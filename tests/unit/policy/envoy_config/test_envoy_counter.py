@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.policy.envoy_config import counter_name
-from headgate.policy.envoy_config.config import LONGEST_NAME
+from headgate.policy.envoy_config.config import LONGEST_NAME, counter_name
 
 TEXT = st.text(st.sampled_from("ab|%=_/ \n\x00é{}"), max_size=4) | st.text(max_size=80)
 DESCRIPTOR = st.tuples(TEXT, st.lists(st.tuples(TEXT, TEXT), max_size=3))

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.policy.envoy_config import (
+from headgate.policy.envoy_config.config import (
     Descriptor,
     Domain,
     EnvoyConfig,
     RateLimit,
-    read_envoy_config,
     without_replaced,
 )
+from headgate.policy.envoy_config.reader import read_envoy_config
 
 ORDER = """\
 domain: edge

@@ -3,7 +3,8 @@
 import pytest
 
 from headgate.limits import FixedWindow
-from headgate.policy.envoy_config import UNIT_SECONDS, EnvoyConfig, RateLimit, read_envoy_config
+from headgate.policy.envoy_config.config import UNIT_SECONDS, EnvoyConfig, RateLimit
+from headgate.policy.envoy_config.reader import read_envoy_config
 from headgate.policy.problems import PolicyError
 
 EVERYTHING = """\

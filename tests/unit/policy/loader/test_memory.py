@@ -9,7 +9,7 @@ import pytest
 from headgate.policy import document, loader
 from headgate.policy.loader import RuleCache, examine_policy_data
 from headgate.policy.model import Override
-from headgate.policy.rule_document import RuleDocument
+from headgate.policy.policy_document import RuleDocument
 
 
 def rule(name: str = "a", limit: str = "5/s", **more: Any) -> dict[str, Any]:

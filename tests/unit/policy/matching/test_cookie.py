@@ -14,8 +14,7 @@ from starlette.requests import cookie_parser as parsed_by_starlette
 from werkzeug.http import parse_cookie as parsed_by_werkzeug
 
 from headgate.engine.request import Request
-from headgate.policy.conditions import Cookie
-from headgate.policy.matcher import cookie_of, cookies_of
+from headgate.policy.conditions import Cookie, cookie_of, cookies_of
 
 AMBIGUOUS = Cookie(is_ambiguous=True)
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from headgate.engine.request import Request
-from headgate.policy.matcher import cost_after, cost_in_response, cost_of, normalised_path
+from headgate.policy.conditions import cost_after, cost_in_response, cost_of
 from headgate.policy.model import After, Cost, EndpointCost
+from headgate.policy.path import normalised_path
 
 BY_ENDPOINT = Cost(
     default=2,

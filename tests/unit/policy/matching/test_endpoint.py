@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.engine.request import Request
-from headgate.policy.matcher import endpoint_of
+from headgate.policy.path import endpoint_of
 
 
 def test_the_endpoint_is_the_normalised_path() -> None:

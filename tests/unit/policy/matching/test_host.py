@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.policy.conditions import wildcards
-from headgate.policy.matcher import normalised_host
+from headgate.policy.conditions import normalised_host, wildcards
 
 
 @pytest.mark.parametrize(

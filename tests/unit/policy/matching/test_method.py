@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.engine.request import Request
-from headgate.policy.matcher import methods_of
+from headgate.policy.conditions import methods_of
 
 
 @pytest.mark.parametrize(

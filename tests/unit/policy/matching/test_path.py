@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.policy.matcher import normalised_path, readings
-from headgate.policy.path import LONG, MOST_SEGMENTS
+from headgate.policy.path import LONG, MOST_SEGMENTS, normalised_path, readings
 
 SPELLINGS_OF_LOGIN = (
     "/login",

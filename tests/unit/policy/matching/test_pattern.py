@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.policy.matcher import compiled, readings
+from headgate.policy.path import compiled, readings
 
 
 def fits(pattern: str, path: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from headgate.policy.envoy_config import read_envoy_config
+from headgate.policy.envoy_config.reader import read_envoy_config
 from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
 from tests.support import envoy_messages

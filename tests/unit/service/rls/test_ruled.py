@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.policy.envoy_config import attributes_of
-from headgate.policy.envoy_config.attributes import request_of
+from headgate.policy.envoy_config.attributes import attributes_of, request_of
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Override
 from headgate.units import SECOND
