@@ -22,8 +22,12 @@ from headgate.testing.capabilities import needs
 from headgate.testing.store_contract.subject import TENS, seconds
 from tests.contract.layer_store import LayerStoreUnderTest
 from tests.contract.leases import LeaseContract, LeaseHistoryContract
-from tests.contract.queues import QueueContract
-from tests.contract.slot_shares import KeepingContract, SharesContract
+from tests.contract.queues import QueueContract, QueueHistoryContract
+from tests.contract.slot_shares import (
+    KeepingContract,
+    SharesContract,
+    SharesHistoryContract,
+)
 
 
 @needs("grants_leases")
@@ -253,7 +257,9 @@ class ReplicationContract(LayerStoreUnderTest):
 class LayerStoreContract(
     StoreContract,
     QueueContract,
+    QueueHistoryContract,
     SharesContract,
+    SharesHistoryContract,
     KeepingContract,
     LeaseContract,
     LeaseHistoryContract,

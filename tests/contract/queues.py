@@ -1,14 +1,16 @@
 """Queues, which delay callers instead of denying them: the places that callers get.
 
-The public contract compares random histories of a store with the pure algorithm. These cases say
-what the algorithm promises, for every store and layer of Headgate.
+The public contract compares random histories of a store with those of the memory store. This says
+what the algorithm promises, case by case and against the pure algorithm, for all our stores.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
+from random import Random
 from typing import TYPE_CHECKING, Final
 
+from headgate.algorithms import LeakyQueueAlgorithm
 from headgate.limits import FixedWindow, LeakyQueue, TokenBucket
 from headgate.stores.operations import (
     CancelQueued,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.algorithms import Outcome
+    from headgate.algorithms.leaky_queue import Line
     from headgate.limits import Limit
 
 
@@ -378,3 +381,149 @@ class QueueContract(StoreUnderTest):
             self.delays(TEN, group, [1, 1, 1])
             self.run(Reset((Check(group, "key", limit),)))
             assert self.delays(TEN, group, [1]) == [0]
+
+
+# Queues against the pure algorithm, over long random histories.
+
+
+QUEUES: Final = (
+    LeakyQueue(rate=10, queue=8),
+    LeakyQueue(rate=3, queue=20),
+    LeakyQueue(rate=0.3, queue=5),
+    LeakyQueue(rate=7_000, queue=12),
+    LeakyQueue(rate=13, queue=40),
+)
+KEYS: Final = ("a", "b")
+
+
+class QueueHistory:
+    """A random history, played on a store and on the pure algorithm.
+
+    Every check may have a patience of its own: it is the same queue.
+    """
+
+    def __init__(self, subject: StoreUnderTest, limit: LeakyQueue, seed: int) -> None:
+        self.subject = subject
+        self.limit = limit
+        self.group = subject.new_name()
+        self.lines: dict[str, Line | None] = dict.fromkeys(KEYS)
+        self.promised: list[tuple[str, int, int, int]] = []
+        self.random = Random(seed)
+        self.steps = [f"seed {seed}: {limit!r}"]
+
+    def play(self, steps: int) -> None:
+        verbs = (self.take, self.take, self.take, self.take_each, self.look, self.charge)
+        rare = (self.cancel, self.cancel, self.refund)
+        for _ in range(steps):
+            if self.random.random() < 0.5:
+                self.advance()
+            self.random.choice(rare if self.random.random() < 0.35 else verbs)(
+                self.random.choice(KEYS)
+            )
+
+    def advance(self) -> None:
+        unit = int(SECOND / self.limit.per_second)
+        most = self.random.choice((10, unit, 2 * unit, 20 * unit))
+        nanoseconds = self.random.randint(0, most // self.subject.tick_ns) * self.subject.tick_ns
+        self.steps.append(f"advance_ns({nanoseconds})")
+        self.subject.clock.advance_ns(nanoseconds)
+
+    def take(self, key: str) -> None:
+        asked = [self.check(key)]
+        outcomes = self.subject.run(Take(tuple(asked)))
+        self.compare(asked, outcomes)
+
+    def take_each(self, key: str) -> None:
+        asked = [self.check(key), self.check(self.random.choice(KEYS)), self.check(key)]
+        takes = TakeEach(tuple([Take((check,)) for check in asked]))
+        outcomes = [one[0] for one in self.subject.run(takes) if isinstance(one, tuple)]
+        self.compare(asked, outcomes)
+
+    def look(self, key: str) -> None:
+        asked = [self.check(key)]
+        outcomes = self.subject.run(Take(tuple(asked), consume=False))
+        self.compare(asked, outcomes, consume=False)
+
+    def charge(self, key: str) -> None:
+        check = Check(self.group, key, self.limit, self.random.choice((1, 2, 5)))
+        self.steps.append(f"charge {check.cost} of {key}")
+        self.subject.run(Charge((check,)))
+        self.lines[key] = self.algorithm.charge(self.lines[key], check.cost, self.now)
+
+    def refund(self, key: str) -> None:
+        check = Check(self.group, key, self.limit, self.random.choice((1, 2)))
+        self.steps.append(f"refund {check.cost} of {key}")
+        self.subject.run(Refund((check,)))
+        if (line := self.lines[key]) is not None:
+            self.lines[key] = self.algorithm.refund(line, check.cost, self.now)
+
+    def cancel(self, _key: str) -> None:
+        if not self.promised:
+            return
+        place = self.random.randrange(len(self.promised))
+        key, place_ns, exact_ns, cost = self.promised[place]
+        if self.random.random() < 0.8:
+            del self.promised[place]
+        check = Check(self.group, key, self.check(key).limit, cost)
+        self.steps.append(f"cancel {cost} of {key} at {place_ns}")
+        line = self.algorithm.vacate(self.lines[key], exact_ns, cost, self.now)
+        assert self.subject.run(CancelQueued((check,), (place_ns,))) == (line is not None), (
+            self.story()
+        )
+        self.lines[key] = line or self.lines[key]
+
+    @property
+    def algorithm(self) -> LeakyQueueAlgorithm:
+        return LeakyQueueAlgorithm(self.limit, grain_ns=self.subject.tick_ns)
+
+    @property
+    def now(self) -> int:
+        return self.subject.clock()
+
+    def check(self, key: str) -> Check:
+        unit = SECOND / self.limit.per_second
+        wait = self.random.choice((None, None, None, 0, int(self.random.randint(0, 9) * unit)))
+        max_wait = wait if wait is None else wait / SECOND
+        limit = LeakyQueue(self.limit.rate, self.limit.queue, max_wait)
+        cost = self.random.choice((1, 1, 1, 2, 3, 0))
+        self.steps.append(f"take {cost} of {key} within {max_wait}")
+        return Check(self.group, key, limit, cost)
+
+    def compare(
+        self, asked: list[Check], outcomes: Sequence[Outcome], *, consume: bool = True
+    ) -> None:
+        for check, outcome in zip(asked, outcomes, strict=True):
+            assert isinstance(check.limit, LeakyQueue)
+            algorithm = LeakyQueueAlgorithm(check.limit, grain_ns=self.subject.tick_ns)
+            line, expected = algorithm.take(self.lines[check.key], check.cost, self.now)
+            if consume:
+                self.lines[check.key] = line
+            else:
+                seen = algorithm.outcome(self.lines[check.key], expected.retry_after_ns, self.now)
+                expected = seen._replace(delay_ns=expected.delay_ns, place_ns=expected.place_ns)
+            rounded = self.in_ticks(expected)
+            assert outcome == rounded, f"got {outcome}, expected {rounded}\n{self.story()}"
+            if consume and outcome.place_ns:
+                place = check.key, outcome.place_ns, expected.place_ns, check.cost
+                self.promised.append(place)
+
+    def in_ticks(self, outcome: Outcome) -> Outcome:
+        wait, up = outcome.retry_after_ns, self.subject.rounded_up
+        return outcome._replace(
+            retry_after_ns=None if wait is None else up(wait),
+            reset_after_ns=up(outcome.reset_after_ns),
+            delay_ns=up(outcome.delay_ns),
+            place_ns=up(outcome.place_ns),
+        )
+
+    def story(self) -> str:
+        return "\n".join(self.steps)
+
+
+class QueueHistoryContract(StoreUnderTest):
+    """Places, at any time, are those of the pure algorithm."""
+
+    def test_a_random_history_of_a_queue_is_that_of_the_pure_algorithm(self) -> None:
+        for limit in QUEUES:
+            for seed in range(2):
+                QueueHistory(self, limit, seed).play(80)

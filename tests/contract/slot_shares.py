@@ -1,23 +1,26 @@
 """Slots that are guaranteed to partitions, and lent to others while they are idle.
 
-As in `queues`, these cases say what the algorithm promises, for every store and layer of Headgate.
+As in `queues`: what the algorithm promises, for all our stores.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from random import Random
 from typing import TYPE_CHECKING, Final
 
+from headgate.algorithms import ConcurrencyAlgorithm
 from headgate.algorithms.concurrency import CLAIM_NS, GRAIN_NS, KEEP_NS
 from headgate.limits import Concurrency
-from headgate.stores.operations import Check, ReleaseSlot, RenewSlot, Take
+from headgate.stores.operations import Check, ReleaseSlot, RenewSlot, Reset, Take
 from headgate.testing.store_contract.subject import StoreUnderTest, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.algorithms import Outcome
+    from headgate.algorithms.concurrency import Slots
     from headgate.decision import Decision
     from headgate.limiter import RateLimiter
     from headgate.limiter.holds import Slot
@@ -349,3 +352,125 @@ class KeepingContract(StoreUnderTest):
         assert all(slot.release() for slot in gold)
         assert limiter.peek("key").remaining == 4
         assert limiter.peek("key").reset_after == 0
+
+
+# Slots against the pure algorithm, over long random histories of changing policies.
+
+
+LIMITS: Final = (
+    *(Concurrency(limit, ttl) for limit, ttl in ((5, 4), (3, 4), (5, 7))),
+    *(
+        Concurrency(limit, ttl, shares, part, lends)
+        for limit, ttl in ((5, 4), (4, 4), (7, 3))
+        for shares in ((("a", 3), ("b", 1)), (("a", 1), ("b", 1), ("c", 2)))
+        for part in (None, "a", "b")
+        for lends in (True, True, False)
+    ),
+)
+"""Limits that are applied to the one counter of a history, one after another."""
+
+
+SEEDS: Final = (0, 10, 31, 38, 48, 156, 174)
+"""Histories that reveal every known mistake."""
+VERBS: Final = ("take",) * 8 + ("look", "renew", "renew") + ("leave",) * 4 + ("reset",)
+PAUSES: Final = (0,) * 6 + (1, 1, 20_000, 62_500, 100_000, 200_000, 900_000, 1_500_000)
+QUICK: Final = (0,) * 4 + (1, 20_000, 62_500, 100_000, 190_000)
+"""Microseconds from one step of a history to the next."""
+
+
+class SharesHistoryContract(StoreUnderTest):
+    """A store against the pure algorithm, over long random histories of changing policies."""
+
+    def test_every_reply_is_that_of_the_pure_algorithm(self) -> None:
+        for seed in SEEDS:
+            self.play(seed)
+
+    def play(self, seed: int) -> None:
+        """Play the history of *seed*."""
+        random = Random(seed)
+        group, model = self.new_name(), SlotsModel()
+        few = usual_limits(random)
+        pauses = random.choice((PAUSES, QUICK))
+        for step in range(120):
+            self.clock.advance_ns(random.choice(pauses) * 1_000)
+            check = Check(group, "key", random.choice(few), random.choice((1, 1, 1, 1, 2, 0)))
+            lease, now = f"lease{random.randrange(14)}", self.clock()
+            case = f"seed {seed}, step {step}: {check}, {lease}"
+            match random.choice(VERBS):
+                case "take" if check.cost:
+                    (outcome,) = self.run(Take((check,), lease=lease))
+                    assert outcome == model.take(check, lease, now), case
+                case "look" | "take":
+                    (outcome,) = self.run(Take((check,), consume=False))
+                    assert outcome == model.look(check, now), case
+                case "renew":
+                    assert self.run(RenewSlot((check,), lease)) == model.renew(check, lease, now), (
+                        case
+                    )
+                case "leave":
+                    if pauses is QUICK:
+                        lease, check = model.held(random, lease, check, few)
+                    assert self.run(ReleaseSlot((check,), lease)) == model.leave(
+                        check, lease, now
+                    ), case
+                case _ if step % 9 == 0:
+                    self.run(Reset((check,)))
+                    model.state = None
+
+
+def usual_limits(random: Random) -> list[Concurrency]:
+    """Return the partitions under one limit, most of the time, and perhaps some others."""
+    limit = random.choice(LIMITS[3:])
+    parts = [replace(limit, partition=part) for part in (None, "a", "a", "b")]
+    return parts * 2 + random.sample(LIMITS, random.choice((0, 1, 6)))
+
+
+class SlotsModel:
+    """The slots of one counter, by the pure algorithm."""
+
+    def __init__(self) -> None:
+        self.state: Slots | None = None
+
+    def take(self, check: Check, lease: str, now: int) -> Outcome:
+        algorithm = _algorithm(check)
+        wait = algorithm.wait(self.state, check.cost, now)
+        if wait == 0:
+            self.state = algorithm.enter(self.state, lease, now)
+        outcome = algorithm.outcome(self.state, wait, now)
+        if wait:
+            self.state = algorithm.deny(self.state, check.cost, now)
+        return outcome
+
+    def held(
+        self, random: Random, lease: str, check: Check, limits: list[Concurrency]
+    ) -> tuple[str, Check]:
+        """Return an open lease, and *check* as its partition would make it."""
+        if self.state is None or not self.state.leases:
+            return lease, check
+        lease = random.choice(list(self.state.leases))
+        part = self.state.leases[lease].part
+        own = [limit for limit in limits if limit.partition == part]
+        return lease, replace(check, limit=random.choice(own)) if own else check
+
+    def look(self, check: Check, now: int) -> Outcome:
+        algorithm = _algorithm(check)
+        wait = algorithm.wait(self.state, check.cost, now) if check.cost else 0
+        return algorithm.outcome(self.state, wait, now)
+
+    def renew(self, check: Check, lease: str, now: int) -> bool:
+        algorithm = _algorithm(check)
+        if self.state is None or not algorithm.holds(self.state, lease, now):
+            return False
+        self.state = algorithm.renew(self.state, lease, now)
+        return True
+
+    def leave(self, check: Check, lease: str, now: int) -> bool:
+        algorithm = _algorithm(check)
+        had = algorithm.holds(self.state, lease, now)
+        self.state = algorithm.leave(self.state, lease, now)
+        return had
+
+
+def _algorithm(check: Check) -> ConcurrencyAlgorithm:
+    assert isinstance(check.limit, Concurrency)
+    return ConcurrencyAlgorithm(check.limit)

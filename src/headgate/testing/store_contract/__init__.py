@@ -46,9 +46,9 @@ class StoreContract(
     A layer that does not keep limits exactly names the `accuracy` to test it with: the bound that
     this states then takes the place of equality. Tests that do not apply are not collected.
 
-    Queues and slots are compared with the pure algorithms, over random histories. The operations
-    that only layers of Headgate use (`GrantLease`, `MergeUsage`, `PublishValue`) are not part of
-    this contract. A store need not support them.
+    Over random histories the store is compared with the memory store. The operations that only
+    layers of Headgate use (`GrantLease`, `MergeUsage`, `PublishValue`) are not part of this
+    contract. A store need not support them.
 
     For the values of a failed assertion, put this into `conftest.py`, before anything imports
     `headgate.testing`:
