@@ -20,55 +20,6 @@ if TYPE_CHECKING:
 
 _MOST_RULES: Final = 30
 """The rules with a plot; others are in the table only."""
-_PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; \
-style-src 'unsafe-inline'; img-src data:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header>
-<h1>{title}</h1>
-<p class="conclusion">{conclusion}</p>
-<p class="faint">{facts}</p>
-{notes}
-</header>
-<main>
-<dl class="tiles">{tiles}</dl>
-<h2>Over time</h2>
-<ul class="legend"><li style="--colour: var(--allowed)">allowed</li>\
-<li style="--colour: var(--denied)">denied</li></ul>
-{plots}
-<details><summary>The same in figures</summary>{timeline}</details>
-<h2>Rule by rule</h2>
-{overview}
-{rules}
-<h2>Glossary</h2>
-<dl class="words">{words}</dl>
-</main>
-<footer>Made by <code>headgate simulate</code>: the traffic was replayed through the rules in \
-virtual time.</footer>
-</body>
-</html>
-"""
-_WORDS: Final = {
-    "request": "One line of the trace, or one request of a workload.",
-    "denied": "The policy would have answered with status 429 and a time to retry. This is a "
-    "simulation: no real request was denied.",
-    "caller": "The sender, by API key, user or tenant where a request has one, else by address.",
-    "rule": "The requests that are counted, their key, and how many are allowed in which time.",
-    "key": "The counter that a rule keeps for a caller.",
-    "shadow": "A rule that only reports. What it would deny is counted here; it denies nothing, "
-    "and is not part of the figures on top.",
-    "newly limited": "A key with denied requests after the change and none before.",
-    "relieved": "A key with denied requests before the change and none after.",
-}
 
 
 def html_report(outcomes: Sequence[Outcome], *, title: str) -> str:
@@ -81,9 +32,9 @@ def html_report(outcomes: Sequence[Outcome], *, title: str) -> str:
     left = len(found.rules) - _MOST_RULES
     more = f"<p>{counted(left, 'rule')} more denied something: see the table.</p>"
     notes = "".join(f"<li>{escape(note)}</li>" for note in found.notes)
-    return _PAGE.format(
+    return _file("page.html").format(
         title=escape(printable(title)),
-        style=(files(__package__) / "page.css").read_text(encoding="utf-8"),
+        style=_file("page.css"),
         conclusion=re.sub("`(.*?)`", r"<code>\1</code>", escape(found.conclusion)),
         facts="; ".join(f"{label}: {escape(text)}" for label, text in found.facts),
         notes=f'<div class="note">Notes:<ul>{notes}</ul></div>' if notes else "",
@@ -95,8 +46,11 @@ def html_report(outcomes: Sequence[Outcome], *, title: str) -> str:
         timeline=_table(found.timeline),
         overview=_table(found.overview),
         rules="".join(map(_rule, found.rules[:_MOST_RULES])) + (more if left > 0 else ""),
-        words="".join(f"<dt>{word}</dt><dd>{meaning}</dd>" for word, meaning in _WORDS.items()),
     )
+
+
+def _file(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
 
 
 def _rule(rule: RuleFindings) -> str:
