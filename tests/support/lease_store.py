@@ -47,6 +47,7 @@ from headgate.units import HOUR, MINUTE
 
 if TYPE_CHECKING:
     from headgate.algorithms import Algorithm, Outcome
+    from headgate.algorithms.sliding_log import Log
     from headgate.clock import Clock
     from headgate.limits import Limit
 
@@ -77,6 +78,22 @@ def place_of(limit: Limit, state: Any) -> Place:
     return ("paced",)
 
 
+def _drop_at(log: Log, time: int, units: int) -> None:
+    """Take back up to *units* of the entry at *time*, first the debt that would replace it."""
+    from_debt = min(units, log.debt)
+    log.debt -= from_debt
+    if time not in log.times[log.head :]:
+        return
+    place = log.times.index(time, log.head)
+    dropped = min(units - from_debt, log.units[place])
+    log.units[place] -= dropped
+    log.total -= dropped
+    if not log.units[place]:
+        del log.times[place], log.units[place]
+    if not log.total:
+        log.drop(len(log.times), 0)
+
+
 def refund_at(algorithm: Algorithm[Any], state: Any, amount: int, place: Place, now: int) -> Any:
     """Give up to *amount* back that was charged at *place*; nothing if that is gone."""
     limit, state = algorithm.limit, algorithm.refund(state, 0, now)
@@ -90,7 +107,7 @@ def refund_at(algorithm: Algorithm[Any], state: Any, amount: int, place: Place, 
             left = counts[cell] - min(amount, counts[cell])
             return index, (*counts[:cell], left, *counts[cell + 1 :])
         case SlidingWindowLog() if place[:-1] == here[:-1]:
-            state.drop_at(int(place[-1]), amount)
+            _drop_at(state, int(place[-1]), amount)
         case PacedLimit() | FixedWindow() if place == here:
             return algorithm.refund(state, amount, now)
     return state

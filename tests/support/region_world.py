@@ -41,7 +41,7 @@ class Node:
     """What one node has used, its links to the other regions, and its clock, which is wrong."""
 
     region: str
-    usage: RegionUsage
+    usages: list[RegionUsage]
     links: list[Link]
     clock: Callable[[], int]
 
@@ -96,17 +96,15 @@ class World:
         for region in self.regions.values():
             others = [name for name in names if name != region.name]
             for _ in range(nodes):
-                usage = RegionUsage(
-                    f"{region.name}/{next(self._numbers)}",
-                    peers=len(others),
-                    max_keys=max_keys,
-                    max_debt_ns=max_debt_ns,
-                )
+                origin = f"{region.name}/{next(self._numbers)}"
+                usages = [
+                    RegionUsage(origin, max_keys=max_keys, max_debt_ns=max_debt_ns) for _ in others
+                ]
                 links = [
                     Link(region.name, peer, every_ns=every_ns, chance=chance.random)
                     for peer in others
                 ]
-                node = Node(region.name, usage, links, self._clock(max_skew_ns))
+                node = Node(region.name, usages, links, self._clock(max_skew_ns))
                 region.nodes.append(node)
                 for peer in range(len(others)):
                     self._tick(node, peer)
@@ -132,7 +130,8 @@ class World:
         node = self.chance.choice(region.nodes)
         take = Take((Check(GROUP, key, self.limit, cost),))
         outcomes = region.store.run(take)
-        node.usage.record(take, outcomes, node.clock())
+        for usage in node.usages:
+            usage.record(take, outcomes, node.clock())
         if outcomes[0].allowed and cost:
             self.allowed_units.append(Allowed(self.now, region.name, key, cost))
         return outcomes[0].allowed
@@ -153,9 +152,7 @@ class World:
 
     def is_quiet(self) -> bool:
         nodes = [node for region in self.regions.values() for node in region.nodes]
-        return not any(
-            node.usage.pending(peer) for node in nodes for peer in range(len(node.links))
-        )
+        return not any(usage.pending for node in nodes for usage in node.usages)
 
     def heal(self) -> None:
         self.cut.clear()
@@ -165,7 +162,7 @@ class World:
         """Messages from *node* to one region go out, until that is done; then it pauses."""
 
         def go() -> None:
-            self._send(node, peer, list(node.usage.reports(peer, node.clock)), self.now)
+            self._send(node, peer, list(node.usages[peer].reports(node.clock)), self.now)
 
         self.at(self.now + node.links[peer].pause_ns(spent_ns), go)
 
@@ -187,7 +184,7 @@ class World:
             self.at(self.now + self.latency_ns, lambda: acknowledge(outcomes))
 
         def acknowledge(outcomes: Outcomes) -> None:
-            node.usage.acknowledge(peer, report, outcomes)
+            node.usages[peer].acknowledge(report, outcomes)
             self._send(node, peer, rest, began)
 
         def missed() -> None:

@@ -18,7 +18,7 @@ Clock: entries in the future of the clock become one entry at now. Earlier entri
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -67,32 +67,18 @@ class Log:
 
     def drop_newest(self, units: int) -> None:
         """Take back *units*, the latest first."""
-        units -= self._drop_debt(units)
+        from_debt = min(units, self.debt)
+        self.debt -= from_debt
+        units -= from_debt
         while units and self.total:
-            units -= self._drop_from(len(self.units) - 1, units)
-
-    def drop_at(self, time: int, units: int) -> None:
-        """Take back up to *units* of the entry at *time*, first the debt that would replace it."""
-        units -= self._drop_debt(units)
-        place = bisect_left(self.times, time, self.head)
-        if place < len(self.times) and self.times[place] == time:
-            self._drop_from(place, units)
-
-    def _drop_debt(self, units: int) -> int:
-        dropped = min(units, self.debt)
-        self.debt -= dropped
-        return dropped
-
-    def _drop_from(self, place: int, units: int) -> int:
-        """Take up to *units* out of the entry at *place*; return how many."""
-        dropped = min(units, self.units[place])
-        self.units[place] -= dropped
-        self.total -= dropped
-        if not self.units[place]:
-            del self.times[place], self.units[place]
+            dropped = min(units, self.units[-1])
+            units -= dropped
+            self.total -= dropped
+            self.units[-1] -= dropped
+            if not self.units[-1]:
+                del self.times[-1], self.units[-1]
         if not self.total:
             self.drop(len(self.times), 0)
-        return dropped
 
 
 class SlidingWindowLogAlgorithm(Algorithm[Log]):

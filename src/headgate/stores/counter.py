@@ -218,26 +218,33 @@ Opened = Sequence[tuple[CounterTransaction, int]]
 def execute(operation: Operation[R], open_all: Callable[[tuple[Check, ...]], Opened]) -> R:
     """Carry out *operation* on the counters that *open_all* opens, and return its reply.
 
-    Every check has a counter (`operations.divide`). Checks of one counter share its transaction.
+    Every check has a counter (`operations.divide`). Checks of one counter share its transaction. A
+    denial saves what `rebase` moved, a peek saves nothing.
     """
-    function = _FUNCTIONS[type(operation)]
     if isinstance(operation, PublishValue):
-        value = Check(f"values of {operation.group}", operation.key, _VALUES_LIMIT)
-        return cast("R", function(operation, open_all((value,))))
-    checks: tuple[Check, ...] = operation.checks  # type: ignore[attr-defined]  # all these have
+        checks: tuple[Check, ...] = (
+            Check(f"values of {operation.group}", operation.key, _VALUES_LIMIT),
+        )
+    else:
+        checks = operation.checks  # type: ignore[attr-defined] # all others have some
     limits = [check.limit for check in checks]
     if isinstance(operation, TakeUpTo):
         reject_partial(limits, "hit_up_to")
     elif isinstance(operation, Hold | Charge | Refund):
         verb = "reserve" if isinstance(operation, Hold) else type(operation).__name__.lower()
         reject_concurrency(limits, verb)
-    return cast("R", function(operation, open_all(checks)))
+    opened = open_all(checks)
+    reply = _FUNCTIONS[type(operation)](operation, opened)
+    if not isinstance(operation, Take) or operation.consume:
+        for counter, _ in opened:
+            counter.close()
+    return cast("R", reply)
 
 
 def _take(operation: Take, opened: Opened) -> Outcomes:
     """Charge all counters if all fit, else none; of slots, take the one named by the lease.
 
-    A denial saves what `rebase` moved, and slots record what they denied. A peek saves nothing.
+    Slots record what they denied.
     """
     consume, lease = operation.consume, operation.lease
     waits = [counter.wait(cost) for counter, cost in opened]
@@ -248,13 +255,11 @@ def _take(operation: Take, opened: Opened) -> Outcomes:
                 counter.change_slots(counter.slots.enter, lease)
             else:
                 counter.charge(cost)
-            counter.close()
     outcomes = _outcomes(opened, waits)
     if consume and not is_allowed:
         for (counter, cost), wait in zip(opened, waits, strict=True):
             if wait and lease is not None and counter.slots is not None and counter.slots.claims:
                 counter.change_slots(counter.slots.deny, cost)
-            counter.close()
     return outcomes
 
 
@@ -264,8 +269,6 @@ def _take_up_to(_: TakeUpTo, opened: Opened) -> tuple[int, Outcomes]:
     granted = min([cost, *[one.remaining // counters.count(one) for one in counters]])
     for counter in counters:
         counter.charge(granted)
-    for counter in counters:
-        counter.close()
     waits = [counter.wait(cost - granted) for counter in counters]
     return granted, _outcomes(opened, waits)
 
@@ -276,7 +279,6 @@ def _hold(operation: Hold, opened: Opened) -> Outcomes:
     for counter, cost in opened:
         if is_allowed:
             counter.hold(operation.name, cost, operation.ttl_ns)
-        counter.close()
     return _outcomes(opened, waits)
 
 
@@ -285,7 +287,6 @@ def _settle(operation: Settle, opened: Opened) -> bool:
     for counter, cost in opened:
         late = operation.charge_lapsed
         was_open &= counter.settle(operation.name, cost, charge_lapsed=late)
-        counter.close()
     return was_open
 
 
@@ -295,7 +296,6 @@ def _charge_or_refund(operation: Charge | Refund, opened: Opened) -> Outcomes:
             counter.charge(cost)
         else:
             counter.refund(cost)
-        counter.close()
     return tuple([counter.outcome_of_one() for counter, _ in opened])
 
 
@@ -304,7 +304,6 @@ def _renew(operation: RenewSlot, opened: Opened) -> bool:
     for counter, _ in opened:
         if has_all and counter.slots is not None:
             counter.change_slots(counter.slots.renew, operation.lease)
-        counter.close()
     return has_all
 
 
@@ -314,7 +313,6 @@ def _release(operation: ReleaseSlot, opened: Opened) -> bool:
         had_all &= counter.has_slot(operation.lease)
         if counter.slots is not None:
             counter.change_slots(counter.slots.leave, operation.lease)
-        counter.close()
     return had_all
 
 
@@ -322,15 +320,12 @@ def _cancel(operation: CancelQueued, opened: Opened) -> bool:
     had_all = True
     for (counter, cost), place_ns in zip(opened, operation.places_ns, strict=True):
         had_all &= counter.vacate(place_ns, cost)
-        counter.close()
     return had_all
 
 
 def _publish(operation: PublishValue, opened: Opened) -> PublishedValues:
     ((counter, _),) = opened
-    values = counter.publish(operation)
-    counter.close()
-    return values
+    return counter.publish(operation)
 
 
 _VALUES_LIMIT: Final = FixedWindow(1, 1)

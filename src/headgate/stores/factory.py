@@ -72,8 +72,10 @@ class StoreRegistry:
         """Replace the lock: a thread of the parent process may have had it."""
         self._lock = threading.Lock()
 
-    def wrapped(self, store: Store) -> Store:
-        """The layers in front of *store*; the store itself if it needs none."""
+    def wrapped(self, store_or_url: str | Store, clock: Clock | None) -> Store:
+        """The layers in front of a store, which may be named by its URL; the store itself if it
+        needs none."""
+        store = open_store(store_or_url, clock)
         if not store.may_fail or not store.waits or isinstance(store, LeasedStore):
             return store
         with self._lock:
@@ -86,7 +88,11 @@ class StoreRegistry:
         return found
 
     def set_accuracies(self, store: Store, user: object, accuracies: Accuracies) -> None:
-        """Set the accuracies of the groups of *user* beside those of the other users."""
+        """Have *store* keep the counters of *user* as *accuracies* say, beside those of the other
+        users.
+
+        If two users have an accuracy for one group, the later one wins.
+        """
         with self._lock:
             of_store = self._accuracies.setdefault(store, WeakKeyDictionary())
             if of_store.get(user, {}) == accuracies:
@@ -95,20 +101,14 @@ class StoreRegistry:
             together = {group: own for one in of_store.values() for group, own in one.items()}
             is_split = any(own.split > 1 for own in together.values())
             if is_split and isinstance(store, LeasedStore):
-                store.inner = _with_split(store.inner)
+                inner = store.inner
+                store.inner = inner if isinstance(inner, SplitStore) else SplitStore(inner)
             store.set_accuracies(together)
 
 
-def _with_split(store: Store) -> Store:
-    return store if isinstance(store, SplitStore) else SplitStore(store)
-
-
 _registry: Final = StoreRegistry()
-
-
-def wrapped(store: str | Store, clock: Clock | None) -> Store:
-    """The store to use for *store*, which is a store or the URL of one: with its layers."""
-    return _registry.wrapped(open_store(store, clock))
+wrapped: Final = _registry.wrapped
+set_accuracies: Final = _registry.set_accuracies
 
 
 def unwrapped(store: Store) -> Store:
@@ -116,14 +116,6 @@ def unwrapped(store: Store) -> Store:
     while isinstance(store, LeasedStore | SplitStore | CircuitBreakerStore):
         store = store.inner
     return store
-
-
-def set_accuracies(store: Store, user: object, accuracies: Accuracies) -> None:
-    """Have *store* keep the counters of *user* as *accuracies* say.
-
-    If two users have an accuracy for one group, the later one wins.
-    """
-    _registry.set_accuracies(store, user, accuracies)
 
 
 def health_of(store: Store) -> StoreHealth | None:

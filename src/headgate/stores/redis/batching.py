@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -67,23 +66,7 @@ MOST_TAKES: Final = 16
 """Takes in one call; each may have several checks, and takes the server a few times as long."""
 
 
-class PreparedTake(ABC):
-    """A take of the same limits for many keys."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def names(self, keys: Sequence[str], costs: Sequence[int]) -> Sequence[bytes] | None:
-        """Return the names of the counters; None if this take has to be a plain operation."""
-
-    @abstractmethod
-    def add_to(
-        self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
-    ) -> bool:
-        """Add a take of *names* to *batch*; return True if it is time to send that."""
-
-
-class PreparedStack(PreparedTake):
+class PreparedStack:
     """A prepared take of any limits, with one key and one cost for each."""
 
     __slots__ = ("_arguments", "_name_of", "_specs", "_tag_of")
@@ -100,6 +83,7 @@ class PreparedStack(PreparedTake):
         self._arguments: dict[tuple[int, ...], tuple[int, bytes]] = {}
 
     def names(self, keys: Sequence[str], costs: Sequence[int]) -> Sequence[bytes] | None:
+        """Return the names of the counters; None if this take has to be a plain operation."""
         names = [name_of(key) for name_of, key in zip(self._name_of, keys, strict=True)]
         if self._tag_of is not None and len(set(map(self._tag_of, names))) > 1:
             return None  # its keys are in different slots
@@ -108,6 +92,7 @@ class PreparedStack(PreparedTake):
     def add_to(
         self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
     ) -> bool:
+        """Add a take of *names* to *batch*; return True if it is time to send that."""
         costs = tuple(costs)
         arguments = self._arguments.get(costs) or self._packed(costs)
         return batch.take(names, arguments, partial(self._outcomes, costs), waiter)
@@ -136,7 +121,7 @@ def _denied(outcomes: Outcomes) -> Outcomes:
     return tuple([one._replace(allowed=False, retry_after_ns=MICROSECOND) for one in outcomes])
 
 
-class PreparedHit(PreparedTake):
+class PreparedHit:
     """A prepared take of one paced limit. `unit` and `span` are in ticks, see `codec`."""
 
     __slots__ = (
@@ -166,12 +151,16 @@ class PreparedHit(PreparedTake):
         self._quota = spec.quota
 
     def names(self, keys: Sequence[str], costs: Sequence[int]) -> Sequence[bytes] | None:
-        # A cost of 0, or one that never fits, needs figures that the script does not report.
+        """Return the name of the counter; None if this take has to be a plain operation.
+
+        A cost of 0, or one that never fits, needs figures that the script does not report.
+        """
         return (self._name_of(keys[0]),) if 0 < costs[0] <= self._quota else None
 
     def add_to(
         self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
     ) -> bool:
+        """Add a take of *names* to *batch*; return True if it is time to send that."""
         (name,) = names
         place = self if self._tag_of is None else (self, self._tag_of(name))
         hits = batch.hits.get(place) or batch.begin_hits(place, self)
@@ -192,47 +181,49 @@ class PreparedHit(PreparedTake):
         return (new_outcome((False, remaining, wait_ns, reset_ns, 0, 0, "store")),)
 
 
+PreparedTake = PreparedStack | PreparedHit
+"""A take of the same limits for many keys."""
+
+
 class HitBatch(ScriptCall):
     """Hits of many waiters under one limit, each for itself, in the order of their coming."""
 
-    __slots__ = ("_by_name", "_entries", "_is_uniform", "_names", "_now", "_prepared")
+    __slots__ = ("_by_name", "_entries", "_is_uniform", "_now", "_prepared")
 
     def __init__(self, prepared: PreparedHit, now: bytes) -> None:
         self.script = prepared.script
         self._prepared = prepared
         self._now = now
-        self._names: list[bytes] = []
-        self._entries: list[tuple[int, list[Waiter]]] = []  # a cost, and those who hit with it
-        self._by_name: dict[bytes, tuple[int, list[Waiter]]] = {}
+        self._entries: list[tuple[bytes, int, list[Waiter]]] = []  # a cost, and who hits with it
+        self._by_name: dict[bytes, tuple[bytes, int, list[Waiter]]] = {}
         self._is_uniform = True
 
     def add(self, name: bytes, cost: int, waiter: Waiter) -> int:
         """Hit the counter *name* for *cost*, from 1 to the quota; return the number of entries."""
         entries = self._entries
         same = self._by_name.get(name)
-        if same is not None and same[0] == cost:
-            same[1].append(waiter)
+        if same is not None and same[1] == cost:
+            same[2].append(waiter)
             self._is_uniform = False
             return len(entries)
-        self._by_name[name] = entry = (cost, [waiter])
+        self._by_name[name] = entry = (name, cost, [waiter])
         entries.append(entry)
-        self._names.append(name)
         if cost != 1:
             self._is_uniform = False
         return len(entries)
 
     @property
     def key(self) -> bytes:
-        return self._names[0]
+        return self._entries[0][0]
 
     def pack(self, verb: bytes, text: bytes) -> bytes:
-        prepared, names = self._prepared, self._names
+        prepared, names = self._prepared, [entry[0] for entry in self._entries]
         rest: Arguments = []
         if prepared.ticks > 1:
-            for cost, waiters in self._entries:
+            for _, cost, waiters in self._entries:
                 rest += (*prepared.spec.rate.duration(cost), len(waiters), cost)
         elif not self._is_uniform:
-            for cost, waiters in self._entries:
+            for _, cost, waiters in self._entries:
                 rest += (cost * prepared.unit, len(waiters), cost)
         return pack((verb, text, len(names), *names, self._now, *prepared.first, *rest))
 
@@ -240,7 +231,7 @@ class HitBatch(ScriptCall):
         now, *instants = expect_list(reply)
         prepared = self._prepared
         unit, span, outcomes = prepared.unit, prepared.span, prepared.outcomes
-        for (cost, waiters), instant in zip(self._entries, instants, strict=True):
+        for (_, cost, waiters), instant in zip(self._entries, instants, strict=True):
             if type(instant) is int:
                 in_use = instant - now
             elif type(instant) is bytes:
@@ -266,17 +257,17 @@ class HitBatch(ScriptCall):
             waiter.set_result((outcome,) if fits else _denied((outcome,)))
 
     def failed(self, error: StoreError) -> None:
-        for _, waiters in self._entries:
+        for _, _, waiters in self._entries:
             fail_waiters(waiters, error)
 
     def parts(self) -> Sequence[Request]:
         if len(self._entries) == 1:
             return (self,)
         parts = []
-        for name, (cost, waiters) in zip(self._names, self._entries, strict=True):
+        for entry in self._entries:
             part = HitBatch(self._prepared, self._now)
-            for waiter in waiters:
-                part.add(name, cost, waiter)
+            part._entries.append(entry)
+            part._is_uniform = self._is_uniform
             parts.append(part)
         return parts
 

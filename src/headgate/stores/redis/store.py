@@ -149,8 +149,6 @@ class RedisStore(Store):
                 result.set_exception(late(self.where, self._timeout))
 
     def run(self, operation: Operation[R]) -> R:
-        if self._is_one_request(operation):
-            return cast("R", self.run_all([operation])[0].result())
         return cast("R", drive(self._steps(operation)))
 
     def _is_one_request(self, operation: Operation[Any]) -> bool:
@@ -173,13 +171,12 @@ class RedisStore(Store):
                 raise result
             return result
         steps = split(cast("CheckOperation[Any]", operation), groups)
-        results: list[Any] | None = None
-        while True:
-            try:
-                step = next(steps) if results is None else steps.send(results)
-            except StopIteration as end:
-                return end.value
-            results = yield _RunParts(self, step)
+        results: Any = None
+        try:
+            while True:
+                results = yield _RunParts(self, steps.send(results))
+        except StopIteration as end:
+            return end.value
 
     def _take_each(self, operation: TakeEach) -> Effects[list[Any]]:
         results: list[Any] = []

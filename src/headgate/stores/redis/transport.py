@@ -67,9 +67,8 @@ class ConnectionPool:
         Raises `StoreError`.
         """
         while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
+            connection = self._pop_idle()
+            if connection is None:
                 connection, deadline = self._acquire_slowly(deadline)
             if connection.is_usable(_monotonic()):
                 return connection, deadline
@@ -77,12 +76,11 @@ class ConnectionPool:
 
     def acquire_idle(self) -> BlockingConnection | None:
         """Return a connection that is open and not in use, if there is one; never wait."""
-        while self._idle:
-            connection = self._pop_idle()
-            if connection is None or connection.is_usable(_monotonic()):
-                return connection
+        while (connection := self._pop_idle()) is not None:
+            if connection.is_usable(_monotonic()):
+                break
             self.drop(connection)
-        return None
+        return connection
 
     def release(self, connection: BlockingConnection) -> None:
         """Put *connection* aside for the next caller."""

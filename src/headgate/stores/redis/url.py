@@ -137,24 +137,12 @@ def parse_redis_url(url: str) -> RedisURL:
         pairs = [*pairs, ("db", in_path)]
     given = _read_options(reader, pairs, is_tls=bool(match[2]), topology=topology)
     tls = _tls(reader, given) if match[2] else None
-    db = given.get("db", 0)
-    if topology == "cluster" and db:
+    if topology == "cluster" and given.get("db"):
         raise reader.wrong("a cluster has no database but 0; leave it out")
     if "sentinel_username" in given and "sentinel_password" not in given:
         raise reader.wrong("sentinel_username needs a sentinel_password")
-    return RedisURL(
-        topology,
-        addresses,
-        username,
-        password,
-        db,
-        name,
-        tls,
-        timeout=given.get("timeout", 0.05),
-        connections=given.get("connections", 2),
-        sentinel_username=given.get("sentinel_username"),
-        sentinel_password=given.get("sentinel_password"),
-    )
+    own = {name: given[name] for name in (*_OWN, *_SENTINEL) if name in given}
+    return RedisURL(topology, addresses, username, password, primary_name=name, tls=tls, **own)
 
 
 def _read_options(

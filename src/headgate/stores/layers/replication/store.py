@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from secrets import token_hex
@@ -63,9 +64,10 @@ class ReplicatedStore(Layer):
     the report later; usage that it does not know does not count there meanwhile.
 
     Counters of *groups* alone are shared; None: all. At most *max_keys* counters are remembered for
-    reports. Where more is used than a limit allows, because regions could not reach each other, the
-    debt is worked off before anything more is allowed; with *max_debt_ns* a region whose counter
-    denies for longer than that is spared the rest. The store owns *inner* and *peers*.
+    the reports to each region. Where more is used than a limit allows, because regions could not
+    reach each other, the debt is worked off before anything more is allowed; with *max_debt_ns* a
+    region whose counter denies for longer than that is spared the rest. The store owns *inner* and
+    *peers*.
     """
 
     def __init__(
@@ -90,60 +92,58 @@ class ReplicatedStore(Layer):
                 raise OptionError(f"{name} is {value!r}; expected an integer of at least {least}")
         super().__init__(inner)
         self.where = address_of(inner)
-        names = sorted(peers)
         self._region = region
         self._groups = groups
         self._clock: Clock = MonotonicClock() if clock is None else clock
-        self._peers = [peers[name] for name in names]
-        self._links = [
-            Link(region, name, every_ns=every_ns, chance=random.random) for name in names
-        ]
-        self._usage = RegionUsage(
-            self._new_origin(),
-            peers=len(names),
-            max_keys=max_keys,
-            groups=groups,
-            max_debt_ns=max_debt_ns,
-        )
-        self._lags = [Lag(self._usage, peer, name, self._clock) for peer, name in enumerate(names)]
-        self._spent_ns = [0] * len(names)
-        """The time that the last reports to each peer took."""
-        self._reporting = [
-            BackgroundWork(
-                self,
-                f"headgate-region-{name}",
-                self._clock,
-                partial(ReplicatedStore._due_ns, peer=peer),
-                partial(ReplicatedStore._report, peer=peer),
+        self._peers: list[Peer] = []
+        self._reporting: list[BackgroundWork[ReplicatedStore]] = []
+        for name in sorted(peers):
+            link = Link(region, name, every_ns=every_ns, chance=random.random)
+            usage = RegionUsage(
+                self._new_origin(), max_keys=max_keys, groups=groups, max_debt_ns=max_debt_ns
             )
-            for peer, name in enumerate(names)
-        ]
+            peer = Peer(peers[name], link, usage, Lag(usage, name, self._clock))
+            due_ns = partial(ReplicatedStore._due_ns, peer=peer)
+            report = partial(ReplicatedStore._report, peer=peer)
+            work = BackgroundWork(self, f"headgate-region-{name}", self._clock, due_ns, report)
+            self._peers.append(peer)
+            self._reporting.append(work)
         self._is_closed = False
         watch_forks(self)
 
     def __repr__(self) -> str:
-        others = ", ".join(link.peer for link in self._links)
+        others = ", ".join(peer.link.peer for peer in self._peers)
         return f"<{type(self).__name__} of {self._region}, reporting to {others}>"
 
     def effects(self, operation: Operation[R]) -> Effects[R]:
-        record = self._usage.record
         try:
             reply = yield from self.inner.effects(operation)
         except Interrupted as interrupt:
             if interrupt.is_known and interrupt.error is None:
-                record(operation, interrupt.reply, self._clock())
+                self._record(operation, interrupt.reply)
             raise
-        if record(operation, reply, self._clock()) or self._is_cut_off:
+        if self._record(operation, reply) or self._is_cut_off:
             yield from self._begin_reports(reply)
         return reply
 
+    def _record(self, operation: Operation[R], reply: R) -> bool:
+        """Count the usage by *operation*; True if a report is needed that was not needed before."""
+        now_ns, is_needed = self._clock(), False
+        for peer in self._peers:
+            is_needed |= peer.usage.record(operation, reply, now_ns)
+        return is_needed
+
     def prepare(self, places: Sequence[Place]) -> Prepared:
         inner, kept = self.inner.prepare(places), tuple(places)
-        record_take, clock = self._usage.record_take, self._clock
+        usages, clock = [peer.usage for peer in self._peers], self._clock
 
         def record(keys: Sequence[str], costs: Sequence[int], outcomes: Outcomes) -> bool:
-            is_taken = all(one.allowed for one in outcomes)
-            return (is_taken and record_take(kept, keys, costs, clock())) or self._is_cut_off
+            is_needed = self._is_cut_off
+            if all(one.allowed for one in outcomes):
+                now_ns = clock()
+                for usage in usages:
+                    is_needed |= usage.record_take(kept, keys, costs, now_ns)
+            return is_needed
 
         def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
             try:
@@ -169,7 +169,8 @@ class ReplicatedStore(Layer):
 
         What was counted before is still reported.
         """
-        self._usage.share(groups)
+        for peer in self._peers:
+            peer.usage.share(groups)
 
     def exchange(self) -> None:
         """Report everything now. Blocks until the regions have answered or failed.
@@ -190,24 +191,25 @@ class ReplicatedStore(Layer):
         deadline = monotonic() + CLOSE_TIMEOUT
         for work in self._reporting:
             yield from work.closing(max(deadline - monotonic(), 0))
-        self._lags.clear()  # they would grow for ever
-        for peer, link in enumerate(self._links):
-            if counters := self._usage.pending(peer):
+        for peer in self._peers:
+            peer.lag = None  # it would grow for ever
+            if counters := peer.usage.pending:
                 text = "region %s: closed before all usage of %d counters was reported to %s"
-                LOG.warning(text, self._region, counters, link.peer)
-        for store in (*self._peers, self.inner):
+                LOG.warning(text, self._region, counters, peer.link.peer)
+        for store in (*[peer.store for peer in self._peers], self.inner):
             yield Close(store)
 
     def after_fork(self) -> None:
         """Forget what was counted so far: the parent process reports it."""
-        self._usage.after_fork(self._new_origin())
+        for peer in self._peers:
+            peer.usage.after_fork(self._new_origin())
         for work in self._reporting:
             work.after_fork()
 
     def lag_ns(self) -> int:
         """The age of the oldest usage that some region does not know."""
         now_ns = self._clock()
-        return max(self._usage.lag_ns(peer, now_ns) for peer in range(len(self._peers)))
+        return max(peer.usage.lag_ns(now_ns) for peer in self._peers)
 
     @property
     def _is_cut_off(self) -> bool:
@@ -228,31 +230,31 @@ class ReplicatedStore(Layer):
         if interrupt is not None:
             raise interrupt
 
-    def _due_ns(self, *, peer: int) -> int | None:
+    def _due_ns(self, *, peer: Peer) -> int | None:
         """The time of the next reports to *peer*; None if it knows everything, or if the store is
         closed and *peer* cannot be reached."""
-        link, now_ns = self._links[peer], self._clock()
-        if not self._usage.pending(peer) or (self._is_closed and not link.is_up):
+        if not peer.usage.pending or (self._is_closed and not peer.link.is_up):
             return None
-        return now_ns if self._is_closed else now_ns + link.pause_ns(self._spent_ns[peer])
+        pause_ns = 0 if self._is_closed else peer.link.pause_ns(peer.spent_ns)
+        return self._clock() + pause_ns
 
     def _report_to_all(self) -> Effects[None]:
-        for peer in range(len(self._peers)):
-            for _ in range(-(-self._usage.pending(peer) // MOST_COUNTERS)):
+        for peer in self._peers:
+            for _ in range(-(-peer.usage.pending // MOST_COUNTERS)):
                 if not (yield from self._report(peer=peer)):
                     break
 
-    def _report(self, *, peer: int) -> Effects[bool]:
+    def _report(self, *, peer: Peer) -> Effects[bool]:
         """Report to one region what it does not know; False if some of it failed.
 
         A region that could not be reached the last time gets one report first.
         """
-        link, began_ns = self._links[peer], self._clock()
-        reports = self._usage.reports(peer, self._clock)
+        link, began_ns = peer.link, self._clock()
+        reports = peer.usage.reports(self._clock)
         most = MOST_AT_ONCE if link.is_up else 1
         failure: HeadgateError | None = None
         while batch := (yield from _next_reports(reports, most)):
-            replies = yield RunAll(self._peers[peer], [one.operation for one in batch])
+            replies = yield RunAll(peer.store, [one.operation for one in batch])
             is_gone = False
             for report, reply in zip(batch, replies, strict=True):
                 if isinstance(reply, HeadgateError):
@@ -261,7 +263,7 @@ class ReplicatedStore(Layer):
                     is_gone |= getattr(reply, "reason", "refused") != "refused"
                 else:
                     link.merged.add()
-                    self._usage.acknowledge(peer, report, reply)
+                    peer.usage.acknowledge(report, reply)
             if is_gone:
                 break
             most = MOST_AT_ONCE
@@ -269,7 +271,7 @@ class ReplicatedStore(Layer):
                 link.succeeded()
         if failure is not None:
             link.failed(failure)
-        self._spent_ns[peer] = self._clock() - began_ns
+        peer.spent_ns = self._clock() - began_ns
         return failure is None
 
 
@@ -339,15 +341,26 @@ class Link:
 class Lag:
     """The gauge of one region: it ends with this object."""
 
-    def __init__(self, usage: RegionUsage, peer: int, name: str, clock: Clock) -> None:
+    def __init__(self, usage: RegionUsage, name: str, clock: Clock) -> None:
         self._usage = usage
-        self._peer = peer
         self._clock = clock
         text = "Age in seconds of the oldest usage that a region does not know."
         METRICS.gauge("region_lag_seconds", text, self.seconds, peer=name)
 
     def seconds(self) -> float:
-        return self._usage.lag_ns(self._peer, self._clock()) / SECOND
+        return self._usage.lag_ns(self._clock()) / SECOND
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """Another region: its store, the link to it, and the usage that it does not know."""
+
+    store: Store
+    link: Link
+    usage: RegionUsage
+    lag: Lag | None
+    spent_ns: int = 0
+    """The time that the last reports took."""
 
 
 def checked_peers(region: str, local: object, peers: Mapping[str, Any]) -> None:

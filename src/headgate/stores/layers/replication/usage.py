@@ -1,14 +1,14 @@
-"""The usage of one node per counter and window, and what each other region knows of it.
+"""The usage of one node per counter and window, and what another region knows of it.
 
 For each counter and window of time there is one total that only grows: the usage of this node in
 that window. A report has the total, not what was added to it, so a region may receive it late,
 twice or in any order, and the next report makes up for one that was lost. A refund is subtracted
 only as far as it has not been reported.
 
-Memory is bounded. When there are *max_keys* totals, those that every region knows make room first,
-of them the smallest, and then those with the least unreported usage. A total that was forgotten
-must not start from 0 under the same name, as the other regions would ignore it until it is as large
-as before: what is counted after that belongs to a new *generation*, a part of the origin's name.
+Memory is bounded. When there are *max_keys* totals, those that the region knows make room first, of
+them the smallest, and then those with the least unreported usage. A total that was forgotten must
+not start from 0 under the same name, as the region would ignore it until it is as large as before:
+what is counted after that belongs to a new *generation*, a part of the origin's name.
 
 No I/O, no clock: time comes in as nanoseconds of one clock.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from itertools import islice
-from operator import add
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from headgate.errors import StoreError
@@ -84,10 +83,6 @@ LOOKED_AT: Final = 256
 """Totals that are looked at when room is needed; at most half of them are removed."""
 
 
-Figures = tuple[int, ...]
-"""A number for each region. (Every garbage collection would go through lists.)"""
-
-
 class Window:
     """The totals of one group in one window, by key. Windows of one length have *number*s."""
 
@@ -112,21 +107,19 @@ class Total:
     key: str
     limit: Limit
     generation: int
-    acknowledged: Figures
-    """The part that each region has acknowledged."""
-    spared: Figures
-    """The part that each region was spared, see `RegionUsage.acknowledge`: it is not reported."""
-    since: Figures
-    """The time since which each region does not know all."""
     amount: int = 0
     sent: int = 0
     """The most that any report had, whether or not it arrived."""
-    pending: int = 0
-    """The number of regions that do not know all."""
+    acknowledged: int = 0
+    spared: int = 0
+    """The part that the region was spared, see `RegionUsage.acknowledge`: it is not reported."""
+    since: int = 0
+    """The time since which the region does not know all."""
 
-    def unreported(self, peer: int) -> int:
-        """The part that *peer* does not know."""
-        return self.amount - self.spared[peer] - self.acknowledged[peer]
+    @property
+    def unreported(self) -> int:
+        """The part that the region does not know."""
+        return self.amount - self.spared - self.acknowledged
 
     def refund(self, amount: int) -> int:
         """Subtract *amount* as far as it has not been reported; returns the rest."""
@@ -153,7 +146,7 @@ class Report:
 
 
 class RegionUsage:
-    """The usage of this node, *origin*, and what each of so many *peers* does not know of it.
+    """The usage of this node, *origin*, and what one other region does not know of it.
 
     Of *groups* alone; None: of all. Usage that could not be reported for `LATE_NS` is reported in
     pieces, until the region's counter denies for longer than *max_debt_ns*; it is spared the rest.
@@ -164,12 +157,10 @@ class RegionUsage:
         self,
         origin: str,
         *,
-        peers: int,
         max_keys: int,
         groups: Collection[str] | None = None,
         max_debt_ns: int | None = None,
     ) -> None:
-        self._peers = peers
         self._max_keys = max_keys
         self._max_debt_ns = max_debt_ns
         self._count_dropped = METRICS.counter(
@@ -186,14 +177,14 @@ class RegionUsage:
         self._lock = threading.Lock()
         self.origin = origin
         self.dropped = 0
-        """Totals that were removed, or have ended, before every region knew them."""
+        """Totals that were removed, or have ended, before the region knew them."""
         self.spared = 0
-        """Units that regions were spared."""
+        """Units that the region was spared."""
         self._generation = 0
         self._latest_ns = 0
         self._count = 0
         self._windows: dict[tuple[int, int, str], Window] = {}
-        self._pending: list[dict[Total, None]] = [{} for _ in range(self._peers)]
+        self._pending: dict[Total, None] = {}
         # By the identity of limits, which are kept: hashing one takes longer than the rest.
         self._lengths: dict[int, tuple[Limit, int]] = {}
 
@@ -240,27 +231,32 @@ class RegionUsage:
             total = self._new_total(length_ns, number, group, key, limit)
         total.limit = limit
         total.amount += amount
-        return total.pending < self._peers and self._mark(total)
+        if total in self._pending:
+            return False
+        self._pending[total] = None
+        total.since = self._latest_ns
+        return True
 
-    def pending(self, peer: int) -> int:
-        """The number of counters of which *peer* does not know all."""
-        return len(self._pending[peer])
+    @property
+    def pending(self) -> int:
+        """The number of counters of which the region does not know all."""
+        return len(self._pending)
 
-    def lag_ns(self, peer: int, now_ns: int) -> int:
-        """The age of the oldest usage that *peer* does not know."""
+    def lag_ns(self, now_ns: int) -> int:
+        """The age of the oldest usage that the region does not know."""
         with self._lock:
-            oldest = min((total.since[peer] for total in self._pending[peer]), default=now_ns)
+            oldest = min((total.since for total in self._pending), default=now_ns)
         return max(now_ns - oldest, 0)
 
-    def reports(self, peer: int, clock: Clock) -> Iterator[Report]:
-        """The reports to *peer*, of `MOST_COUNTERS` at most; call `acknowledge` for each that has
+    def reports(self, clock: Clock) -> Iterator[Report]:
+        """The next reports, of `MOST_COUNTERS` at most; call `acknowledge` for each that has
         arrived. Each is made when it is needed: requests, or an event loop, wait meanwhile."""
-        counters = min(self.pending(peer), MOST_COUNTERS)
+        counters = min(self.pending, MOST_COUNTERS)
         for _ in range(-(-counters // MOST_CHECKS)):
-            yield from self.next_reports(peer, clock())
+            yield from self.next_reports(clock())
 
-    def next_reports(self, peer: int, now_ns: int) -> list[Report]:
-        """The next reports to *peer*, of `MOST_CHECKS` counters.
+    def next_reports(self, now_ns: int) -> list[Report]:
+        """The next reports, of `MOST_CHECKS` counters.
 
         The next call starts with other counters, whether or not these arrive: one that fails must
         not hold up the rest. Windows that have ended are left out.
@@ -268,46 +264,40 @@ class RegionUsage:
         with self._lock:
             now_ns = self._now(now_ns)
             self._sweep(now_ns)
-            return self._next_reports(peer, now_ns)
+            return self._next_reports(now_ns)
 
-    def _next_reports(self, peer: int, now_ns: int) -> list[Report]:
-        pending = self._pending[peer]
+    def _next_reports(self, now_ns: int) -> list[Report]:
+        pending = self._pending
         together: dict[tuple[int, int, int], list[Total]] = {}
         for total in list(islice(pending, MOST_CHECKS)):
             del pending[total]
-            if total.unreported(peer) <= 0:
-                total.pending -= 1
+            if total.unreported <= 0:
                 continue
             pending[total] = None
             window = total.window
             if not window.has_ended(now_ns):
                 label = window.length_ns, window.number, total.generation
                 together.setdefault(label, []).append(total)
-        return [self._report(peer, label, totals, now_ns) for label, totals in together.items()]
+        return [self._report(label, totals, now_ns) for label, totals in together.items()]
 
-    def acknowledge(self, peer: int, report: Report, outcomes: Outcomes) -> None:
-        """Record that *peer* has merged *report*; *outcomes* are those of a cost of 1 there."""
+    def acknowledge(self, report: Report, outcomes: Outcomes) -> None:
+        """Record that the region has merged *report*; *outcomes* are those of a cost of 1 there."""
         with self._lock:
             for reported, outcome in zip(report.totals, outcomes, strict=True):
-                self._acknowledge(peer, reported, outcome.retry_after_ns, report.made_ns)
+                self._acknowledge(reported, outcome.retry_after_ns, report.made_ns)
 
-    def _acknowledge(
-        self, peer: int, reported: Reported, retry_after_ns: int | None, made_ns: int
-    ) -> None:
+    def _acknowledge(self, reported: Reported, retry_after_ns: int | None, made_ns: int) -> None:
         total, amount, is_late = reported
-        pending = self._pending[peer]
-        if amount > total.acknowledged[peer]:
-            total.acknowledged = _with(total.acknowledged, peer, amount)
+        total.acknowledged = max(total.acknowledged, amount)
         if is_late and self._is_in_debt(retry_after_ns):
-            rest = max(total.unreported(peer), 0)
+            rest = max(total.unreported, 0)
             self.spared += rest
             self._count_spared(rest)
-            total.spared = _with(total.spared, peer, total.spared[peer] + rest)
-        if total in pending and total.unreported(peer) <= 0:
-            del pending[total]
-            total.pending -= 1
+            total.spared += rest
+        if total in self._pending and total.unreported <= 0:
+            del self._pending[total]
         elif not is_late:
-            total.since = _with(total.since, peer, made_ns)
+            total.since = made_ns
 
     def _sweep(self, now_ns: int) -> None:
         """Remove totals of windows that have ended, up to `LOOKED_AT` of them."""
@@ -348,32 +338,17 @@ class RegionUsage:
         self._count += 1
         place = length_ns, number, group
         window = self._windows.get(place) or self._windows.setdefault(place, Window(*place))
-        zeros = (0,) * self._peers
-        total = Total(window, key, limit, self._generation, zeros, zeros, zeros)
-        window.totals[key] = total
+        total = window.totals[key] = Total(window, key, limit, self._generation)
         return total
 
-    def _mark(self, total: Total) -> bool:
-        """Have *total* reported to every region."""
-        since = list(total.since)
-        for peer, pending in enumerate(self._pending):
-            if total not in pending:
-                pending[total] = None
-                since[peer] = self._latest_ns
-        total.since = tuple(since)
-        total.pending = self._peers
-        return True
-
-    def _report(
-        self, peer: int, label: tuple[int, int, int], totals: list[Total], now_ns: int
-    ) -> Report:
+    def _report(self, label: tuple[int, int, int], totals: list[Total], now_ns: int) -> Report:
         checks, reported = [], []
         for total in totals:
-            amount = total.amount - total.spared[peer]
-            is_late = self._max_debt_ns is not None and now_ns - total.since[peer] > LATE_NS
+            amount = total.amount - total.spared
+            is_late = self._max_debt_ns is not None and now_ns - total.since > LATE_NS
             if is_late:
-                amount = min(amount, total.acknowledged[peer] + _piece(total.limit))
-            total.sent = max(total.sent, amount + total.spared[peer])
+                amount = min(amount, total.acknowledged + _piece(total.limit))
+            total.sent = max(total.sent, amount + total.spared)
             checks.append(Check(total.window.group, total.key, total.limit, amount))
             reported.append(Reported(total, amount, is_late))
         length_ns, number, generation = label
@@ -386,7 +361,7 @@ class RegionUsage:
         return limit is not None and (retry_after_ns is None or retry_after_ns > limit)
 
     def _make_room(self) -> None:
-        """Remove totals that every region knows, the smallest first, or else those with the least
+        """Remove totals that the region knows, the smallest first, or else those with the least
         unreported usage, of the oldest ones."""
         self._generation += 1
         looked_at = list(islice(self._oldest(), min(LOOKED_AT, self._max_keys)))
@@ -409,26 +384,17 @@ class RegionUsage:
     def _forget(self, total: Total) -> None:
         """Forget *total*, which has been removed from its window."""
         self._count -= 1
-        is_known = True
-        for peer, pending in enumerate(self._pending):
-            if total in pending:
-                del pending[total]
-                is_known = is_known and total.unreported(peer) <= 0
-        if not is_known:
-            self.dropped += 1
-            self._count_dropped()
+        if total in self._pending:
+            del self._pending[total]
+            if total.unreported > 0:
+                self.dropped += 1
+                self._count_dropped()
 
 
 def _worth(total: Total) -> tuple[int, int]:
-    """The usage that some region does not know, and all of it: a counter in much use would soon be
+    """The usage that the region does not know, and all of it: a counter in much use would soon be
     back, under a new name each time, and a store remembers a limited number of names."""
-    known = min(map(add, total.acknowledged, total.spared))
-    return (total.amount - known if total.pending else 0), total.amount
-
-
-def _with(figures: Figures, place: int, figure: int) -> Figures:
-    """*figures* with another one at *place*."""
-    return (*figures[:place], figure, *figures[place + 1 :])
+    return max(total.unreported, 0), total.amount
 
 
 def _piece(limit: Limit) -> int:

@@ -58,6 +58,19 @@ class TestUsage:
         calls.exchange(store)
         assert peer.totals == {"a": 8, "b": 2}
 
+    def test_each_region_gets_its_own_reports(self, calls: Calls) -> None:
+        here, gone = Peer(), Peer()
+        gone.error = GONE
+        store = regional({"us": here, "ap": gone})
+        calls.run(store, taking("a", 3))
+        calls.exchange(store)
+        assert [here.totals, gone.totals] == [{"a": 3}, {}]
+        gone.error = None
+        calls.run(store, taking("a", 1))
+        calls.exchange(store)
+        assert [here.totals, gone.totals] == [{"a": 4}, {"a": 4}]
+        assert len(gone.merged) == 1
+
     def test_prepared_takes_are_reported(self, calls: Calls) -> None:
         peer = Peer()
         store = regional({"us": peer})

@@ -1,4 +1,4 @@
-"""The totals of one node: what is reported to each region, and what is forgotten."""
+"""The totals of one node: what is reported to a region, and what is forgotten."""
 
 from __future__ import annotations
 
@@ -41,10 +41,8 @@ SECONDLY = TokenBucket(10, 10)
 NOW = 6_400 * SECOND
 
 
-def new_usage(
-    *, peers: int = 2, max_keys: int = 1_000, max_debt_ns: int | None = None
-) -> RegionUsage:
-    return RegionUsage("eu/1", peers=peers, max_keys=max_keys, max_debt_ns=max_debt_ns)
+def new_usage(*, max_keys: int = 1_000, max_debt_ns: int | None = None) -> RegionUsage:
+    return RegionUsage("eu/1", max_keys=max_keys, max_debt_ns=max_debt_ns)
 
 
 def use(
@@ -53,93 +51,81 @@ def use(
     return one.record_take([("g", limit)], [key], [amount], at)
 
 
-def report_to(
-    one: RegionUsage, peer: int, now: int = NOW, outcome: Outcome = FITS
-) -> list[MergeUsage]:
-    """Send *peer* all reports; the operations in them."""
-    reports = one.next_reports(peer, now)
+def report_from(one: RegionUsage, now: int = NOW, outcome: Outcome = FITS) -> list[MergeUsage]:
+    """Send all reports; the operations in them."""
+    reports = one.next_reports(now)
     for report in reports:
-        acknowledge(one, peer, report, outcome)
+        acknowledge(one, report, outcome)
     return [report.operation for report in reports]
 
 
-def acknowledge(one: RegionUsage, peer: int, report: Report, outcome: Outcome = FITS) -> None:
-    one.acknowledge(peer, report, tuple(outcome for _ in report.totals))
+def acknowledge(one: RegionUsage, report: Report, outcome: Outcome = FITS) -> None:
+    one.acknowledge(report, tuple(outcome for _ in report.totals))
 
 
 def test_reports_have_totals_and_not_what_was_added() -> None:
     one = new_usage()
     use(one, "a", 3)
-    assert totals_of(report_to(one, 0)) == {"a": 3}
+    assert totals_of(report_from(one)) == {"a": 3}
     use(one, "a", 4)
-    (merge,) = report_to(one, 0)
+    (merge,) = report_from(one)
     assert [check.cost for check in merge.checks] == [7]
-
-
-def test_each_region_gets_its_own_reports() -> None:
-    one = new_usage()
-    use(one, "a", 3)
-    report_to(one, 0)
-    assert one.pending(0) == 0
-    assert one.pending(1) == 1
-    assert totals_of(report_to(one, 1)) == {"a": 3}
-    assert report_to(one, 0) == report_to(one, 1) == []
 
 
 def test_what_was_not_acknowledged_is_reported_again() -> None:
     one = new_usage()
     use(one, "a", 3)
-    one.next_reports(0, NOW)
+    one.next_reports(NOW)
     use(one, "a", 1)
-    assert totals_of(report_to(one, 0)) == {"a": 4}
+    assert totals_of(report_from(one)) == {"a": 4}
 
 
 def test_usage_while_a_report_is_in_flight_is_reported_next() -> None:
     one = new_usage()
     use(one, "a", 3)
-    (report,) = one.next_reports(0, NOW)
+    (report,) = one.next_reports(NOW)
     use(one, "a", 4)
-    acknowledge(one, 0, report)
-    assert one.pending(0)
-    assert totals_of(report_to(one, 0)) == {"a": 7}
-    acknowledge(one, 0, report)  # answered twice, late
-    assert one.pending(0) == 0
+    acknowledge(one, report)
+    assert one.pending
+    assert totals_of(report_from(one)) == {"a": 7}
+    acknowledge(one, report)  # answered twice, late
+    assert one.pending == 0
 
 
 def test_all_counters_of_one_window_go_in_one_report_up_to_a_size() -> None:
     one = new_usage()
     for n in range(MOST_CHECKS):
         use(one, f"k{n}")
-    assert len(one.next_reports(0, NOW)) == 1
+    assert len(one.next_reports(NOW)) == 1
     use(one, "another")
-    assert one.pending(0) == MOST_CHECKS + 1
-    assert [len(report.totals) for report in one.next_reports(0, NOW)] == [MOST_CHECKS]
+    assert one.pending == MOST_CHECKS + 1
+    assert [len(report.totals) for report in one.next_reports(NOW)] == [MOST_CHECKS]
 
 
 def test_a_new_window_starts_from_0_and_the_one_before_is_still_reported() -> None:
     one = new_usage()
     use(one, "a", 3)
     use(one, "a", 5, at=NOW + 64 * SECOND)
-    sent = report_to(one, 0, NOW + 64 * SECOND)
+    sent = report_from(one, NOW + 64 * SECOND)
     assert [(merge.window, merge.checks[0].cost) for merge in sent] == [(100, 3), (101, 5)]
 
 
 def test_a_window_that_has_ended_is_not_reported_and_counts_as_dropped() -> None:
-    one = new_usage(peers=1)
+    one = new_usage()
     use(one, "a", 3)
     use(one, "b", 3)
     later = NOW + 128 * SECOND
-    assert one.next_reports(0, later) == []
+    assert one.next_reports(later) == []
     assert len(one) == 0
-    assert one.pending(0) == 0
+    assert one.pending == 0
     assert one.dropped == 2
 
 
-def test_what_every_region_knows_does_not_count_as_dropped() -> None:
-    one = new_usage(peers=1)
+def test_what_the_region_knows_does_not_count_as_dropped() -> None:
+    one = new_usage()
     use(one, "a", 3)
-    report_to(one, 0)
-    assert report_to(one, 0, NOW + 128 * SECOND) == []
+    report_from(one)
+    assert report_from(one, NOW + 128 * SECOND) == []
     assert len(one) == 0
     assert one.dropped == 0
 
@@ -148,7 +134,7 @@ def test_a_clock_that_steps_back_does_not_repeat_the_numbers_of_windows() -> Non
     one = new_usage()
     use(one, "a", 3, at=NOW)
     use(one, "a", 3, at=NOW - 640 * SECOND)
-    (merge,) = report_to(one, 0, NOW - 640 * SECOND)
+    (merge,) = report_from(one, NOW - 640 * SECOND)
     assert (merge.window, merge.checks[0].cost) == (100, 6)
 
 
@@ -156,7 +142,7 @@ def test_a_limit_with_other_windows_has_another_origin() -> None:
     one = new_usage()
     use(one, "a", 3)
     use(one, "a", 4, limit=SECONDLY)
-    sent = report_to(one, 0)
+    sent = report_from(one)
     assert len({merge.origin for merge in sent}) == 2
     assert totals_of(sent) == {"a": 7}
 
@@ -165,10 +151,10 @@ def test_what_is_refunded_before_a_report_is_not_reported() -> None:
     one = new_usage()
     use(one, "a", 5)
     use(one, "a", -2)
-    assert totals_of(report_to(one, 0)) == {"a": 3}
+    assert totals_of(report_from(one)) == {"a": 3}
     use(one, "b", 1)
     use(one, "b", -1)
-    assert report_to(one, 0) == []
+    assert report_from(one) == []
 
 
 def test_a_refund_after_its_window_ended_finds_the_total_of_that_window() -> None:
@@ -177,17 +163,16 @@ def test_a_refund_after_its_window_ended_finds_the_total_of_that_window() -> Non
     later = NOW + 64 * SECOND
     use(one, "a", 1, at=later)
     use(one, "a", -4, at=later)
-    merges = report_to(one, 0, later)
+    merges = report_from(one, later)
     assert [(merge.window, merge.checks[0].cost) for merge in merges] == [(100, 2)]
 
 
 def test_what_was_reported_once_is_never_taken_back() -> None:
     one = new_usage()
     use(one, "a", 5)
-    one.next_reports(0, NOW)
+    one.next_reports(NOW)
     use(one, "a", -5)
-    assert totals_of(report_to(one, 0)) == {"a": 5}
-    assert totals_of(report_to(one, 1)) == {"a": 5}
+    assert totals_of(report_from(one)) == {"a": 5}
 
 
 def test_counters_that_are_not_shared_are_not_reported() -> None:
@@ -200,14 +185,14 @@ def test_counters_that_are_not_shared_are_not_reported() -> None:
     assert one.record_take([("other", MINUTELY)], ["d"], [1], NOW)
     one.share(None)
     assert use(one, "e")
-    assert totals_of(report_to(one, 0)) == {"b": 1, "d": 1, "e": 1}
+    assert totals_of(report_from(one)) == {"b": 1, "d": 1, "e": 1}
 
 
 def test_only_the_first_use_after_all_was_reported_needs_a_report() -> None:
     one = new_usage()
     assert use(one, "a")
     assert not use(one, "a")
-    report_to(one, 0)
+    report_from(one)
     assert use(one, "a")
     assert not use(one, "a")
 
@@ -219,43 +204,40 @@ def test_slots_are_never_shared() -> None:
 
 def test_the_lag_is_the_age_of_the_oldest_unreported_usage() -> None:
     one = new_usage()
-    assert one.lag_ns(0, NOW) == 0
+    assert one.lag_ns(NOW) == 0
     use(one, "a", at=NOW)
     use(one, "b", at=NOW + 5)
     use(one, "a", at=NOW + 6)
-    assert one.lag_ns(0, NOW + 10) == 10
-    (report,) = one.next_reports(0, NOW + 7)
+    assert one.lag_ns(NOW + 10) == 10
+    (report,) = one.next_reports(NOW + 7)
     use(one, "b", at=NOW + 8)
-    acknowledge(one, 0, report)
-    assert one.lag_ns(0, NOW + 10) <= 3
-    assert one.lag_ns(1, NOW + 10) == 10
+    acknowledge(one, report)
+    assert one.lag_ns(NOW + 10) <= 3
 
 
-def test_of_too_many_counters_those_go_first_that_every_region_knows() -> None:
+def test_of_too_many_counters_those_go_first_that_the_region_knows() -> None:
     one = new_usage(max_keys=10)
     for n in range(10):
         use(one, f"k{n}", 1 + n)
-    for peer in (0, 1):
-        (report, *_) = one.next_reports(peer, NOW)
-        one.acknowledge(peer, report, tuple(FITS for _ in report.totals))
+    report_from(one)
     use(one, "k0", 1)
     use(one, "new", 1)
     assert len(one) <= 10
     assert one.dropped == 0
-    assert totals_of(report_to(one, 0)) == {"k0": 2, "new": 1}
+    assert totals_of(report_from(one)) == {"k0": 2, "new": 1}
 
 
-def test_of_too_many_counters_that_no_region_knows_the_largest_are_kept() -> None:
-    one = new_usage(peers=1, max_keys=10)
+def test_of_too_many_counters_that_the_region_does_not_know_the_largest_are_kept() -> None:
+    one = new_usage(max_keys=10)
     for n in range(10):
         use(one, f"k{n}", 1 + n)
     use(one, "new", 1)
     assert one.dropped == 5
-    assert totals_of(report_to(one, 0)) == {"new": 1} | {f"k{n}": 1 + n for n in range(5, 10)}
+    assert totals_of(report_from(one)) == {"new": 1} | {f"k{n}": 1 + n for n in range(5, 10)}
 
 
 def test_a_counter_that_was_forgotten_starts_under_another_name() -> None:
-    one = new_usage(peers=1, max_keys=2)
+    one = new_usage(max_keys=2)
     merged: list[MergeUsage] = []
     chance = random.Random(1)
     used: dict[str, int] = {}
@@ -263,7 +245,7 @@ def test_a_counter_that_was_forgotten_starts_under_another_name() -> None:
         key = f"k{chance.randrange(6)}"
         used[key] = used.get(key, 0) + 1
         use(one, key)
-        merged += report_to(one, 0)
+        merged += report_from(one)
         assert len(one) <= 2
     assert one.dropped == 0
     assert totals_of(merged) == used
@@ -274,46 +256,46 @@ LATER = NOW + LATE_NS + 1
 
 
 def test_a_region_in_debt_is_spared_the_rest_of_late_usage() -> None:
-    one = new_usage(peers=2, max_debt_ns=4)
+    one = new_usage(max_debt_ns=4)
     use(one, "a", 30)
-    (merge,) = report_to(one, 0, LATER, DENIED)
+    (merge,) = report_from(one, LATER, DENIED)
     assert merge.checks[0].cost == 8  # an eighth of a quota, to see what it does
-    assert one.pending(0) == 0
+    assert one.pending == 0
     assert one.spared == 22
     use(one, "a", 10, at=LATER)
-    (merge,) = report_to(one, 0, LATER)
+    (merge,) = report_from(one, LATER)
     assert merge.checks[0].cost == 18  # what was spared is not reported later either
 
 
 def test_a_region_that_is_not_in_debt_gets_all_late_usage() -> None:
-    one = new_usage(peers=1, max_debt_ns=5)
+    one = new_usage(max_debt_ns=5)
     use(one, "a", 30)
-    sent = [merge for _ in range(4) for merge in report_to(one, 0, LATER, DENIED)]
+    sent = [merge for _ in range(4) for merge in report_from(one, LATER, DENIED)]
     assert [merge.checks[0].cost for merge in sent] == [8, 16, 24, 30]
-    assert one.pending(0) == 0
+    assert one.pending == 0
     assert one.spared == 0
 
 
 def test_usage_in_time_is_reported_in_full_whatever_the_debt() -> None:
-    one = new_usage(peers=1, max_debt_ns=4)
+    one = new_usage(max_debt_ns=4)
     use(one, "a", 200)
-    (report,) = one.next_reports(0, NOW)
+    (report,) = one.next_reports(NOW)
     use(one, "a", 3)
-    acknowledge(one, 0, report, DENIED)
-    assert totals_of(report_to(one, 0, outcome=DENIED)) == {"a": 203}
+    acknowledge(one, report, DENIED)
+    assert totals_of(report_from(one, outcome=DENIED)) == {"a": 203}
     assert one.spared == 0
 
 
 def test_without_a_bound_on_debt_all_is_reported_at_once() -> None:
-    one = new_usage(peers=1)
+    one = new_usage()
     use(one, "a", 200)
-    assert totals_of(report_to(one, 0, LATER, DENIED)) == {"a": 200}
+    assert totals_of(report_from(one, LATER, DENIED)) == {"a": 200}
 
 
 def test_pieces_are_reported_faster_than_units_refill() -> None:
-    one = new_usage(peers=1, max_debt_ns=4)
+    one = new_usage(max_debt_ns=4)
     use(one, "a", 50, limit=TokenBucket(10, 4))
-    assert totals_of(report_to(one, 0, LATER)) == {"a": 4}
+    assert totals_of(report_from(one, LATER)) == {"a": 4}
 
 
 def test_what_is_never_acknowledged_does_not_hold_up_the_rest() -> None:
@@ -322,10 +304,10 @@ def test_what_is_never_acknowledged_does_not_hold_up_the_rest() -> None:
         use(one, f"k{n}")
     tried: set[str] = set()
     for _ in range(3):
-        for report in one.next_reports(0, NOW):  # none of them arrives
+        for report in one.next_reports(NOW):  # none of them arrives
             tried |= {check.key for check in report.operation.checks}
     assert len(tried) == 3 * MOST_CHECKS
-    assert one.lag_ns(0, NOW + SECOND) == SECOND
+    assert one.lag_ns(NOW + SECOND) == SECOND
 
 
 def test_a_counter_that_is_used_much_keeps_its_name_while_keys_are_sprayed() -> None:
@@ -335,9 +317,8 @@ def test_a_counter_that_is_used_much_keeps_its_name_while_keys_are_sprayed() -> 
         if n % 10 == 0:
             use(one, "hot", 5)
         use(one, f"k{n}")
-        for report in one.next_reports(0, NOW) + one.next_reports(1, NOW):
-            acknowledge(one, 0, report)
-            acknowledge(one, 1, report)
+        for report in one.next_reports(NOW):
+            acknowledge(one, report)
             if any(check.key == "hot" for check in report.operation.checks):
                 origins.add(report.operation.origin)
     assert len(origins) == 1
