@@ -349,11 +349,12 @@ class Engine:
         yield from self._undo(verdict, calls)
         calls.end()
 
-    def vacate(self, verdict: Verdict) -> Effects[None]:
-        """Give up the places in queues that have not come yet."""
+    def vacate(self, verdict: Verdict) -> Effects[bool]:
+        """Give up the places in queues; True if there were any and none had come yet."""
         calls = Calls(self.store)
-        yield from self._vacate(verdict, calls)
+        were_there = yield from self._vacate(verdict, calls)
         calls.end()
+        return were_there
 
     def abandon(self, verdict: Verdict) -> Effects[None]:
         """Give up the places in queues, and the slots; what was charged stays charged."""
@@ -574,13 +575,19 @@ class Engine:
         yield from calls.try_all([step for step in steps if step is not None])
         yield from self._vacate(verdict, calls)
 
-    def _vacate(self, verdict: Verdict, calls: Calls) -> Effects[None]:
+    def _vacate(self, verdict: Verdict, calls: Calls) -> Effects[bool]:
         if not verdict.is_first("vacate"):  # a second time could take the places of others
-            return
-        for one, check, place_ns in places_of(verdict, is_here):
+            return False
+        were_there = [
             self.fallback.cancel_queued(_asked(one, (check,)), (place_ns,))
+            for one, check, place_ns in places_of(verdict, is_here)
+        ]
         if (step := cancellation_of(verdict)) is not None:
-            yield from calls.try_all([step])
+            try:
+                were_there.append((yield from calls.run(step)))
+            except StoreError:
+                were_there.append(False)
+        return bool(were_there) and all(were_there)
 
     def _release(self, verdict: Verdict, calls: Calls, *, raises: bool = False) -> Effects[bool]:
         was_held = True

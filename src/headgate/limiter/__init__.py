@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from headgate.units import Seconds
 
 
-class _Limiter:
+class LimiterVerbs:
     """The verbs of both limiters, as generators of effects."""
 
     waits_for_store = True
@@ -104,7 +104,7 @@ class _Limiter:
                 try:
                     outcomes = now((key,) * count, (cost,) * count)
                 except StoreError as error:
-                    return _decision(engine.decide_failed(stack.plan(key, cost), error))
+                    return decision_of(engine.decide_failed(stack.plan(key, cost), error))
                 return None if outcomes is None else decide(key, limits, outcomes)
 
         return decide_now if self._recorder is None else self._recorder.wrap(decide_now)
@@ -121,7 +121,7 @@ class _Limiter:
         try:
             outcomes = yield from handle.effects((key,) * count, (cost,) * count)
         except StoreError as error:
-            decision = _decision(engine.decide_failed(stack.plan(key, cost), error))
+            decision = decision_of(engine.decide_failed(stack.plan(key, cost), error))
         except Interrupted as interrupted:
             yield from engine.undo_take(stack.plan(key, cost), interrupted)
             raise
@@ -135,7 +135,7 @@ class _Limiter:
 
     def _peeking(self, key: str, cost: int) -> Effects[Decision]:
         plan = self._stack.planned(self._stack.rule_plan(key, cost))
-        return _decision((yield from self._engine.peek(plan)))
+        return decision_of((yield from self._engine.peek(plan)))
 
     def _hitting_up_to(self, key: str, n: int) -> Effects[PartialHit]:
         reject_partial(self._stack.limits, "hit_up_to")
@@ -144,7 +144,7 @@ class _Limiter:
 
     def _hitting_many(self, asked: Iterable[str | tuple[str, int]]) -> Effects[list[Decision]]:
         verdicts = yield from self._engine.decide_each(self._plans(asked))
-        return [_decision(verdict) for verdict in verdicts]
+        return [decision_of(verdict) for verdict in verdicts]
 
     def _plans(self, asked: Iterable[str | tuple[str, int]]) -> list[Plan]:
         if isinstance(asked, str):
@@ -161,7 +161,7 @@ class _Limiter:
         return plans
 
     def _hitting_all(self, hits: Iterable[Hit]) -> Effects[Decision]:
-        return _decision((yield from self._engine.decide(self._stack.plan_of_hits(hits))))
+        return decision_of((yield from self._engine.decide(self._stack.plan_of_hits(hits))))
 
     def _acquiring(self, key: str, cost: int, timeout: float | None) -> Effects[Decision]:
         stack, began_ns = self._stack, begin()
@@ -177,12 +177,12 @@ class _Limiter:
                     within = None if deadline is None else timeout
                     if not (yield Wait(place.signal, within)):
                         verdict = _denied_in_line((yield from self._engine.peek(plan)))
-                        return _decision(record(verdict, began_ns, is_timed=False))
+                        return decision_of(record(verdict, began_ns, is_timed=False))
                 verdict = yield from self._waiting(key, cost, place, deadline)
             finally:
                 self._lines.leave(key, place)
         yield from self._until_turn(key, verdict)
-        return _decision(record(verdict, began_ns, is_timed=False))
+        return decision_of(record(verdict, began_ns, is_timed=False))
 
     def _waiting(self, key: str, cost: int, place: Place, deadline: int | None) -> Effects[Verdict]:
         """Ask the store, as the first in line, until the request is allowed or cannot be in
@@ -192,7 +192,7 @@ class _Limiter:
             within_ns = None if deadline is None else max(deadline - self._time(), 0)
             plan = self._stack.within(within_ns).plan(key, cost)
             verdict = yield from self._engine.decide(plan, is_recorded=False)
-            decision = _decision(verdict)
+            decision = decision_of(verdict)
             wait_ns = decision.retry_after_ns
             if decision.allowed or wait_ns is None:
                 return verdict
@@ -222,7 +222,7 @@ class _Limiter:
         """Hit, and wait for the place in a queue."""
         verdict = yield from self._engine.decide(self._stack.plan(key, cost))
         yield from self._until_turn(key, verdict)
-        return _decision(verdict)
+        return decision_of(verdict)
 
     def _reserving(self, key: str, cost: int, name: str, ttl: Seconds) -> Effects[Verdict]:
         ttl_ns = duration_ns(ttl, "ttl")
@@ -263,7 +263,7 @@ class _Limiter:
         return stack
 
 
-class RateLimiter(_Limiter):
+class RateLimiter(LimiterVerbs):
     """Allow or deny each request of each key, and say when to retry.
 
     *limits* is a text such as `"100/minute"`, a `Limit`, or a list of them (stacked: all must
@@ -311,7 +311,7 @@ class RateLimiter(_Limiter):
         name = new_name()
         verdict = drive(self._reserving(key, cost, name, ttl))
         settle = functools.partial(self._settling, key, verdict)
-        return Reservation(key, cost, name, _decision(verdict), settle)
+        return Reservation(key, cost, name, decision_of(verdict), settle)
 
     def charge(self, key: str, amount: int) -> Decision:
         """Record what has already happened, even beyond the limit; a peek at the key after it."""
@@ -366,7 +366,7 @@ class RateLimiter(_Limiter):
         self.close()
 
 
-class AsyncRateLimiter(_Limiter):
+class AsyncRateLimiter(LimiterVerbs):
     """`RateLimiter` for an event loop, which it never blocks.
 
     A store may be shared with a `RateLimiter`: both then count together.
@@ -404,7 +404,7 @@ class AsyncRateLimiter(_Limiter):
         name = new_name()
         verdict = await adrive(self._reserving(key, cost, name, ttl))
         settle = functools.partial(self._settling, key, verdict)
-        return AsyncReservation(key, cost, name, _decision(verdict), settle)
+        return AsyncReservation(key, cost, name, decision_of(verdict), settle)
 
     async def charge(self, key: str, amount: int) -> Decision:
         """Record what has already happened, even beyond the limit; a peek at the key after it."""
@@ -453,7 +453,7 @@ class AsyncRateLimiter(_Limiter):
         await self.aclose()
 
 
-def _decision(verdict: Verdict) -> Decision:
+def decision_of(verdict: Verdict) -> Decision:
     """The decision of the only rule of *verdict*."""
     (one,) = verdict.rules
     return one.decision
@@ -486,7 +486,7 @@ def _denied_in_line(verdict: Verdict) -> Verdict:
     """
     if not verdict.allowed:
         return verdict
-    denial = _decision(verdict)._replace(
+    denial = decision_of(verdict)._replace(
         allowed=False, remaining=0, retry_after_ns=MILLISECOND, delay_ns=0, place_ns=0
     )
     return verdict.with_decisions((denial,), allowed=False)

@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.limiter import AsyncRateLimiter
 from headgate.limits import LeakyQueue, Limit, parse_rate
 from headgate.limits.model import Pace, PacedLimit
 from headgate.overload.shaper import Places
-from headgate.runtime.effects import Interrupted, Signal, Wait
+from headgate.runtime.effects import Interrupted, Signal, Sleep, Wait
 from headgate.runtime.waiting_lines import naps
-from headgate.stores.factory import wrapped
 from headgate.units import MILLISECOND, SECOND, Rate, exact_rate
 
 if TYPE_CHECKING:
@@ -114,9 +112,7 @@ class FleetRate:
         self.per_second = read_rate(rate)
         self.key = key
         queue = LeakyQueue(self.per_second, _LONGEST)
-        self._places = Places(
-            AsyncRateLimiter, queue, wrapped(store, None), namespace, on_store_failure
-        )
+        self._places = Places(queue, store, None, namespace, on_store_failure)
         self._held = 0  # units that were fetched and not taken
         self._missing = 0
         self._least_ns = self._unit_ns = round(SECOND / self.per_second)
@@ -140,18 +136,20 @@ class FleetRate:
 
     def fetch(self, stop: Signal, clock: Clock) -> Effects[None]:
         """Get what the last `take` found missing, unless *stop* is set before it is there."""
+        yield Sleep(0)  # with what comes at the same time in the queue
         missing, began_ns = self._missing, clock()
         granted = yield from self._places.take(self.key, missing, None)
         if not granted:
-            yield Wait(stop, _PAUSE if granted.retry_after is None else granted.retry_after)
+            wait = granted.retry_after
+            yield Wait(stop, _PAUSE if wait is None else wait)
             return
         try:
             for seconds in naps(granted.delay_ns):
                 if (yield Wait(stop, seconds)):
-                    yield from self._places.cancel(self.key, missing, granted)
+                    yield from self._places.cancel(granted)
                     return
         except Interrupted:
-            yield from self._places.cancel(self.key, missing, granted)
+            yield from self._places.cancel(granted)
             raise
         self._held += missing
         unit_ns = max((clock() - began_ns) // missing, self._least_ns)
