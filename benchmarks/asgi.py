@@ -196,8 +196,8 @@ def sample_of(app: App, loop: asyncio.AbstractEventLoop, sample_ns: int) -> Call
     async def run(count: int) -> int:
         scopes = [new_scope() for _ in range(count)]
         start = thread_time_ns()
-        for scope in scopes:
-            await app(scope, _receive, _send)
+        while scopes:  # a server drops each scope after its request
+            await app(scopes.pop(), _receive, _send)
         return thread_time_ns() - start
 
     fastest = min(loop.run_until_complete(run(50)) for _ in range(5))

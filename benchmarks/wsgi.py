@@ -104,8 +104,8 @@ def sample_of(app: WSGIApplication, sample_ns: int) -> Callable[[], float]:
     def run(count: int) -> int:
         environs = [ENVIRON.copy() for _ in range(count)]
         start = thread_time_ns()
-        for environ in environs:
-            _serve(app, environ)
+        while environs:  # a server drops each environ after its request
+            _serve(app, environs.pop())
         return thread_time_ns() - start
 
     fastest = min(run(50) for _ in range(5))

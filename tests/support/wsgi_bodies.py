@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from headgate.integrations.request_context import CompletedResponse
+    from headgate.integrations import CompletedResponse
 
 PLAIN = [("Content-Type", "text/plain")]
 

@@ -4,7 +4,8 @@ Read `request_context` first: one request, checked when it begins, settled when 
 come from `request_limiter` (the app) and `route_limit` (a route); each framework is one module.
 """
 
-from headgate.integrations.request_context import CompletedResponse, RequestContext
+from headgate.integrations.check_result import CompletedResponse
+from headgate.integrations.request_context import RequestContext
 from headgate.integrations.request_limiter import RequestLimiter
 from headgate.integrations.route_limit import RouteLimit, by_address, by_header
 

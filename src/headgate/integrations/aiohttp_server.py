@@ -23,12 +23,11 @@ try:
 except ModuleNotFoundError as error:
     raise not_installed("aiohttp", error) from error
 
+from headgate.integrations.check_result import SWITCHED, CompletedResponse
 from headgate.integrations.decorators import LimitedFunction, chain, is_async
 from headgate.integrations.exemptions import EXEMPT_ONES, exempt, is_exempt
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_context import (
-    SWITCHED,
-    CompletedResponse,
     RequestContext,
     announced_size,
 )

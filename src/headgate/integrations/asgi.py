@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 from headgate.engine.plan import CompiledRule, Plan, Queueing
 from headgate.engine.request import NOTHING
 from headgate.errors import OptionError, UsageError
+from headgate.integrations.check_result import SWITCHED, CompletedResponse
 from headgate.integrations.disconnects import ClientGoneError, DisconnectListener
 from headgate.integrations.exemptions import EXEMPT_ONES, is_exempt, is_preflight
 from headgate.integrations.fair_queues import FairQueues
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_context import (
-    SWITCHED,
-    CompletedResponse,
+    MERGED,
     RequestContext,
     announced_size,
 )
 from headgate.integrations.request_limiter import RequestLimiter, RequestPlan, limiter_of
 from headgate.integrations.request_view import LOCAL, RequestView
-from headgate.integrations.response_headers import MERGED
 from headgate.integrations.route_limit import check_function, resolved
 from headgate.overload import AsyncFairGate
 from headgate.responses import encoded_lines
@@ -295,6 +294,9 @@ class AsgiContext(RequestContext):
         self._lines: Pairs = lines if type(lines) is list else _list_headers(scope)
         self._has_body = scope.get("method") != "HEAD"  # servers leave it out
         self._send = send
+        self.is_cross_origin = self.counts_bytes = False
+        self.checked = self.open_checks = ()
+        self._quick = None
         for line in self._lines:
             if line[0] == b"origin":
                 self.is_cross_origin = True

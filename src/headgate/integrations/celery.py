@@ -22,8 +22,9 @@ try:
 except ModuleNotFoundError as error:
     raise not_installed("celery", error) from error
 
+from headgate.integrations.check_result import CompletedResponse
 from headgate.integrations.decorators import LimitedFunction, limited_in
-from headgate.integrations.request_context import CompletedResponse, RequestContext
+from headgate.integrations.request_context import RequestContext
 from headgate.integrations.request_limiter import RequestLimiter
 from headgate.integrations.request_view import RequestView
 from headgate.integrations.route_limit import RouteLimit, shown_name

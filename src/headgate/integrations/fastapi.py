@@ -34,8 +34,9 @@ from starlette.responses import Response
 from headgate.engine.stack import Limits
 from headgate.errors import UsageError
 from headgate.integrations.asgi import AsgiContext, AsgiRequest
+from headgate.integrations.check_result import CompletedResponse
 from headgate.integrations.decorators import MOST_NAMED, is_async
-from headgate.integrations.request_context import CompletedResponse, RequestContext
+from headgate.integrations.request_context import RequestContext
 from headgate.integrations.request_limiter import RequestLimiter
 from headgate.integrations.route_limit import (
     LimitsOf,

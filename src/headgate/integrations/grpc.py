@@ -26,8 +26,9 @@ try:
 except ModuleNotFoundError as error:
     raise not_installed("grpc", error) from error
 
+from headgate.integrations.check_result import CompletedResponse
 from headgate.integrations.decorators import inner_function, is_async
-from headgate.integrations.request_context import CompletedResponse, RequestContext
+from headgate.integrations.request_context import RequestContext
 from headgate.integrations.request_limiter import limiter_of
 from headgate.integrations.request_view import LOCAL, RequestView
 from headgate.integrations.route_limit import NamedLimits, RouteLimit, named_limits, shown_name

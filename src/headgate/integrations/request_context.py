@@ -13,28 +13,33 @@ from __future__ import annotations
 import random
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.engine.plan import Plan
 from headgate.engine.recorder import record_again, record_places
+from headgate.engine.tracing import traced_lines, traced_turn
 from headgate.engine.verdict import rule_answers, shows_replay
 from headgate.errors import StoreError
+from headgate.integrations.check_result import CheckResult, CompletedResponse
 from headgate.integrations.fair_queues import HeldPlaces, WaitForPlaces, denial_by
-from headgate.integrations.late_charges import charges_of
 from headgate.integrations.request_limiter import NO_CHARGE_WHEN, RequestPlan
-from headgate.integrations.response_headers import (
-    MERGED,
-    TOKEN,
-    denial_response,
-    limit_lines,
-    with_limits,
-)
 from headgate.integrations.route_limit import free_name
-from headgate.responses import Answer, allowed_lines, encoded_lines, pressure_lines
-from headgate.responses.debug import is_genuine
+from headgate.policy.identity.parts import hashed_key
+from headgate.responses import (
+    Answer,
+    ResponseOptions,
+    allowed_lines,
+    encoded_lines,
+    expose_headers,
+    headers_for,
+    merged,
+    pressure_lines,
+    response_for,
+)
+from headgate.responses.debug import DEBUG, DECISION, is_genuine
 from headgate.responses.headers import text_lines
 from headgate.runtime.heartbeat import StartHeartbeat, new_name
 from headgate.stores.base import checked_cost
@@ -48,20 +53,24 @@ if TYPE_CHECKING:
     from headgate.engine.verdict import Verdict
     from headgate.integrations.fair_queues import FairQueues, Meanwhile
     from headgate.integrations.request_limiter import RequestLimiter
-    from headgate.integrations.response_headers import Lines
     from headgate.integrations.route_limit import NamedLimits, Q
     from headgate.overload import Place
     from headgate.responses import DenialResponse, RuleAnswer
-    from headgate.responses.headers import Pairs
+    from headgate.responses.headers import Lines, Pairs
     from headgate.responses.pressure import Load
     from headgate.runtime.effects import Effects
     from headgate.runtime.heartbeat import AsyncBeat, Beat
 
-BUSY: Final = frozenset({502, 503, 504})
-"""The status codes of a lack of capacity further on."""
+ALLOW_ORIGIN: Final = "access-control-allow-origin"
+EXPOSE: Final = "Access-Control-Expose-Headers"
+MERGED: Final = frozenset(
+    name.lower()
+    for name in (*expose_headers(ResponseOptions(draft03=True, bucket=True)), ALLOW_ORIGIN)
+)
+"""The headers of a response that ours are merged with; after others ours simply follow."""
 
-SWITCHED: Final = 101
-"""The status of an accepted websocket."""
+TOKEN: Final = DEBUG.lower()
+"""The header of a request with a debug token."""
 
 READ: Final = ("origin", "accept", TOKEN)
 """The headers of a request that its response depends on."""
@@ -70,99 +79,9 @@ _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _LENGTH: Final = re.compile("[0-9]{1,18}")
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedResponse:
-    """A response that has ended. *error*: the exception in place of a response, with status 500.
-
-    *headers* are lines in their order; `header` finds one by its name in lower case.
-    """
-
-    status_code: int
-    headers: tuple[tuple[str, str], ...] = ()
-    error: BaseException | None = None
-
-    @property
-    def lacks_capacity(self) -> bool:
-        """True if it failed because something further on was too busy, or took too long."""
-        return self.status_code in BUSY or isinstance(self.error, TimeoutError)
-
-    def header(self, name: str) -> str | None:
-        """The value of the header *name* (in lower case); of several lines the first."""
-        return next((value for other, value in self.headers if other.lower() == name), None)
-
-    def header_lines(self, name: str) -> list[str]:
-        """The values of all lines of the header *name* (in lower case), in their order."""
-        return [value for other, value in self.headers if other.lower() == name]
-
-
 _ABANDONED: Final = CompletedResponse(499)
 """The status that nginx logs when a client goes away."""
 _DENIED: Final = CompletedResponse(429)
-
-
-@dataclass(slots=True)
-class CheckResult:
-    """A check that allowed the request, and what the request holds by it."""
-
-    limiter: RequestLimiter
-    planned: RequestPlan
-    verdict: Verdict
-    places: tuple[Place, ...] = ()
-    """The places in fair queues."""
-    began_ns: int | None = None
-    """The time of the start, if the time of the request is measured."""
-    beat: Beat | AsyncBeat | None = None
-    """The heartbeat of its slots."""
-
-    @property
-    def needs_store(self) -> bool:
-        """True if the store has to be called at the end of the request."""
-        verdict = self.verdict
-        if verdict.held is not None or verdict.slots is not None or self.planned.after:
-            return True
-        return verdict.local_slots is not None
-
-    @property
-    def has_end(self) -> bool:
-        """True if there is anything to do at the end of the request."""
-        return self.needs_store or bool(self.places) or self.began_ns is not None
-
-    @property
-    def is_open(self) -> bool:
-        """True if something is held that has yet to be settled."""
-        held = self.verdict.held
-        return held is not None and not held.once.is_done
-
-    def end(self, response: CompletedResponse, *, is_denial: bool) -> None:
-        """Do what needs no store: give places up, stop the heartbeat, record the time.
-
-        A denial further in says nothing about the app, nor does the time that a websocket was open.
-        """
-        status = response.status_code
-        for place in self.places:
-            if is_denial:
-                place.cancel()
-            else:
-                place.is_timed = status != SWITCHED
-                place.release(succeeded=not response.lacks_capacity)
-        if self.beat is not None:
-            self.beat.stop()
-        if self.began_ns is not None and not is_denial and status != SWITCHED:
-            pressure = self.limiter.pressure
-            if pressure is not None:
-                pressure.record(self.began_ns, failed=status >= 500)
-
-    def amounts(self, response: CompletedResponse, used: Mapping[str, int]) -> dict[str, int]:
-        """The amount that each rule is settled for: by the report of the app, or by the response.
-        For a rule that is not in it, the held amount is charged."""
-        found = {}
-        for rule in () if self.verdict.held is None else self.verdict.held.ids:
-            counts = self.planned.charge_when.get(rule)
-            if counts is not None and not counts(response):
-                found[rule] = 0
-            elif rule in used:
-                found[rule] = used[rule]
-        return found
 
 
 class RequestContext:
@@ -473,11 +392,25 @@ class RequestContext:
                     break
             else:
                 return [*lines, *text_lines(ours)]
-        return with_limits(lines, self, status)
+        return self.with_all_headers(lines, status)
+
+    def with_all_headers(self, lines: Sequence[tuple[str, str]], status: int) -> Lines:
+        """`with_headers` for any request, and any *lines*."""
+        ours = self.header_lines(status)
+        if not ours:
+            return list(lines)
+        everything = merged(lines, ours)
+        is_shared = self.is_cross_origin or any(name.lower() == ALLOW_ORIGIN for name, _ in lines)
+        return with_exposed(everything, self.limiter.responses) if is_shared else everything
 
     def header_lines(self, status: int) -> Lines:
         """The headers about limits, for a response with *status*."""
-        return limit_lines(self, status)
+        answer = self.answer(status)
+        debug = self._debug_lines(self.limiter)
+        if not answer.rules and not answer.loads and not answer.is_replay:
+            return debug
+        now_ns = _count(self.limiter, answer)
+        return headers_for(answer, now_ns=now_ns, options=self.limiter.responses) + debug
 
     def usual_headers(self) -> Pairs | None:
         """The headers of an allowed request as bytes; None if there is more to tell."""
@@ -499,7 +432,31 @@ class RequestContext:
 
     def denial_response(self, limiter: RequestLimiter) -> DenialResponse:
         """The response to the request, which *limiter* denied."""
-        return denial_response(limiter, self)
+        answer, accept = self.answer(), self.header("accept")
+        now_ns = _count(limiter, answer)
+        response = response_for(answer, now_ns=now_ns, options=limiter.responses, accept=accept)
+        lines = list(response.headers)
+        if self.is_debugged:
+            lines = merged(lines, self._debug_lines(limiter))
+        if self.is_cross_origin:
+            lines = with_exposed(lines, limiter.responses)
+        return replace(response, headers=tuple(lines))
+
+    def _debug_lines(self, limiter: RequestLimiter) -> Lines:
+        """The debug header; none without a valid token."""
+        if not self.is_debugged:
+            return []
+        verdicts = [result.verdict for result in self.results]
+        if self.denial is not None:
+            verdicts.append(self.denial)
+        show_key = partial(hashed_key, salt=limiter.debug_salt)
+        places = [
+            traced_turn(queueing, result.verdict.revision, show_key)
+            for result in self.results
+            if result.places
+            for queueing in result.planned.plan.queues
+        ]
+        return traced_lines(verdicts, show_key, places)
 
     # ---- complete --------------------------------------------------------------------------
 
@@ -566,7 +523,8 @@ class RequestContext:
             finally:
                 yield from engine.release(verdict)
         if result.planned.after:
-            left = yield from engine.charge(charges_of(result, self, response))
+            charges = result.late_charges(response, self.used, self.sent)
+            left = yield from engine.charge(charges)
             result.limiter.late_charges.record_lost(left)
 
 
@@ -627,3 +585,34 @@ def _give_back(engine: Engine, verdict: Verdict, beat: Beat | AsyncBeat | None) 
 def _nothing(flow: Effects[Any]) -> Effects[None]:
     """*flow* without its result."""
     yield from flow
+
+
+def with_exposed(lines: Lines, options: ResponseOptions) -> Lines:
+    """*lines* with ours in `Access-Control-Expose-Headers`, beside the names that are there.
+
+    Added for every request with an `Origin`: another layer, further out perhaps, decides if other
+    origins may read the response at all.
+    """
+    exposing = [value for name, value in lines if name.lower() == EXPOSE.lower()]
+    named = [word.strip() for value in exposing for word in value.split(",") if word.strip()]
+    known = {word.lower() for word in named}
+    sent = {name.lower() for name, _ in lines}
+    ours = [name for name in (*expose_headers(options), DECISION) if name.lower() in sent]
+    added = [name for name in ours if name.lower() not in known]
+    if not added:
+        return lines
+    rest = [(name, value) for name, value in lines if name.lower() != EXPOSE.lower()]
+    return [*rest, (EXPOSE, ", ".join(named + added))]
+
+
+def _count(limiter: RequestLimiter, answer: Answer) -> int:
+    """Count an allowed request in the load for balancers; the time.
+
+    Denials are not counted: a process that denies quickly would be sent more.
+    """
+    now_ns = limiter.now_ns()
+    if answer.loads and limiter.responses.orca:
+        if answer.allowed:
+            limiter.throughput.add(now_ns)
+        answer.requests_per_second = limiter.throughput.per_second(now_ns)
+    return now_ns

@@ -23,9 +23,9 @@ from headgate.engine.use_cases import Engine
 from headgate.engine.verdict import Verdict
 from headgate.errors import OptionError, UsageError
 from headgate.fork import watch_forks
+from headgate.integrations.check_result import LateCharges
 from headgate.integrations.exemptions import Exemptions, is_preflight
 from headgate.integrations.fair_queues import FairQueues
-from headgate.integrations.late_charges import LateCharges, goes_by_bytes
 from headgate.integrations.pressure import AppPressure
 from headgate.integrations.route_limit import (
     LimitOptions,
@@ -96,7 +96,7 @@ class RequestPlan:
     @property
     def counts_bytes(self) -> bool:
         """True if a rule charges the bytes of the response."""
-        return any(goes_by_bytes(one.rule.declared) for one in self.after)
+        return any(one.rule.declared.cost.after.header is None for one in self.after)
 
 
 class LimiterOptions(LimitOptions, total=False):

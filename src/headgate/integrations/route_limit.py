@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
 
     from headgate.engine.request import Request
-    from headgate.integrations.request_context import CompletedResponse
+    from headgate.integrations.check_result import CompletedResponse
     from headgate.runtime.effects import Effects
     from headgate.units import Seconds
 

@@ -40,6 +40,7 @@ from headgate.integrations.asgi import (
     deny_websocket,
     report,
 )
+from headgate.integrations.check_result import SWITCHED, CompletedResponse
 from headgate.integrations.decorators import (
     MOST_NAMED,
     LimitedFunction,
@@ -48,7 +49,6 @@ from headgate.integrations.decorators import (
     limited_in,
 )
 from headgate.integrations.exemptions import exempt, is_exempt
-from headgate.integrations.request_context import SWITCHED, CompletedResponse, RequestContext
 from headgate.integrations.request_limiter import RequestLimiter
 from headgate.integrations.route_limit import LimitOptions, RouteLimit
 from headgate.runtime.drivers import adrive
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from headgate.engine.stack import Limits
     from headgate.integrations.asgi import Message, Receive, Scope, Send
+    from headgate.integrations.request_context import RequestContext
     from headgate.integrations.route_limit import LimitsOf
     from headgate.responses import DenialResponse
     from headgate.runtime.effects import Effects

@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.engine.request import NOTHING
 from headgate.errors import UsageError
+from headgate.integrations.check_result import CompletedResponse
 from headgate.integrations.rate_limit_status import status_body
-from headgate.integrations.request_context import (
-    CompletedResponse,
-    RequestContext,
-    announced_size,
-)
+from headgate.integrations.request_context import TOKEN, RequestContext, announced_size
 from headgate.integrations.request_limiter import limiter_of
 from headgate.integrations.request_view import LOCAL, RequestView, environ_lines
-from headgate.integrations.response_headers import TOKEN
 from headgate.runtime.drivers import drive
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.engine.request import Request
-from headgate.integrations.late_charges import EVERY_NS, LateCharges
+from headgate.integrations.check_result import EVERY_NS, LateCharges
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy
 from headgate.testing import ManualClock

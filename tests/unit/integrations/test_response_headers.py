@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.engine.request import Request
 from headgate.integrations import RequestContext, RequestLimiter
-from headgate.integrations.response_headers import with_exposed, with_limits
+from headgate.integrations.request_context import with_exposed
 from headgate.responses import ResponseOptions
 from headgate.runtime.drivers import drive
 from headgate.testing import ManualClock
@@ -20,7 +20,7 @@ def told(lines: list[tuple[str, str]], *, is_cross_origin: bool = False) -> list
     request = Request(peer="1.2.3.4", headers=lines_sent)
     context = RequestContext(limiter, request)
     assert drive(context.begin(limiter, limiter.plan(request)))
-    return with_limits(lines, context, 200)
+    return context.with_all_headers(lines, 200)
 
 
 def test_ours_follow_what_is_there() -> None:
@@ -38,7 +38,7 @@ def test_a_request_that_nobody_asked_about_is_told_nothing() -> None:
     limiter = RequestLimiter()
 
     request = Request(headers=(("origin", "https://a.example"),))
-    assert with_limits([("a", "b")], RequestContext(limiter, request), 200) == [("a", "b")]
+    assert RequestContext(limiter, request).with_all_headers([("a", "b")], 200) == [("a", "b")]
 
 
 def test_ours_are_exposed_if_another_origin_asks_or_may_read() -> None:

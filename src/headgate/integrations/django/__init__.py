@@ -28,13 +28,14 @@ from django.urls import Resolver404, resolve
 from django.views import View
 from django.views.decorators.http import require_safe
 
+from headgate.integrations.check_result import CompletedResponse
 from headgate.integrations.decorators import LimitedFunction, function_names, inner_function
 from headgate.integrations.django.responses import add_headers, denial_of, ending, failed
 from headgate.integrations.django.settings import check_setting, current_limiter
 from headgate.integrations.exemptions import EXEMPT_ONES, is_exempt
 from headgate.integrations.exemptions import exempt as exempt_function
 from headgate.integrations.rate_limit_status import status_body
-from headgate.integrations.request_context import CompletedResponse, RequestContext
+from headgate.integrations.request_context import RequestContext
 from headgate.integrations.route_limit import (
     LimitOptions,
     NamedLimits,

@@ -15,9 +15,9 @@ from asgiref.sync import async_to_sync
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 
+from headgate.integrations.check_result import CompletedResponse
 from headgate.integrations.pressure import is_in_loop
 from headgate.integrations.request_context import (
-    CompletedResponse,
     RequestContext,
     announced_size,
 )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from flask import Response
 
-    from headgate.integrations.request_context import CompletedResponse
+    from headgate.integrations import CompletedResponse
 
 
 class DownStore(Store):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from werkzeug.test import TestResponse
 
-    from headgate.integrations.request_context import CompletedResponse
+    from headgate.integrations import CompletedResponse
 
 
 def begin(app: Flask, path: str = "/") -> TestResponse:

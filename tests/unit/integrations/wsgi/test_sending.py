@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-    from headgate.integrations.request_context import CompletedResponse
+    from headgate.integrations import CompletedResponse
 
 
 def fault() -> None:
