@@ -222,7 +222,7 @@ class Identifier:
     itself. Safe to use from several threads. Raises `OptionError` for lookups that lead nowhere.
     """
 
-    __slots__ = ("_identity", "_salt", "_trail", "_wholes")
+    __slots__ = ("_identity", "_salt", "_trail")
 
     def __init__(self, identity: Identity, *, salt: bytes = b"") -> None:
         for name in identity.sources:
@@ -230,7 +230,6 @@ class Identifier:
         self._identity = identity
         self._salt = salt
         self._trail = Trail(identity.address)
-        self._wholes: dict[tuple[tuple[str, ...], tuple[str, ...]], Part] = {}
 
     def find(self, request: Request) -> Found:
         """The caller of *request*; read as far as it is asked for."""
@@ -243,10 +242,7 @@ class Identifier:
         bytes a part, and different callers never share one. Raises `OptionError` for a `key_by`
         that the identity does not know.
         """
-        whole = self._wholes.get((rule.key_by, _endpoints(rule)))
-        if whole is None:
-            whole = self.prepare(rule)
-        return whole(request, found)
+        return self.prepare(rule)(request, found)
 
     def account(self, rule: Rule, request: Request) -> list[str]:
         """Where each part of the key of *rule* comes from, in words; secrets only hashed."""
@@ -270,16 +266,9 @@ class Identifier:
         unknown part."""
         if not rule.key_by:
             raise OptionError(f"rule {rule.id!r} counts by nothing; one for everybody is 'global'")
-        endpoints = _endpoints(rule)
+        endpoints = rule.match.endpoints if "endpoint" in rule.key_by else ()
         parts = tuple(part_of(name, self._identity, self._salt, endpoints) for name in rule.key_by)
-        whole = parts[0] if len(parts) == 1 else joined(parts)
-        self._wholes[rule.key_by, endpoints] = whole
-        return whole
-
-
-def _endpoints(rule: Rule) -> tuple[str, ...]:
-    """The endpoints of *rule* as far as its key depends on them."""
-    return rule.match.endpoints if "endpoint" in rule.key_by else ()
+        return parts[0] if len(parts) == 1 else joined(parts)
 
 
 def _check_lookups(name: str, sources: Mapping[str, Source]) -> None:
