@@ -198,8 +198,9 @@ def _texts(raw: str) -> tuple[str, str]:
     """
     if not raw.startswith("/") and (target := _AUTHORITY.match(raw)):
         raw = raw[target.end() :]
-    split = _ENCODED_SLASH.split(_octets(raw))
-    parts = [_ENCODED.sub(_decoded, part) if b"%" in part else part for part in split]
+    parts = _ENCODED_SLASH.split(_octets(raw))
+    if b"%" in b"/".join(parts):
+        parts = [_ENCODED.sub(_decoded, part) for part in parts]
     literal = _text(parts)
     if _UNSEEN.search(b"/".join(parts)) is None:
         return literal, literal
