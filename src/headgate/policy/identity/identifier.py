@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.policy.model import Fallback, Identity, Rule, Source
 
 
-# What a request says of its caller.
+# The caller of a request.
 
 
 UNKNOWN: Final = "unknown"
@@ -31,9 +31,9 @@ _BLANKS: Final = " \t"
 
 
 class Found(Mapping[str, str | None]):
-    """The value of every source of an identity, by name; None for what the caller did not say.
+    """The value of every source of an identity, by name; None for what is missing.
 
-    Each is read when it is first asked for. Values are as they came, secrets too, and as long as
+    Each is read on first use. Values are as they came, secrets too, and as long as
     the server let them be: they are for comparing, not for showing.
     """
 
@@ -216,7 +216,7 @@ def _cut(value: str) -> str:
 
 
 class Identifier:
-    """Tells callers apart as *identity* says, and names their counters.
+    """Identifies callers by *identity*, and names their counters.
 
     *salt* is the key that secrets are hashed with: the same on all nodes of a fleet, and secret
     itself. Safe to use from several threads. Raises `OptionError` for lookups that lead nowhere.
@@ -232,7 +232,7 @@ class Identifier:
         self._trail = Trail(identity.address)
 
     def find(self, request: Request) -> Found:
-        """The caller of *request*; read as far as it is asked for."""
+        """The caller of *request*; its values are read on first use."""
         return Found(request, self._identity, self._trail)
 
     def key(self, rule: Rule, request: Request, found: Found) -> str | None:
