@@ -16,7 +16,7 @@ from headgate.errors import StoreError
 from headgate.observability.candidates import CANDIDATES, ShadowRule
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.limit_adjustment import Scale
-from headgate.policy.loader import rule_to_data
+from headgate.policy.policy_document import rule_to_data
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.heartbeat import new_name
 from headgate.stores.base import checked_cost

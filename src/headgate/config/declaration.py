@@ -26,7 +26,7 @@ class Option:
     """The declaration of a setting: `Annotated[int, Option("Bounds", Whole(1, 9), "N")] = 5`.
 
     *group* is its heading, *kind* reads a value, *metavar* is the form of a value where the kind
-    does not say it.
+    does not have one.
     """
 
     group: str

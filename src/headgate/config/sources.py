@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.config.declaration import PREFIX
 from headgate.config.values import checked_length, secret_in
-from headgate.errors import HeadgateError
 from headgate.policy.document import MAX_BYTES, Listing, Scalar, Table, parse_text, record
 from headgate.policy.fields import BOOLEAN, FieldError, InvalidValueError, expected, not_among
-from headgate.policy.problems import Diagnostics, PolicyError, Problem, did_you_mean, nearest
+from headgate.policy.problems import (
+    Diagnostics,
+    PolicyError,
+    Problem,
+    ProblemsError,
+    did_you_mean,
+    nearest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,15 +42,8 @@ _SERVICE_LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[
 """Variables that Kubernetes sets in every pod for a Service whose name begins with ours."""
 
 
-class SettingsError(HeadgateError, ValueError):
-    """A configuration that cannot be used. `problems` has everything that is wrong with it."""
-
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__(self.problems)
-
-    def __str__(self) -> str:
-        return "\n".join(str(problem) for problem in self.problems)
+class SettingsError(ProblemsError):
+    """Settings that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,9 @@ from headgate.control.revision import (
     UnknownRevisionError,
     collector_paused,
 )
-from headgate.policy.loader import RuleCache, examine_policy_data
+from headgate.policy.loader import examine_policy_data
 from headgate.policy.problems import PolicyError, quoted
+from headgate.policy.rule_cache import RuleCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

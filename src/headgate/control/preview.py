@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from headgate.control.documents import differences
 from headgate.limits import Concurrency
-from headgate.policy.loader import RuleCache, examine_policy_data
+from headgate.policy.loader import examine_policy_data
 from headgate.policy.model import BY_PRIORITY, PRIORITIES, Policy
 from headgate.units import SECOND
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headgate.limits import Limit
     from headgate.policy.model import Rule
     from headgate.policy.problems import Problem
+    from headgate.policy.rule_cache import RuleCache
 
     Limits = tuple[Limit, ...]
 

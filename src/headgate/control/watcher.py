@@ -32,8 +32,9 @@ from headgate.control.revision import (
 )
 from headgate.errors import HeadgateError, OptionError
 from headgate.observability import METRICS
-from headgate.policy.loader import RuleCache, examine_policy_data
+from headgate.policy.loader import examine_policy_data
 from headgate.policy.problems import PolicyError, Problem
+from headgate.policy.rule_cache import RuleCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -6,7 +6,7 @@ A compiled policy never changes; a new policy is compiled again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,7 +19,9 @@ from headgate.engine.plan import (
     Queueing,
     RulePlan,
     checks_on,
+    plan_rule,
 )
+from headgate.engine.request import Request
 from headgate.errors import LimitError, OptionError, UsageError
 from headgate.limits import (
     EXACT,
@@ -29,13 +31,18 @@ from headgate.limits import (
     TokenBucket,
     with_extra,
 )
-from headgate.policy.caller import concerns_of
 from headgate.policy.conditions import cost_of
 from headgate.policy.identity import Identifier
 from headgate.policy.limit_adjustment import LimitAdjustment, Scale
-from headgate.policy.matcher import CallerMatcher, Classifier, Matcher
+from headgate.policy.matcher import (
+    CallerMatcher,
+    Classifier,
+    Matcher,
+    only_endpoint,
+    only_method,
+)
 from headgate.policy.model import BY_PRIORITY, compiled_rule
-from headgate.policy.path import normalised_path
+from headgate.policy.path import ROUTE, normalised_path
 from headgate.policy.plan_cache import PlanCache, reads_of
 from headgate.stores.base import checked_cost, group_name, groups_of
 from headgate.stores.operations import Check
@@ -46,9 +53,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.engine.plan import CompiledRule, Priority
-    from headgate.engine.request import Request
     from headgate.limits import Accuracy, Limit
-    from headgate.policy.caller import Concern
     from headgate.policy.identity import Found
     from headgate.policy.model import (
         Override,
@@ -86,10 +91,10 @@ class PreparedRule:
         "_cost",
         "_costs",
         "_for_all",
-        "_key_of",
         "_namespace",
         "compiled",
         "has_slots",
+        "key_of",
         "rule",
     )
 
@@ -102,7 +107,7 @@ class PreparedRule:
             LimitAdjustment(rule, scale or Scale()) if LimitAdjustment.concerns(rule) else None
         )
         self._namespace = namespace
-        self._key_of = identifier.prepare(rule)
+        self.key_of = identifier.prepare(rule)
         self._by_tier = {tier: self._layout(limits) for tier, limits in rule.limits.items()}
         self._for_all = self._for_tier(None) if len(self._by_tier) == 1 else None
         by_header, by_endpoint = rule.cost.header is not None, bool(rule.cost.endpoints)
@@ -146,7 +151,7 @@ class PreparedRule:
             if layout is None:
                 return None
         request, rule = found.request, self.rule
-        key = self._key_of(request, found)
+        key = self.key_of(request, found)
         if key is None:
             return None
         if cost is None:
@@ -181,7 +186,7 @@ class PreparedRule:
     def queueing(self, found: Found, cost: int | None, priority: Priority) -> Queueing | None:
         """The fair queue that a request waits in; None if the rule does not apply."""
         rule, request = self.rule, found.request
-        key = self._key_of(request, found)
+        key = self.key_of(request, found)
         if rule.fair is None or key is None or rule.mode != "enforce":
             return None
         if cost is None:
@@ -308,6 +313,19 @@ Costs = int | Mapping[str, int] | None
 """The cost of a request: for all rules, by the id of a rule, or None for that of the rules."""
 
 
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """A rule that limits a caller, and the *limits* that it has for it.
+
+    *plan* is the peek at its counter; None if it has several for this caller. Overrides of a single
+    counter are in both.
+    """
+
+    rule: Rule
+    limits: tuple[Limit, ...]
+    plan: RulePlan | None
+
+
 class CompiledPolicy:
     """The rules of *policy*, compiled. Safe to share among threads.
 
@@ -379,17 +397,31 @@ class CompiledPolicy:
         return self._matcher.matching(request, self._identifier.find(request))
 
     def concerning(self, request: Request) -> tuple[Concern, ...]:
-        """The rules that limit the caller of *request*, for any request: see `concerns_of`."""
+        """The rules for some request of the caller of *request*, in the order of the policy.
+
+        The path and the method of *request* do not matter. Rules that are off or in shadow, or do
+        not apply to the caller, are left out; those with hidden `headers` are not. The plans are
+        peeks with a cost of 1: only that is denied when nothing is left, and has a `retry_after`.
+        """
         if self._caller_matcher is None:  # built on first use; by two threads at worst
             self._caller_matcher = CallerMatcher(self.policy.rules)
-        return concerns_of(
-            request,
-            matcher=self._caller_matcher,
-            identifier=self._identifier,
-            namespace=self._namespace,
-            overrides=self._overrides,
-            adjust=lambda rule, limits, found: self._prepared[rule.id].adjusted(limits, found),
-        )
+        found = self._identifier.find(request)
+        concerns = []
+        for rule in self._caller_matcher.matching(request, found):
+            one = self._prepared[rule.id]
+            limits = rule.limits_for(found["tier"])
+            sample = _request_under(rule, request) if limits else None
+            key = one.key_of(sample or request, found) if limits else None
+            if key is None:
+                continue
+            block, plan = None, None
+            if self._overrides is not None and sample:
+                limits, block = self._overrides.apply(rule, key, limits)
+            limits = one.adjusted(limits, found)
+            if sample:
+                plan = plan_rule(one.compiled, limits, key, 1, self._namespace, block=block)
+            concerns.append(Concern(rule, limits, plan))
+        return tuple(concerns)
 
     def plan(
         self,
@@ -507,3 +539,19 @@ def _estimated(rules: Iterable[RulePlan], cost: Costs) -> frozenset[str]:
         for one in rules
         if not isinstance(cost, Mapping) or _named(cost, one.rule) is not None
     )
+
+
+def _request_under(rule: Rule, request: Request) -> Request | None:
+    """A request of the same caller under *rule*; None if several would have different keys."""
+    method: str | None = request.method
+    endpoint: str | None = ""
+    if "method" in rule.key_by:
+        method = only_method(rule.match)
+    if "endpoint" in rule.key_by:
+        endpoint = only_endpoint(rule.match)
+    if method is None or endpoint is None or f"attribute:{ROUTE}" in rule.key_by:
+        return None
+    # As a route, the endpoint takes the place of the path and of the route of the request itself.
+    attributes = {**request.attributes, ROUTE: endpoint} if endpoint else request.attributes
+    host, headers, peer = request.host, request.headers, request.peer
+    return Request(method, request.path, host, headers, peer, attributes)

@@ -158,7 +158,7 @@ def methods_of(request: Request) -> tuple[str, ...]:
     that it is handled as.
 
     They differ for HEAD alone: servers answer it with the handler of GET, at the price of GET, so
-    what limits GET must not be escaped by asking for the head only.
+    a HEAD request must not escape the limits of GET.
     """
     method = request.method.upper()
     return _HEAD_AND_GET if method == HEAD else (method,)

@@ -123,23 +123,23 @@ class Member:
     """A rule of the policy and its effect on the request.
 
     *reason* is why it does not apply, "" if it does. *account* names the owner of the counter, if
-    the rule matches. *said* is its verdict, if it applies.
+    the rule matches. *verdict* is the one it has, if it applies.
     """
 
     rule: Rule
     matches: bool
     reason: str = ""
     account: tuple[str, ...] = ()
-    said: RuleVerdict | None = None
+    verdict: RuleVerdict | None = None
     is_near: bool = False
     """True if at least the path matches."""
-    turn: Queueing | None = None
+    queueing: Queueing | None = None
     """The fair queue that the request waits in, if it does."""
 
     @property
     def applies(self) -> bool:
         """True if the rule has a verdict or a queue."""
-        return self.said is not None or self.turn is not None
+        return self.verdict is not None or self.queueing is not None
 
 
 class Membership:
@@ -154,10 +154,10 @@ class Membership:
         self._request = request
         self._verdict = verdict
         self._matching = {rule.id for rule in engine.matching(request)}
-        self._said = {one.rule.id: one for one in verdict.rules}
+        self._verdicts = {one.rule.id: one for one in verdict.rules}
         plan = verdict.plan
         self._planned = {one.rule.id for one in plan.rules}
-        self._turns = {one.rule.id: one for one in plan.queues}
+        self._queueings = {one.rule.id: one for one in plan.queues}
 
     def all(self) -> tuple[Member, ...]:
         """Every rule, in the order of the policy."""
@@ -165,7 +165,7 @@ class Membership:
 
     def applied(self) -> list[Member]:
         """The rules that have a verdict or a queue."""
-        ids = self._said.keys() | self._turns.keys()
+        ids = self._verdicts.keys() | self._queueings.keys()
         return [self.of(rule) for rule in self._engine.policy.rules if rule.id in ids]
 
     def not_applied(self, most: int) -> tuple[list[Member], int]:
@@ -173,7 +173,7 @@ class Membership:
 
         If there are more, those that match or whose path fits come first.
         """
-        ids = self._said.keys() | self._turns.keys()
+        ids = self._verdicts.keys() | self._queueings.keys()
         others = [rule for rule in self._engine.policy.rules if rule.id not in ids]
         shown = others
         if len(others) > most:
@@ -191,9 +191,9 @@ class Membership:
             matches=True,
             reason=self._why_silent(rule),
             account=tuple(self._engine.identifier.account(rule, self._request)),
-            said=self._said.get(rule.id),
+            verdict=self._verdicts.get(rule.id),
             is_near=True,
-            turn=self._turns.get(rule.id),
+            queueing=self._queueings.get(rule.id),
         )
 
     def _distance(self, rule: Rule) -> int:
@@ -203,7 +203,7 @@ class Membership:
 
     def _why_silent(self, rule: Rule) -> str:
         """Why *rule*, which matches, has no verdict and no queue; "" if it has."""
-        if rule.id in self._said or rule.id in self._turns:
+        if rule.id in self._verdicts or rule.id in self._queueings:
             return ""
         if rule.fair is not None:
             is_idle = rule.mode != "enforce"

@@ -52,20 +52,6 @@ if TYPE_CHECKING:
     from headgate.policy.document import Node, Path
     from headgate.policy.model import Rule
 
-__all__ = [
-    "Examined",
-    "RuleCache",
-    "examine_policies",
-    "examine_policy",
-    "examine_policy_data",
-    "identity_to_data",
-    "override_to_data",
-    "policy_to_data",
-    "read_policy",
-    "read_policy_data",
-    "rule_to_data",
-]
-
 UNNAMED: Final = "<policy>"
 _MAX_CHAIN: Final = 8
 
@@ -474,17 +460,12 @@ def policy_to_data(policy: Policy) -> dict[str, Any]:
         "rules": [{"id": rule.id, **rule_to_data(rule)} for rule in policy.rules],
     }
     if policy.overrides:
-        data["overrides"] = [override_to_data(override) for override in policy.overrides]
+        data["overrides"] = [to_data(override) for override in policy.overrides]
     if policy.priorities:
         data["priority"] = [to_data(one) for one in policy.priorities]
     if policy.pressure is not None:
         data["pressure"] = to_data(policy.pressure)
     return data
-
-
-def override_to_data(override: Override) -> dict[str, Any]:
-    """One override, with its end in UTC."""
-    return to_data(override)
 
 
 def identity_to_data(identity: Identity) -> dict[str, Any]:

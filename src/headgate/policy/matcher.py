@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from headgate.policy.path import Segments
 
 
-# Rules for the same paths, sorted by what else they ask for.
+# Rules for the same paths, sorted by their other conditions.
 #
-# Each rule stands where its most telling condition has it: the one whose values the fewest others
+# Each rule stands where its most selective condition has it: the one whose values the fewest others
 # share. So of ten thousand rules for as many hosts, a request meets those of its own host. What
 # shares a value is sorted again by the other conditions, until few are left.
 
@@ -49,7 +49,7 @@ Shares = Counter[tuple[str, "Value"]]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """The rule at *position* in its policy, and what is left to ask for it."""
+    """The rule at *position* in its policy, and the conditions that are left to test."""
 
     position: int
     conditions: tuple[Condition, ...]
@@ -87,7 +87,7 @@ class Shelf:
         places = 0
         groups: dict[str, dict[Value, list[Candidate]]] = defaultdict(lambda: defaultdict(list))
         for candidate in candidates:
-            condition = _most_telling(candidate.conditions, shares, len(candidates))
+            condition = _most_selective(candidate.conditions, shares, len(candidates))
             if condition is None:
                 unsorted.append(candidate)
                 continue
@@ -121,11 +121,11 @@ def _shelves(groups: dict[Value, list[Candidate]], share: float) -> dict[Value, 
     return {value: Shelf.of(group, share * len(group)) for value, group in groups.items()}
 
 
-def _most_telling(
-    conditions: Iterable[Condition], shares: Shares, everybody: int
+def _most_selective(
+    conditions: Iterable[Condition], shares: Shares, total: int
 ) -> Condition | None:
     """The condition whose most common value is the rarest; None if all the rules have it."""
-    best, best_share = None, everybody
+    best, best_share = None, total
     for condition in conditions:
         subject = condition.subject
         share = max((shares[subject, value] for value in condition.values), default=0)
@@ -293,11 +293,11 @@ class Matcher:
         return tuple([self._rules[position] for position in sorted(positions)])
 
 
-# Which rules are for a caller, whatever it asks for: what a rule says of who asks, and of what.
+# The rules for a caller, whatever it requests: conditions on the caller, and on the request.
 
 
 class CallerMatcher:
-    """Those of *rules* that decide, sorted by what they ask of the caller.
+    """Those of *rules* that decide, sorted by their conditions on the caller.
 
     It is not changed after it is made: any number of threads may use it.
     """
@@ -321,7 +321,7 @@ class CallerMatcher:
 
 
 def only_endpoint(match: Match) -> str | None:
-    """The one endpoint that requests can have which *match* is for, as `endpoint_of` tells it; None
+    """The one endpoint that requests can have which *match* is for, as `endpoint_of` has it; None
     if there may be several."""
     routes = [values for name, values in match.attributes if name == ROUTE]
     if routes:
@@ -355,11 +355,11 @@ def _of_caller(match: Match) -> Match:
 #
 # Where servers read a path in several ways, a rule is for a request if it is for any of them. To
 # matter more is a privilege, though: of several readings the one that matters least counts, so that
-# nobody gets ahead by how a path is spelt.
+# no caller gets ahead by the spelling of a path.
 
 
 USUAL: Final[Priority] = "default"
-"""The class of requests of which nothing is said."""
+"""The class of requests that no entry is for."""
 
 
 class Classifier:

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 OnStoreFailure = Literal["fail_open", "fail_closed", "local"]
 AfterFailOpen = Literal["fail_closed", "local"]
 Decide = Literal["exact", "quota", "local"]
-"""The way a gateway decides: it asks the service about every request; or enforces its share of a
+"""The way a gateway decides: it lets the service decide every request; or enforces its share of a
 quota that the service assigns; or limits by itself."""
 
 Fallback = Literal["ip", "shared", "skip"]
@@ -518,7 +518,7 @@ _LOOKUP: Final = entries("values", WORD, WORD, secret=True)
 
 def _source_shape(node: Table) -> Iterator[FieldError]:
     for error in exactly_one(node, *_SOURCE_KINDS):
-        error.instead_of = frozenset()  # a similar unknown field does not tell which one is meant
+        error.instead_of = frozenset()  # a similar unknown field may mean any of them
         yield error
     if ("lookup" in node.entries) != ("values" in node.entries):
         yield FieldError("lookup and values need each other: the source, and results by its value")
@@ -806,7 +806,7 @@ class Pressure:
     """When limits of rules with a floor are lowered automatically, and how.
 
     At every interval a process, or a fleet with one store, is under pressure if requests were too
-    slow, if too many of them failed, if too many wait, or if a signal of the user's says so. Then
+    slow, if too many of them failed, if too many wait, or if a signal of the app reports it. Then
     limits are multiplied by *backoff*; else they regain *recovery* of what they are without
     pressure. They never fall below *least*, nor a rule below its own floor.
     """

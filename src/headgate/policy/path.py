@@ -1,13 +1,13 @@
 r"""One spelling for all spellings of a path, so that none escapes a rule.
 
-Servers disagree about what a path says. `normalised_path` takes the most lenient view there is:
+Servers disagree about the meaning of a path. `normalised_path` takes the most lenient view:
 what some server might take for /login is /login. In this order:
 
 - `http://host/login`, a target in absolute form: the path of it. No slash in front: one is added,
   so that the target `*` of OPTIONS is `/*`, and "" is `/`.
 - `%6c`, `%6C`: decoded, once only: `%256c` is the text `%6c`, as for a server. A `%` that is not
-  followed by two digits is itself. Both are spelt `%25` in the result, and bytes that are not UTF-8
-  `%FF`, so that different paths stay different, and the result is its own normalised form.
+  followed by two digits is itself. Both are written `%25` in the result, and bytes that are not
+  UTF-8 `%FF`, so that different paths stay different, and the result is its own normalised form.
 - A letter of ASCII in a form too long for it (`%C1%AC`): the letter. Other letters stay as they
   are, composed or not: a path is bytes.
 - Control characters: dropped; a NUL ends the path, as it ends a string in C.
@@ -50,7 +50,7 @@ MOST_SEGMENTS: Final = 256
 longer than that half are not for such paths; what is in the middle is only seen by `**`."""
 
 SHORT: Final = 256
-"""Paths up to so many characters are remembered as normalised: most requests are for a few."""
+"""Characters of the longest path whose normalised form is cached: most requests are for a few."""
 
 LONG: Final = 1024
 """A path of more characters is read as the four main kinds of servers do, not in every way."""
@@ -198,8 +198,9 @@ def _texts(raw: str) -> tuple[str, str]:
     """
     if not raw.startswith("/") and (target := _AUTHORITY.match(raw)):
         raw = raw[target.end() :]
-    split = _ENCODED_SLASH.split(_octets(raw))
-    parts = [_ENCODED.sub(_decoded, part) if b"%" in part else part for part in split]
+    parts = _ENCODED_SLASH.split(_octets(raw))
+    if b"%" in b"/".join(parts):
+        parts = [_ENCODED.sub(_decoded, part) for part in parts]
     literal = _text(parts)
     if _UNSEEN.search(b"/".join(parts)) is None:
         return literal, literal
@@ -298,7 +299,7 @@ ANY: Final = "**"
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The segments of a pattern, spelt as `normalised_path` spells them, no `**` after another.
+    """The segments of a pattern, written as `normalised_path` writes them, no `**` after another.
 
     A segment that has more to it than an asterisk, like `v*`, stands for itself.
     """
@@ -332,7 +333,7 @@ class Pattern:
 
 @lru_cache(maxsize=1 << 14)
 def compiled(text: str) -> Pattern:
-    """The pattern that *text* says, in any spelling."""
+    """The pattern in *text*, in any spelling."""
     segments: list[str] = []
     for segment in normalised_path(text).split("/"):
         if segment and not (segment == ANY and segments[-1:] == [ANY]):

@@ -63,20 +63,24 @@ class Problem:
         return f"{self.place}: {self.severity}: {message}{hint}"
 
 
-class PolicyError(HeadgateError, ValueError):
-    """An invalid policy. `problems` has everything that is wrong with it, warnings included."""
+class ProblemsError(HeadgateError, ValueError):
+    """Input that cannot be used. `problems` has everything that is wrong with it."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__(self.problems)
 
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+class PolicyError(ProblemsError):
+    """An invalid policy; its problems include warnings."""
+
     @property
     def errors(self) -> tuple[Problem, ...]:
         """The problems that make it invalid."""
         return tuple(problem for problem in self.problems if problem.severity == "error")
-
-    def __str__(self) -> str:
-        return "\n".join(str(problem) for problem in self.problems)
 
 
 class Place(NamedTuple):

@@ -5,8 +5,8 @@ Only rules without warnings and errors are kept, because a problem names its pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.policy.document import Composed, Scalar, Table
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 MAX_CHARACTERS: Final = 4 * 1024 * 1024
 """Characters of all cached rules and overrides together, at most."""
 
-Key = tuple[str, str]
-"""A rule or an override as text; of an override also the text of its rule."""
+Key = tuple[str, str, str | None]
+"""The identity that it was loaded with; a rule or an override as text; and of an override the text
+of its rule."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,40 +36,20 @@ class Lookup:
     """*data* with cached nodes in place of known rules and overrides; and those as given."""
 
     data: object
-    identity: str
-    rules: list[tuple[Key, object]]
-    overrides: list[tuple[Key, object]]
-
-
-@dataclass(slots=True)
-class _Entries:
-    """The nodes that were loaded with one *identity*, and the length of their texts."""
-
-    identity: str
-    rules: dict[Key, Composed] = field(default_factory=dict)
-    overrides: dict[Key, Composed] = field(default_factory=dict)
-    size: int = 0
-
-    def put(
-        self, known: dict[Key, Composed], key: Key, data: object, value: object, first: Key
-    ) -> None:
-        """Add *value* to *known*; *first* is its first field with its text."""
-        if key not in known:
-            name, text = (Scalar(one, is_plain=False, inset=0) for one in first)
-            node = CachedNode(keys={first[0]: name}, entries={first[0]: text}, value=value)
-            known[key] = Composed(node, *_extent(data))
-            self.size += len(key[0])
+    rules: Sequence[tuple[Key, object]]
+    overrides: Sequence[tuple[Key, object]]
 
 
 class RuleCache:
-    """Caches rules and overrides by their data, for one identity at a time.
+    """Caches rules and overrides by their data and the identity of their policy.
 
     Threads may share it: at worst two of them load the same rule.
     """
 
     def __init__(self, *, max_characters: int = MAX_CHARACTERS) -> None:
         self._max = max_characters
-        self._entries = _Entries("")
+        self._nodes: dict[Key, Composed] = {}
+        self._size = 0
 
     def lookup(self, data: object) -> Lookup | None:
         """The known parts of *data*; None if it is no policy, or too large."""
@@ -76,23 +57,21 @@ class RuleCache:
             return None
         try:
             identity = repr(data.get("identity"))
-            rules = [((repr(one), ""), one) for one in _list(data, "rules")]
-            texts = {_word(rule, "id"): key[0] for key, rule in rules}
+            rules = [((identity, repr(one), None), one) for one in _list(data, "rules")]
+            texts = {_word(rule, "id"): key[1] for key, rule in rules}
             overrides = [
-                ((repr(one), texts.get(_word(one, "rule"), "")), one)
+                ((identity, repr(one), texts.get(_word(one, "rule"), "")), one)
                 for one in _list(data, "overrides")
             ]
         except (RecursionError, ValueError):  # too deep, or a number without end
             return None
-        if sum(len(key[0]) for key, _ in (*rules, *overrides)) > self._max:
+        if sum(len(key[1]) for key, _ in (*rules, *overrides)) > self._max:
             return None
-        entries = self._entries if identity == self._entries.identity else _Entries(identity)
-        seen = dict(data)
-        if rules:
-            seen["rules"] = [entries.rules.get(key, one) for key, one in rules]
-        if overrides:
-            seen["overrides"] = [entries.overrides.get(key, one) for key, one in overrides]
-        return Lookup(seen, identity, rules, overrides)
+        known, seen = self._nodes, dict(data)
+        for name, items in (("rules", rules), ("overrides", overrides)):
+            if items:
+                seen[name] = [known.get(key, one) for key, one in items]
+        return Lookup(seen, rules, overrides)
 
     def keep(self, lookup: Lookup, policy: Policy, problems: tuple[Problem, ...]) -> None:
         """Keep the rules of *policy*, which *lookup* was loaded as, with these *problems*."""
@@ -101,20 +80,21 @@ class RuleCache:
         named = {problem.rule for problem in problems}
         for (key, data), rule in zip(lookup.rules, policy.rules, strict=True):
             if rule.id not in named:
-                entries = self._with_room(lookup.identity, key)
-                entries.put(entries.rules, key, data, rule, ("id", rule.id))
+                self._put(key, data, rule, ("id", rule.id))
         if None in named:  # the problem may be about an override
             return
         for (key, data), override in zip(lookup.overrides, policy.overrides, strict=True):
-            entries = self._with_room(lookup.identity, key)
-            entries.put(entries.overrides, key, data, override, ("key", override.key))
+            self._put(key, data, override, ("key", override.key))
 
-    def _with_room(self, identity: str, key: Key) -> _Entries:
-        """The entries, emptied if they have no room for *key*."""
-        entries = self._entries
-        if entries.identity != identity or entries.size + len(key[0]) > self._max:
-            entries = self._entries = _Entries(identity)
-        return entries
+    def _put(self, key: Key, data: object, value: object, first: tuple[str, str]) -> None:
+        """Keep *value*; *first* is its first field with its text. Without room all others go."""
+        if self._size + len(key[1]) > self._max:
+            self._nodes, self._size = {}, 0
+        if key not in self._nodes:
+            name, text = (Scalar(one, is_plain=False, inset=0) for one in first)
+            node = CachedNode(keys={first[0]: name}, entries={first[0]: text}, value=value)
+            self._nodes[key] = Composed(node, *_extent(data))
+            self._size += len(key[1])
 
 
 def _list(data: Mapping[Any, Any], name: str) -> list[Any]:

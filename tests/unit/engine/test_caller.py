@@ -17,8 +17,7 @@ from headgate.limits import (
     SlidingWindowLog,
     TokenBucket,
 )
-from headgate.policy.caller import Concern
-from headgate.policy.compiled import CompiledPolicy
+from headgate.policy.compiled import CompiledPolicy, Concern
 from headgate.policy.model import Cost, Idempotency, Identity, Match, Policy, Rule
 from headgate.stores import MemoryStore
 from headgate.stores.base import conclude

@@ -109,11 +109,11 @@ def _request(explanation: Explanation, *, nth: int, is_live: bool) -> Iterator[s
 
 
 def _matching(member: Member, explanation: Explanation) -> Iterator[str]:
-    rule, verdict = member.rule, member.said
+    rule, verdict = member.rule, member.verdict
     soft = explanation.soft.get(rule.id, ())
     mark = _mark(rule)
     opinion = f"does not apply: {member.reason}" if verdict is None else _opinion(verdict)
-    if member.turn is not None:
+    if member.queueing is not None:
         opinion = "queues it"
     yield f"{bold(rule.id)}{mark} {opinion}"
     if rule.description:
@@ -124,10 +124,10 @@ def _matching(member: Member, explanation: Explanation) -> Iterator[str]:
         label = ""
     if verdict is not None:
         yield from _figures(verdict, explanation.tier, soft)
-    elif member.turn is not None:
-        yield _field("key", member.turn.key)
+    elif member.queueing is not None:
+        yield _field("key", member.queueing.key)
         yield from (_field(*line) for line in soft)
-        yield _field("cost", str(member.turn.cost))
+        yield _field("cost", str(member.queueing.cost))
 
 
 def _mark(rule: Rule) -> str:
@@ -198,7 +198,7 @@ def _unmatched(members: list[Member], *, shows_all: bool) -> Iterator[str]:
 
 
 def _outcome(explanation: Explanation) -> Iterator[str]:
-    has_queue = any(member.turn is not None for member in explanation.members)
+    has_queue = any(member.queueing is not None for member in explanation.members)
     yield bold(_sentence(explanation.verdict, has_queue=has_queue))
     response = explanation.response
     if response.status is None and not response.headers:
@@ -283,7 +283,7 @@ def explain_json(explanation: Explanation) -> str:
 
 def _member(member: Member, soft: Lines) -> dict[str, Any]:
     """One rule; *soft* are its notes about delays, slots, queues and pressure."""
-    rule, verdict, queueing = member.rule, member.said, member.turn
+    rule, verdict, queueing = member.rule, member.verdict, member.queueing
     content: dict[str, Any] = {
         "id": rule.id,
         "mode": rule.mode,

@@ -115,9 +115,9 @@ class Explainer:
     def _notes(self, request: Request, members: Iterable[Member]) -> Iterator[tuple[str, Lines]]:
         found, priority = self.engine.identifier.find(request), self.engine.priority_of(request)
         for member in members:
-            rule, verdict = member.rule, member.said
-            if member.turn is not None:
-                yield rule.id, tuple(queue_notes(member.turn))
+            rule, verdict = member.rule, member.verdict
+            if member.queueing is not None:
+                yield rule.id, tuple(queue_notes(member.queueing))
             elif verdict is not None:
                 yield rule.id, tuple(rule_notes(rule, verdict.decision, found, priority))
 

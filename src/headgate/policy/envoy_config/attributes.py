@@ -3,7 +3,7 @@
     domain edge, (user, ada), (plan, free)
 
     domain: edge
-    descriptor: user/plan       the keys in their order: a rule can ask for these and no others
+    descriptor: user/plan       the keys in their order: a rule can match these and no others
     user: ada
     plan: free
 
@@ -54,9 +54,9 @@ def joined(keys: Iterable[str]) -> str:
     return "/".join(key.replace("\\", r"\\").replace("/", r"\/") for key in keys)
 
 
-# What Headgate's own gateway and the service say to each other: names, and what they mean.
+# The messages between Headgate's own gateway and the service: names, and their meaning.
 #
-# Both are written by us, so no client can say any of it: the keys of entries come from the
+# Both are written by us, so no client can send any of it: the keys of entries come from the
 # configuration that `headgate.gateway` makes.
 #
 #     RLS, domain `headgate`      one descriptor for a request:
@@ -76,10 +76,10 @@ DECIDED: Final = "headgate.decided"
 """The ids of rules, with commas between, that the gateway decides by itself: they do not count."""
 
 DEBUG: Final = "headgate.debug"
-"""The client's `Headgate-Debug` header, which asks for an explanation of the decision."""
+"""The client's `Headgate-Debug` header, which requests an explanation of the decision."""
 
 REPORT: Final = "headgate.report"
-"""The id of the one rule that is told what a request has cost, by the hits of its descriptor."""
+"""The id of the one rule that is charged what a request has cost, by the hits of its descriptor."""
 
 REFUSED: Final = "headgate.refused"
 """Why a request was refused, as dynamic metadata of Envoy's filter: `LIMIT` or `OUTAGE`. Envoy
@@ -106,9 +106,9 @@ ADDRESS: Final = "remote_address"
 # - `remote_address` and `masked_remote_address` are the address of the caller, `path` (`:path`) its
 # path, `method` (`:method`) its method, `host` (`:authority`) its host; - every entry is also a
 # header of that name: an entry `x-api-key` is found where a policy looks for   keys. Keys of
-# entries are chosen by whoever configures the gateway, so no client can forge one.
+# entries are chosen in the configuration of the gateway, so no client can forge one.
 #
-# What is not said, nobody knows: a rule for a method is not for a descriptor without one; the path
+# What is missing is not known: a rule for a method is not for a descriptor without one; the path
 # of one without is `/`.
 
 

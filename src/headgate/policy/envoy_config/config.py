@@ -131,7 +131,7 @@ class Domain:
             waiting += reversed(descriptor.descriptors)
 
 
-# Names of limits: which are replaced and belong to nobody.
+# Names that a limit replaces and no limit has.
 
 
 def warn_of_unknown_names(domains: Iterable[Domain]) -> list[Problem]:
@@ -158,7 +158,7 @@ def _unknown_in(domain: Domain) -> Iterator[Problem]:
 # An entry of a request looks for `key_value`, then for the first pattern that `key_value` fits,
 # then for `key`. What is found first decides; nothing goes back to try another. Key and value are
 # looked up in one string, as the original does, so that the key `a` with the value `b` also answers
-# to the key `a_b` with a value that nobody names.
+# to the key `a_b` with a value that is not configured.
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def exceptions_to(way: Sequence[Node], top: Node) -> list[Descriptor]:
     """The descriptors that take requests away from the one at the end of *way*, which begins below
     *top*, and do not hold them as tightly."""
     own = way[-1].descriptor
-    if own is None or own.shadow_mode:  # it denies nobody
+    if own is None or own.shadow_mode:  # it denies nothing
         return []
     steps = [node.descriptor for node in way if node.descriptor is not None]
     return [

@@ -1,7 +1,7 @@
 """The identity of a caller: address, API key, user, tenant, tier; and the key of its counter.
 
 address         the client's address behind trusted proxies
-identifier      what a request says about its caller, for one policy
+identifier      the caller of a request, for one policy
 parts           the parts of a key and how they are spelled
 """
 

@@ -2,8 +2,8 @@
 
 There is one value for one address, however it was spelled: IPv4-mapped IPv6 (`::ffff:1.2.3.4`) is
 the IPv4 address, and zones (`fe80::1%eth0`) are dropped, as they mean something on one host only.
-6to4, NAT64 and Teredo addresses are left alone: the IPv4 address inside is chosen by whoever sends
-it, so to unwrap it would let a caller take anybody's place.
+6to4, NAT64 and Teredo addresses are not unwrapped: the sender chooses the IPv4 address inside, and
+could take the place of any other caller.
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ def _grouped(address: Address, prefix: int) -> str:
 
 
 class Proxies:
-    """The proxies that are believed. Whether an address is one takes a set for each prefix length,
-    not a look at each network."""
+    """The trusted proxies, as a set for each prefix length."""
 
     __slots__ = ("_prefixes",)
 
@@ -105,16 +104,16 @@ def _plain(network: Network) -> Network:
     return IPv4Network((first, network.prefixlen - _MAPPED.prefixlen))
 
 
-# The address of the client behind proxies that are believed.
+# The address of the client behind trusted proxies.
 #
 # A proxy that forwards a request adds, at the right end of a header, the address it was sent the
-# request from. So the header is a trail, and who is believed decides how far left it can be
+# request from. So the header is a trail, and the trusted proxies decide how far left it can be
 # followed:
 #
 #     X-Forwarded-For: 6.6.6.6, 203.0.113.7, 10.0.0.2      sent by the peer 10.0.0.1
 #                      \_____/  \_________/  \______/
-#                         |          |           written by 10.0.0.1, which is believed
-#                         |          written by 10.0.0.2, which is believed: the client
+#                         |          |           written by 10.0.0.1, which is trusted
+#                         |          written by 10.0.0.2, which is trusted: the client
 #                         written by 203.0.113.7, which is not: anything may stand here
 #
 # Nothing left of the first address that is no trusted proxy is looked at, so nothing that a client
@@ -125,7 +124,7 @@ def _plain(network: Network) -> Network:
 
 if TYPE_CHECKING:
     Hop = tuple[Address | None, bool, str]
-    """An address, whether it is believed, and those who count as one caller with it, as text."""
+    """An address, true if it is a trusted proxy, and the addresses that are one caller with it."""
 
 MOST_ENTRIES: Final = 64
 """Entries of a header that are read, from the right."""
@@ -156,7 +155,7 @@ def client_address(request: Request, settings: AddressSource) -> Address | None:
     """The address of the client that sent *request*, as far as it is sure; None if there is none.
 
     That is the peer's, unless it is a trusted proxy: then the first from the right in the header
-    that is not. Never raises, whatever the header says.
+    that is not. Never raises, whatever is in the header.
     """
     return Trail(settings).client(request)
 

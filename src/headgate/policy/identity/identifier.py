@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.policy.model import Fallback, Identity, Rule, Source
 
 
-# What a request says of its caller.
+# The caller of a request.
 
 
 UNKNOWN: Final = "unknown"
@@ -31,9 +31,9 @@ _BLANKS: Final = " \t"
 
 
 class Found(Mapping[str, str | None]):
-    """The value of every source of an identity, by name; None for what the caller did not say.
+    """The value of every source of an identity, by name; None for what is missing.
 
-    Each is read when it is first asked for. Values are as they came, secrets too, and as long as
+    Each is read on first use. Values are as they came, secrets too, and as long as
     the server let them be: they are for comparing, not for showing.
     """
 
@@ -216,13 +216,13 @@ def _cut(value: str) -> str:
 
 
 class Identifier:
-    """Tells callers apart as *identity* says, and names their counters.
+    """Identifies callers by *identity*, and names their counters.
 
     *salt* is the key that secrets are hashed with: the same on all nodes of a fleet, and secret
     itself. Safe to use from several threads. Raises `OptionError` for lookups that lead nowhere.
     """
 
-    __slots__ = ("_identity", "_salt", "_trail", "_wholes")
+    __slots__ = ("_identity", "_salt", "_trail")
 
     def __init__(self, identity: Identity, *, salt: bytes = b"") -> None:
         for name in identity.sources:
@@ -230,10 +230,9 @@ class Identifier:
         self._identity = identity
         self._salt = salt
         self._trail = Trail(identity.address)
-        self._wholes: dict[tuple[tuple[str, ...], tuple[str, ...]], Part] = {}
 
     def find(self, request: Request) -> Found:
-        """The caller of *request*; read as far as it is asked for."""
+        """The caller of *request*; its values are read on first use."""
         return Found(request, self._identity, self._trail)
 
     def key(self, rule: Rule, request: Request, found: Found) -> str | None:
@@ -243,10 +242,7 @@ class Identifier:
         bytes a part, and different callers never share one. Raises `OptionError` for a `key_by`
         that the identity does not know.
         """
-        whole = self._wholes.get((rule.key_by, _endpoints(rule)))
-        if whole is None:
-            whole = self.prepare(rule)
-        return whole(request, found)
+        return self.prepare(rule)(request, found)
 
     def account(self, rule: Rule, request: Request) -> list[str]:
         """Where each part of the key of *rule* comes from, in words; secrets only hashed."""
@@ -270,16 +266,9 @@ class Identifier:
         unknown part."""
         if not rule.key_by:
             raise OptionError(f"rule {rule.id!r} counts by nothing; one for everybody is 'global'")
-        endpoints = _endpoints(rule)
+        endpoints = rule.match.endpoints if "endpoint" in rule.key_by else ()
         parts = tuple(part_of(name, self._identity, self._salt, endpoints) for name in rule.key_by)
-        whole = parts[0] if len(parts) == 1 else joined(parts)
-        self._wholes[rule.key_by, endpoints] = whole
-        return whole
-
-
-def _endpoints(rule: Rule) -> tuple[str, ...]:
-    """The endpoints of *rule* as far as its key depends on them."""
-    return rule.match.endpoints if "endpoint" in rule.key_by else ()
+        return parts[0] if len(parts) == 1 else joined(parts)
 
 
 def _check_lookups(name: str, sources: Mapping[str, Source]) -> None:

@@ -1,13 +1,13 @@
 """The parts of a key: what each is called, where it comes from, what it is when it is missing.
 
-tenant=acme             what the caller said
+tenant=acme             the value that the caller sent
 api_key=~3fa0...        the same of a secret
 api_key!ip=1.2.3.4      missing: the address stands in
 api_key!shared          missing: one counter for all of whom it is
 session!ip=1.2.3.4      ambiguous, as several cookies are: as if it was missing
-endpoint=/login         what is asked, not who asks: never missing
+endpoint=/login         a property of the request, not of its caller: never missing
 endpoint!ambiguous      servers take the path for different resources: one counter for all such
-global                  one counter for everybody
+global                  one counter for all callers
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _begun(salt: bytes, purpose: bytes) -> blake2b:
 SECRET_HEADERS: Final = frozenset(
     {"authorization", "proxy-authorization", "cookie", "x-api-key", "x-auth-token"}
 )
-"""Headers that are secret whatever a policy says. So is every cookie."""
+"""Headers that are secret under every policy. So is every cookie."""
 
 AMBIGUOUS_ENDPOINT: Final = "endpoint!ambiguous"
 
@@ -122,7 +122,7 @@ Part = Callable[["Request", "Found"], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Something a caller says of itself: it may be missing. *named*: a source of the identity."""
+    """A value that a caller sends about itself, or not. *named*: it is a source of the identity."""
 
     name: str
     source: Source
@@ -212,10 +212,10 @@ def joined(parts: Sequence[Part]) -> Part:
     def text(request: Request, found: Found) -> str | None:
         texts = []
         for part in parts:
-            spelt = part(request, found)
-            if spelt is None:
+            one = part(request, found)
+            if one is None:
                 return None
-            texts.append(spelt)
+            texts.append(one)
         return "&".join(texts)
 
     return text
@@ -264,9 +264,9 @@ _BUILT_IN: Final[dict[str, Part]] = {
 }
 
 
-# Whose counter it is, as it may be told to people: on a page, in a log, in a debug header.
+# The owner of a counter as people may see it: on a page, in a log, in a debug header.
 #
-# Secrets stand hashed in keys always. What is left may still tell persons apart (addresses, names,
+# Secrets stand hashed in keys always. What is left may still identify persons (addresses, names,
 # paths), so it is hashed too:
 #
 #     tenant=acme&ip=192.0.2.7    tenant=~0d3b5a91c2e4&ip=~77c1d0e2ab90
@@ -280,14 +280,14 @@ _HARMLESS: Final = frozenset(("method",))
 _SHARED: Final = "!shared"
 _FOREIGN: Final = "|"
 """A part of keys that are not of our making, and of no other: the descriptors of Envoy. In
-them a `=` or `&` may be anybody's."""
+them a `=` or `&` may be part of a value."""
 _IS_DIGEST: Final = re.compile("[~#][0-9a-f]{32}")
 """The form of secrets and long values in keys. An app may have made a key itself, which may
 only begin like one."""
 
 
 def hashed_key(key: str, salt: bytes = b"") -> str:
-    """*key*, of a counter, with the value of every part hashed that tells callers apart."""
+    """*key*, of a counter, with the value of every part hashed that identifies a caller."""
     if _FOREIGN in key:
         return _digest(key, salt)
     return "&".join(_hashed_part(part, salt) for part in key.split("&"))

@@ -187,7 +187,7 @@ def _explained(
 
 
 def _applied(member: Member, show_key: ShowKey) -> Data:
-    rule, found, place = member.rule, member.said, member.turn
+    rule, found, place = member.rule, member.verdict, member.queueing
     content: Data = {"rule_id": rule.id, "mode": rule.mode}
     if place is not None:
         return content | {

@@ -48,5 +48,5 @@ def test_of_more_than_are_wanted_the_nearest_are_told_in_order() -> None:
 def test_whose_counter_it_is_is_told_of_those_that_match() -> None:
     (here,) = membership(rule("here", "/a")).all()
     assert here.account == ("ip: 192.0.2.1, the peer",)
-    assert here.said is not None
-    assert here.said.key == "ip=192.0.2.1"
+    assert here.verdict is not None
+    assert here.verdict.key == "ip=192.0.2.1"

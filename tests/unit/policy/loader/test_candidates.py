@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from headgate.policy.loader import (
-    RuleCache,
     examine_policies,
     examine_policy,
     examine_policy_data,
     policy_to_data,
     read_policy,
     read_policy_data,
-    rule_to_data,
 )
+from headgate.policy.policy_document import rule_to_data
+from headgate.policy.rule_cache import RuleCache
 
 LIVE = "{id: live, key_by: ip, limit: 5/s}"
 TRIED = "id: trial, key_by: ip, limit: 3/s, mode: shadow"

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from headgate.policy import document, loader
-from headgate.policy.loader import RuleCache, examine_policy_data
+from headgate.policy.loader import examine_policy_data
 from headgate.policy.model import Override
 from headgate.policy.policy_document import RuleDocument
+from headgate.policy.rule_cache import RuleCache
 
 
 def rule(name: str = "a", limit: str = "5/s", **more: Any) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from headgate.policy.fields import instant_ns, instant_text
 from headgate.policy.loader import (
     examine_policies,
     examine_policy_data,
-    override_to_data,
     policy_to_data,
     read_policy,
     read_policy_data,
 )
 from headgate.policy.model import Override
 from headgate.policy.problems import PolicyError
+from headgate.policy.tables import to_data
 from headgate.units import SECOND
 
 LARGE = "100/s; 999999999999999/d fixed_window"
@@ -159,9 +159,9 @@ def test_they_are_left_out_of_the_data_if_there_are_none() -> None:
 
 
 def test_an_override_as_data_has_what_it_does_and_when_it_ends() -> None:
-    assert override_to_data(read(override())[0]) == override()
+    assert to_data(read(override())[0]) == override()
     more = override(block=None, extra=5, until="2026-11-16T12:00:00.25Z")
-    assert override_to_data(read(more)[0]) == more
+    assert to_data(read(more)[0]) == more
 
 
 @given(
@@ -171,7 +171,7 @@ def test_an_override_as_data_has_what_it_does_and_when_it_ends() -> None:
 )
 def test_every_override_comes_back_from_its_data(until: int, extra: int | None, key: str) -> None:
     one = Override("login", key, until, extra=extra or 0, block=extra is None)
-    assert read(override_to_data(one)) == (one,)
+    assert read(to_data(one)) == (one,)
 
 
 @pytest.mark.parametrize(

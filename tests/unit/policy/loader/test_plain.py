@@ -23,12 +23,7 @@ from headgate.limits import (
     SlidingWindowLog,
     TokenBucket,
 )
-from headgate.policy.loader import (
-    policy_to_data,
-    read_policy,
-    read_policy_data,
-    rule_to_data,
-)
+from headgate.policy.loader import policy_to_data, read_policy, read_policy_data
 from headgate.policy.model import (
     DEFAULT_SOURCES,
     AddressSource,
@@ -44,6 +39,7 @@ from headgate.policy.model import (
     Source,
     Values,
 )
+from headgate.policy.policy_document import rule_to_data
 from headgate.units import DAY, MICROSECOND, MILLISECOND
 from tests.support.overload_rules import PRESSURES, SOFTENED, priorities
 from tests.support.policy_files import read_rule

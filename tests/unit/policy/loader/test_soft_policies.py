@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from headgate.policy.loader import (
-    RuleCache,
     examine_policies,
     examine_policy,
     examine_policy_data,
     read_policy,
 )
 from headgate.policy.model import Match, Pressure, PriorityClass
+from headgate.policy.rule_cache import RuleCache
 from headgate.units import MILLISECOND, SECOND
 
 LIMITED = "{id: a, key_by: ip, limit: 5/s}"
