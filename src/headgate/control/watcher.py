@@ -353,7 +353,7 @@ class PolicyWatcher:
         return Parsed(examined.policy, examined.problems)
 
     def _took(self, revision: Revision, number: int, parsed: Parsed, *, is_kept: bool) -> None:
-        self._in_force = replace(revision, parsed=None)
+        self._in_force = replace(revision, parsed=None, text=None)
         if not is_kept:
             self._rejected = None
         change = revision.change
