@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from headgate.control.documents import mode_of, rules_by_id, summary_of, versions_after
+from headgate.control.documents import mode_of, rules_by_id, summary_of, validated, versions_after
 from headgate.control.edits import (
     Edit,
     candidate_in,
@@ -27,13 +27,12 @@ from headgate.control.revision import (
     Change,
     ConflictError,
     ControlError,
-    Parsed,
     Revision,
     UnknownRevisionError,
     collector_paused,
 )
-from headgate.policy.loader import RuleCache, examine_policy_data
-from headgate.policy.problems import PolicyError, quoted
+from headgate.policy.loader import RuleCache
+from headgate.policy.problems import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -93,11 +92,16 @@ class EditRequest:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The revision after an edit; *is_changed* if it is a new one. *warnings* are about it."""
+    """The revision after an edit; *is_changed* if it is a new one."""
 
     revision: Revision
     is_changed: bool
-    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """The warnings about a new revision."""
+        parsed = self.revision.parsed if self.is_changed else None
+        return () if parsed is None else parsed.warnings
 
 
 class PolicyEditor:
@@ -149,13 +153,13 @@ class PolicyEditor:
                 _check(edit, newest, request)
                 if document == dict(newest.document):
                     return Edited(newest, is_changed=False)
-                revision, warnings = self._next(newest, document, request, edit)
+                revision = self._next(newest, document, request, edit)
                 try:
                     self.source.commit(revision)
                 except ConflictError:
                     time.sleep(random.uniform(0, tries * _BACK_OFF))  # noqa: S311
                 else:
-                    return Edited(revision, is_changed=True, warnings=warnings)
+                    return Edited(revision, is_changed=True)
         raise ConflictError(f"others changed the policy {TRIES} times in the meantime; try again")
 
     @collector_paused()
@@ -194,24 +198,18 @@ class PolicyEditor:
         message = f"the history does not say which mode the rule {quoted(rule_id)} had before"
         raise UnknownModeError(f"{message}; say enforce or shadow")
 
-    def _next(
-        self, newest: Revision, document: Data, request: EditRequest, edit: Edit
-    ) -> tuple[Revision, tuple[Problem, ...]]:
-        """Return the revision after *newest*, validated, with the warnings about it."""
+    def _next(self, newest: Revision, document: Data, request: EditRequest, edit: Edit) -> Revision:
+        """Return the revision after *newest*, validated."""
         now_ns = self._clock()
         document = without_expired(document, now_ns)
         check_size(document)
-        examined = examine_policy_data(document, cache=self._memory)
-        if examined.policy is None:
-            raise PolicyError(examined.problems)
+        parsed = validated(document, self._memory)
         number = newest.number + 1
         what = edit.what
         if edit.is_whole:
             what = f"{what}: {summary_of(newest.document, document)}"
         change = Change(request.author, now_ns, what, request.note)
-        versions = versions_after(newest, document, number)
-        parsed = Parsed(examined.policy, examined.problems)
-        return Revision(number, document, versions, change, parsed), examined.problems
+        return Revision(number, document, versions_after(newest, document, number), change, parsed)
 
 
 def _check(edit: Edit, newest: Revision, request: EditRequest) -> None:

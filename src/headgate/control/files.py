@@ -12,9 +12,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from headgate.control.documents import parse_policy
 from headgate.errors import OptionError
 from headgate.policy.document import MAX_BYTES
-from headgate.policy.loader import examine_policies
 from headgate.policy.problems import PolicyError, Problem
 
 if TYPE_CHECKING:
@@ -76,10 +76,8 @@ class PolicyFiles:
     def load(self) -> Loaded:
         """Load the policy. Raises `PolicyError` with everything that is wrong."""
         texts = self.read()
-        examined = examine_policies(texts.parts)
-        if examined.policy is None:
-            raise PolicyError(examined.problems)
-        return Loaded(examined.policy, texts.fingerprint, examined.problems)
+        _, parsed = parse_policy(texts.parts)
+        return Loaded(parsed.config, texts.fingerprint, parsed.warnings)
 
     def read(self) -> Texts:
         """Read the files. Raises `PolicyError` about all that cannot be read."""
