@@ -14,14 +14,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from headgate.control import edits
 from headgate.control.documents import mode_of, rules_by_id, summary_of, validated, versions_after
-from headgate.control.edits import (
-    Edit,
-    candidate_in,
-    check_size,
-    rule_in,
-    without_expired,
-)
 from headgate.control.preview import Preview, preview_of
 from headgate.control.revision import (
     Change,
@@ -39,6 +33,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.control.documents import Data
+    from headgate.control.edits import Edit
     from headgate.control.source import PolicySource
     from headgate.policy.problems import Problem
 
@@ -167,8 +162,8 @@ class PolicyEditor:
         """Preview *edit* of the newest revision."""
         newest = self.head()
         document = edit.make(newest.document)
-        check_size(document)
-        return preview_of(newest, without_expired(document, self._clock()), self._memory)
+        edits.check_size(document)
+        return preview_of(newest, edits.without_expired(document, self._clock()), self._memory)
 
     def rollback(self, number: int) -> Edit:
         """Return the edit that makes the document of revision *number* the newest again.
@@ -176,7 +171,7 @@ class PolicyEditor:
         To apply it raises `UnknownRevisionError` if that is not kept.
         """
         what = f"roll back to revision {number}"
-        return Edit(what, lambda _: dict(self.source.at(number).document))
+        return edits.Edit(what, lambda _: dict(self.source.at(number).document))
 
     def mode_before(self, rule_id: str) -> str:
         """Return the mode of a rule before it was switched off: "enforce" or "shadow".
@@ -184,7 +179,7 @@ class PolicyEditor:
         It is looked up in the history; `UnknownModeError` if that does not go back so far.
         """
         revision = self.head()
-        rule: Data | None = rule_in(revision.document, rule_id)
+        rule: Data | None = edits.rule_in(revision.document, rule_id)
         for _ in range(_FAR_BACK):
             if rule is not None and mode_of(rule) != "off":
                 return mode_of(rule)
@@ -201,8 +196,8 @@ class PolicyEditor:
     def _next(self, newest: Revision, document: Data, request: EditRequest, edit: Edit) -> Revision:
         """Return the revision after *newest*, validated."""
         now_ns = self._clock()
-        document = without_expired(document, now_ns)
-        check_size(document)
+        document = edits.without_expired(document, now_ns)
+        edits.check_size(document)
         parsed = validated(document, self._memory)
         number = newest.number + 1
         what = edit.what
@@ -219,7 +214,7 @@ def _check(edit: Edit, newest: Revision, request: EditRequest) -> None:
         return
     name, candidate = f"the rule {quoted(edit.rule)}", None
     if edit.is_pair:
-        candidate = candidate_in(newest.document, edit.rule)
+        candidate = edits.candidate_in(newest.document, edit.rule)
         if request.is_new and candidate is not None:
             raise StaleVersionError(f"{name} has a candidate already, {quoted(candidate)}")
         request = replace(request, is_new=False)
