@@ -21,6 +21,7 @@ import re
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headgate.control.files import clear_leftovers, fingerprint_of, replace_file, sync_directory
@@ -120,14 +121,9 @@ class FileHistory:
 
     def changes(self, *, before: int | None, most: int) -> list[tuple[int, Change]]:
         """Return number and change of the newest below *before*."""
-        found: list[tuple[int, Change]] = []
-        for number in self.numbers:
-            if len(found) >= most:
-                break
-            revision = self._readable(number) if before is None or number < before else None
-            if revision is not None:
-                found.append((number, revision.change))
-        return found
+        older = (number for number in self.numbers if before is None or number < before)
+        readable = (one for one in map(self._readable, older) if one is not None)
+        return [(one.number, one.change) for one in islice(readable, most)]
 
     def prepare(self, revision: Revision) -> None:
         """Record a revision that is about to be written."""
