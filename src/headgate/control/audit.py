@@ -14,7 +14,7 @@ import logging
 import os
 from collections import deque
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headgate.control.revision import ControlError
 from headgate.policy.fields import instant_text
@@ -66,16 +66,6 @@ class AuditEvent:
     def to_line(self) -> str:
         """Return the event as a line of ASCII, which no value can break."""
         return json.dumps(self.to_data(), separators=(",", ":"))
-
-
-class Audit(Protocol):
-    """A destination of events."""
-
-    async def write(self, event: AuditEvent) -> None:
-        """Record *event*. Raises `AuditError`."""
-
-    async def latest(self, most: int) -> Sequence[dict[str, Any]]:
-        """Return the last *most* events that are known here, newest first. Raises `AuditError`."""
 
 
 class AuditLog:
@@ -138,6 +128,10 @@ class AuditFile:
         with self._path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
             return file.read(_TAIL)
+
+
+Audit = AuditLog | AuditFile
+"""A destination of events."""
 
 
 def _event_in(line: bytes) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from headgate.control.revision import Revision
     from headgate.policy.document import Node
+    from headgate.policy.loader import Examined, RuleCache
 
 Data = dict[str, Any]
 
@@ -49,10 +50,18 @@ def parse_document(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
 
 def parse_policy(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
     """Read *texts* as one policy, without a document: for sources that are not edited."""
-    examined = examine_policies(texts)
+    return {}, _parsed(examine_policies(texts))
+
+
+def validated(document: Mapping[str, Any], cache: RuleCache) -> Parsed:
+    """Validate *document*. Rules in *cache* are not loaded again. Raises `PolicyError`."""
+    return _parsed(examine_policy_data(document, cache=cache))
+
+
+def _parsed(examined: Examined) -> Parsed:
     if examined.policy is None:
         raise PolicyError(examined.problems)
-    return {}, Parsed(examined.policy, examined.problems)
+    return Parsed(examined.policy, examined.problems)
 
 
 def rules_of(document: Mapping[str, Any]) -> list[Data]:

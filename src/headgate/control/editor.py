@@ -14,26 +14,18 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from headgate.control.documents import mode_of, rules_by_id, summary_of, versions_after
-from headgate.control.edits import (
-    Edit,
-    candidate_in,
-    check_size,
-    rule_in,
-    without_expired,
-)
+from headgate.control import edits
+from headgate.control.documents import mode_of, rules_by_id, summary_of, validated, versions_after
 from headgate.control.preview import Preview, preview_of
 from headgate.control.revision import (
     Change,
     ConflictError,
     ControlError,
-    Parsed,
     Revision,
     UnknownRevisionError,
     collector_paused,
 )
-from headgate.policy.loader import examine_policy_data
-from headgate.policy.problems import PolicyError, quoted
+from headgate.policy.problems import quoted
 from headgate.policy.rule_cache import RuleCache
 
 if TYPE_CHECKING:
@@ -41,6 +33,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.control.documents import Data
+    from headgate.control.edits import Edit
     from headgate.control.source import PolicySource
     from headgate.policy.problems import Problem
 
@@ -94,11 +87,16 @@ class EditRequest:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The revision after an edit; *is_changed* if it is a new one. *warnings* are about it."""
+    """The revision after an edit; *is_changed* if it is a new one."""
 
     revision: Revision
     is_changed: bool
-    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """The warnings about a new revision."""
+        parsed = self.revision.parsed if self.is_changed else None
+        return () if parsed is None else parsed.warnings
 
 
 class PolicyEditor:
@@ -150,13 +148,13 @@ class PolicyEditor:
                 _check(edit, newest, request)
                 if document == dict(newest.document):
                     return Edited(newest, is_changed=False)
-                revision, warnings = self._next(newest, document, request, edit)
+                revision = self._next(newest, document, request, edit)
                 try:
                     self.source.commit(revision)
                 except ConflictError:
                     time.sleep(random.uniform(0, tries * _BACK_OFF))  # noqa: S311
                 else:
-                    return Edited(revision, is_changed=True, warnings=warnings)
+                    return Edited(revision, is_changed=True)
         raise ConflictError(f"others changed the policy {TRIES} times in the meantime; try again")
 
     @collector_paused()
@@ -164,8 +162,8 @@ class PolicyEditor:
         """Preview *edit* of the newest revision."""
         newest = self.head()
         document = edit.make(newest.document)
-        check_size(document)
-        return preview_of(newest, without_expired(document, self._clock()), self._memory)
+        edits.check_size(document)
+        return preview_of(newest, edits.without_expired(document, self._clock()), self._memory)
 
     def rollback(self, number: int) -> Edit:
         """Return the edit that makes the document of revision *number* the newest again.
@@ -173,7 +171,7 @@ class PolicyEditor:
         To apply it raises `UnknownRevisionError` if that is not kept.
         """
         what = f"roll back to revision {number}"
-        return Edit(what, lambda _: dict(self.source.at(number).document))
+        return edits.Edit(what, lambda _: dict(self.source.at(number).document))
 
     def mode_before(self, rule_id: str) -> str:
         """Return the mode of a rule before it was switched off: "enforce" or "shadow".
@@ -181,7 +179,7 @@ class PolicyEditor:
         It is looked up in the history; `UnknownModeError` if that does not go back so far.
         """
         revision = self.head()
-        rule: Data | None = rule_in(revision.document, rule_id)
+        rule: Data | None = edits.rule_in(revision.document, rule_id)
         for _ in range(_FAR_BACK):
             if rule is not None and mode_of(rule) != "off":
                 return mode_of(rule)
@@ -195,24 +193,18 @@ class PolicyEditor:
         message = f"the history does not say which mode the rule {quoted(rule_id)} had before"
         raise UnknownModeError(f"{message}; say enforce or shadow")
 
-    def _next(
-        self, newest: Revision, document: Data, request: EditRequest, edit: Edit
-    ) -> tuple[Revision, tuple[Problem, ...]]:
-        """Return the revision after *newest*, validated, with the warnings about it."""
+    def _next(self, newest: Revision, document: Data, request: EditRequest, edit: Edit) -> Revision:
+        """Return the revision after *newest*, validated."""
         now_ns = self._clock()
-        document = without_expired(document, now_ns)
-        check_size(document)
-        examined = examine_policy_data(document, cache=self._memory)
-        if examined.policy is None:
-            raise PolicyError(examined.problems)
+        document = edits.without_expired(document, now_ns)
+        edits.check_size(document)
+        parsed = validated(document, self._memory)
         number = newest.number + 1
         what = edit.what
         if edit.is_whole:
             what = f"{what}: {summary_of(newest.document, document)}"
         change = Change(request.author, now_ns, what, request.note)
-        versions = versions_after(newest, document, number)
-        parsed = Parsed(examined.policy, examined.problems)
-        return Revision(number, document, versions, change, parsed), examined.problems
+        return Revision(number, document, versions_after(newest, document, number), change, parsed)
 
 
 def _check(edit: Edit, newest: Revision, request: EditRequest) -> None:
@@ -222,7 +214,7 @@ def _check(edit: Edit, newest: Revision, request: EditRequest) -> None:
         return
     name, candidate = f"the rule {quoted(edit.rule)}", None
     if edit.is_pair:
-        candidate = candidate_in(newest.document, edit.rule)
+        candidate = edits.candidate_in(newest.document, edit.rule)
         if request.is_new and candidate is not None:
             raise StaleVersionError(f"{name} has a candidate already, {quoted(candidate)}")
         request = replace(request, is_new=False)

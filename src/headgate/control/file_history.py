@@ -20,11 +20,11 @@ import os
 import re
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from hashlib import blake2b
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from headgate.control.files import clear_leftovers, replace_file, sync_directory
+from headgate.control.files import clear_leftovers, fingerprint_of, replace_file, sync_directory
 from headgate.control.revision import (
     Revision,
     SourceError,
@@ -50,38 +50,19 @@ _GAP: Final = 0.003
 _ENTRY: Final = re.compile(r"([1-9][0-9]{0,15})\.json")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A revision with the *text* of its file."""
-
-    revision: Revision
-    text: bytes
-
-    @property
-    def digest(self) -> str:
-        return digest_of(self.text)
-
-    def to_json(self) -> bytes:
-        text = json.dumps(self.text.decode()).encode("ascii")
-        return b'{"revision":%b,"text":%b}' % (self.revision.to_json(), text)
-
-
-def digest_of(text: bytes) -> str:
-    """Return a digest of *text*."""
-    return blake2b(text, digest_size=16).hexdigest()
-
-
 class FileHistory:
-    """The revisions in *directory*, of which the newest *most* are kept. Raises `OSError`.
+    """The revisions of the policy file *path*, of which the newest *most* are kept.
 
-    The directory is created by the first write. All methods but `locked` need the lock.
+    Each has the text of the file. The directory is created by the first write. All methods but
+    `locked` need the lock. Raises `OSError`.
     """
 
-    def __init__(self, directory: Path, *, most: int) -> None:
-        self.directory = directory
+    def __init__(self, path: Path, *, most: int) -> None:
+        self.directory = path.with_name(f"{path.name}.history")
+        self._path = path
         self._most = most
-        self._pending = directory / "pending"
-        self._read: dict[Path, tuple[tuple[int, ...], Entry]] = {}
+        self._pending = self.directory / "pending"
+        self._read: dict[Path, tuple[tuple[int, ...], Revision]] = {}
 
     @contextmanager
     def locked(self, *, to_write: bool) -> Iterator[None]:
@@ -127,42 +108,39 @@ class FileHistory:
         found = [match for match in map(_ENTRY.fullmatch, names) if match]
         return sorted((int(match[1]) for match in found), reverse=True)
 
-    def newest(self) -> Entry | None:
+    def newest(self) -> Revision | None:
         """Return the newest revision that can be read."""
-        return next((entry for entry in map(self._readable, self.numbers) if entry), None)
+        return next((one for one in map(self._readable, self.numbers) if one), None)
 
-    def at(self, number: int) -> Entry:
+    def at(self, number: int) -> Revision:
         """Return the revision *number*. Raises `UnknownRevisionError`."""
-        entry = self._readable(number)
-        if entry is None:
+        revision = self._readable(number)
+        if revision is None:
             raise UnknownRevisionError(f"there is no revision {number} in {self.directory}")
-        return entry
+        return revision
 
     def changes(self, *, before: int | None, most: int) -> list[tuple[int, Change]]:
         """Return number and change of the newest below *before*."""
-        found: list[tuple[int, Change]] = []
-        for number in self.numbers:
-            if len(found) >= most:
-                break
-            entry = self._readable(number) if before is None or number < before else None
-            if entry is not None:
-                found.append((number, entry.revision.change))
-        return found
+        older = (number for number in self.numbers if before is None or number < before)
+        readable = (one for one in map(self._readable, older) if one is not None)
+        return [(one.number, one.change) for one in islice(readable, most)]
 
-    def prepare(self, entry: Entry) -> None:
+    def prepare(self, revision: Revision) -> None:
         """Record a revision that is about to be written."""
         clear_leftovers(self._pending)
-        replace_file(self._pending, entry.to_json())
-        self._remember(self._pending, entry)
+        text = json.dumps((revision.text or b"").decode()).encode("ascii")
+        content = b'{"revision":%b,"text":%b}' % (revision.to_json(), text)
+        replace_file(self._pending, content)
+        self._remember(self._pending, revision)
 
     def complete(self) -> None:
         """Record that the prepared revision was written."""
-        entry = self.pending()
-        if entry is None:
+        revision = self.pending()
+        if revision is None:
             return
-        file = self._file_of(entry.revision.number)
+        file = self._file_of(revision.number)
         self._pending.replace(file)
-        self._remember(file, entry)
+        self._remember(file, revision)
         sync_directory(self.directory)
         for number in self.numbers[self._most :]:
             with suppress(OSError):  # one too many does no harm
@@ -172,29 +150,33 @@ class FileHistory:
         """Drop the prepared revision, which was not written."""
         self._pending.unlink(missing_ok=True)
 
-    def pending(self) -> Entry | None:
+    def pending(self) -> Revision | None:
         """Return the prepared revision, neither completed nor abandoned; None if there is none."""
-        return self._entry_in(self._pending)
+        return self._revision_in(self._pending)
 
     def _file_of(self, number: int) -> Path:
         return self.directory / f"{number}.json"
 
-    def _readable(self, number: int) -> Entry | None:
-        return self._entry_in(self._file_of(number))
+    def _readable(self, number: int) -> Revision | None:
+        return self._revision_in(self._file_of(number))
 
-    def _remember(self, path: Path, entry: Entry) -> Entry:
-        """Cache one entry, the newest as a rule: to parse it keeps other threads waiting."""
-        self._read = {path: (_stamp(path), entry)}
-        return entry
+    def _remember(self, path: Path, revision: Revision) -> Revision:
+        """Cache one revision, the newest as a rule: to parse it keeps other threads waiting."""
+        self._read = {path: (_stamp(path), revision)}
+        return revision
 
-    def _entry_in(self, path: Path) -> Entry | None:
-        """Return the entry in *path*; None if there is none, or it is damaged."""
+    def _revision_in(self, path: Path) -> Revision | None:
+        """Return the revision in *path*; None if there is none, or it is damaged."""
         try:
             # Read once: other threads may replace it.
             known = self._read.get(path)
             if known is not None and known[0] == _stamp(path):
                 return known[1]
-            return self._remember(path, _entry_of(path.read_bytes()))
+            data = json.loads(path.read_bytes())
+            text = data["text"].encode()
+            fingerprint = fingerprint_of((self._path, text))
+            revision = revision_from_data(data["revision"])
+            return self._remember(path, replace(revision, fingerprint=fingerprint, text=text))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -207,8 +189,3 @@ class FileHistory:
 def _stamp(path: Path) -> tuple[int, ...]:
     found = path.stat()
     return (found.st_ino, found.st_mtime_ns, found.st_size)
-
-
-def _entry_of(kept: bytes) -> Entry:
-    data = json.loads(kept)
-    return Entry(revision_from_data(data["revision"]), data["text"].encode())

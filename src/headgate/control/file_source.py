@@ -19,8 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.documents import parse_document, summary_of, versions_after
-from headgate.control.file_history import Entry, FileHistory, digest_of
-from headgate.control.files import PolicyFiles, Texts, clear_leftovers, place_of, replace_file
+from headgate.control.file_history import FileHistory
+from headgate.control.files import (
+    PolicyFiles,
+    clear_leftovers,
+    fingerprint_of,
+    place_of,
+    replace_file,
+)
 from headgate.control.revision import (
     Change,
     ConflictError,
@@ -38,7 +44,7 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from headgate.control.files import Stamp
+    from headgate.control.files import Stamp, Texts
     from headgate.control.revision import Parsed
     from headgate.policy.problems import Problem
 
@@ -99,14 +105,11 @@ class FileSource:
         self.place = place_of(self.files.path)
         self._may_be_missing = may_be_missing
         self._read_only = read_only
-        self._history = None
-        if has_history:
-            beside = self.files.path.with_name(f"{self.files.path.name}.history")
-            self._history = FileHistory(beside, most=most)
+        self._history = FileHistory(self.files.path, most=most) if has_history else None
         self._parse = parse
         self._interval = interval
         self._pause = pause
-        self._unrecorded: Entry | None = None
+        self._unrecorded: Revision | None = None
         self._known: tuple[Stamp, Revision | tuple[Problem, ...]] | None = None
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -164,7 +167,8 @@ class FileSource:
                 text = self._text_after(newest, revision)
                 with history.locked(to_write=True):
                     self._before(revision, history)
-                    self._write(history, Entry(revision, text))
+                    fingerprint = fingerprint_of((self.files.path, text))
+                    self._write(history, replace(revision, fingerprint=fingerprint, text=text))
             except InvalidFileError as error:
                 hint = "The policy file is invalid, so the change was not applied. Fix it first."
                 raise ReadOnlyError(f"{self.place}: {hint}\n{error}") from error
@@ -183,7 +187,7 @@ class FileSource:
         texts = self._read()
         if texts is None:
             return text_of(revision.document, is_yaml=True)
-        return edited_text(_whole(texts), newest.document, revision.document)
+        return edited_text(texts.whole, newest.document, revision.document)
 
     def at(self, number: int) -> Revision:
         """Return the revision *number*. Raises `UnknownRevisionError`."""
@@ -193,7 +197,7 @@ class FileSource:
         if self._history is None or number > newest.number:
             raise UnknownRevisionError(f"{self.place}: there is no revision {number}")
         with _translated(self.place):
-            return self._history.at(number).revision
+            return self._history.at(number)
 
     def history(self, *, before: int | None = None, most: int = 50) -> Sequence[tuple[int, Change]]:
         """Return number and change of the newest revisions below *before*."""
@@ -243,31 +247,31 @@ class FileSource:
     def _settled(self, history: FileHistory | None, *, is_recorded: bool) -> Revision:
         """Return the newest revision, after a pending change and changes by hand."""
         texts = self._texts()
-        digest = None if texts is None else _digest(texts)
+        fingerprint = None if texts is None else texts.fingerprint
         pending = None if history is None else history.pending()
         if history is not None and pending is not None:
-            if pending.digest == digest:
+            if pending.fingerprint == fingerprint:
                 if is_recorded:
                     history.complete()
-                return pending.revision
+                return pending
             if is_recorded:
                 history.abandon()
         newest = None if history is None else history.newest()
         if texts is None:
             return self._missing(newest)
         last = 0 if history is None else max([0, *history.numbers])
-        if newest is not None and newest.digest == digest and newest.revision.number == last:
-            return replace(newest.revision, fingerprint=texts.fingerprint)
-        entry = self._adopted(texts, newest, last)
-        if is_recorded and history is not None and entry.revision.number > last:
-            history.prepare(entry)
+        if newest is not None and newest.fingerprint == fingerprint and newest.number == last:
+            return newest
+        revision = self._adopted(texts, newest, last)
+        if is_recorded and history is not None and revision.number > last:
+            history.prepare(revision)
             history.complete()
             self._unrecorded = None
         else:
-            self._unrecorded = entry
-        return entry.revision
+            self._unrecorded = revision
+        return revision
 
-    def _missing(self, newest: Entry | None) -> Revision:
+    def _missing(self, newest: Revision | None) -> Revision:
         if newest is None and self._unrecorded is None and self._may_be_missing:
             return Revision(0)
         try:
@@ -301,40 +305,39 @@ class FileSource:
         """True if a `FileSource` wrote the texts: then they are complete."""
         if self._history is None:
             return False
-        digest = _digest(texts)
         known = (self._history.pending(), self._history.newest())
-        return any(one is not None and one.digest == digest for one in known)
+        return any(one is not None and one.fingerprint == texts.fingerprint for one in known)
 
-    def _adopted(self, texts: Texts, newest: Entry | None, last: int) -> Entry:
+    def _adopted(self, texts: Texts, newest: Revision | None, last: int) -> Revision:
         """Return a change by hand as a revision."""
-        text = _whole(texts)
-        if self._unrecorded is not None and self._unrecorded.digest == digest_of(text):
+        latest = self._unrecorded or newest
+        if self._unrecorded is not None and self._unrecorded.fingerprint == texts.fingerprint:
             return self._unrecorded
         try:
             document, parsed = self._parse(texts.parts)
         except PolicyError as error:
             raise InvalidFileError(error.problems, is_lasting=True) from error
-        latest = self._unrecorded or newest
-        before = Revision(0) if latest is None else latest.revision
+        before = latest or Revision(0)
         number = max(last, before.number) + 1
         what = "begin with the file"
         if latest is not None:
             what = f"edit the file: {summary_of(before.document, document)}"
         change = Change(BY_HAND, self._target.stat().st_mtime_ns, what)
         versions = versions_after(before, document, number)
-        return Entry(Revision(number, document, versions, change, parsed, texts.fingerprint), text)
+        content = (parsed, texts.fingerprint, texts.whole)
+        return Revision(number, document, versions, change, *content)
 
-    def _write(self, history: FileHistory, entry: Entry) -> None:
-        target = self._target
-        history.prepare(entry)
+    def _write(self, history: FileHistory, revision: Revision) -> None:
+        target, text = self._target, revision.text or b""
+        history.prepare(revision)
         try:
             clear_leftovers(target)
-            replace_file(target, entry.text, is_like_old=True, check=self._check_untouched)
+            replace_file(target, text, is_like_old=True, check=self._check_untouched)
         except ConflictError:
             history.abandon()
             raise
         except OSError as error:
-            if _has(target, entry.text):
+            if _has(target, text):
                 raise self._half_done(error) from error
             history.abandon()
             raise
@@ -355,15 +358,6 @@ class FileSource:
     def _half_done(self, error: OSError) -> SourceError:
         reason = error.strerror or error
         return SourceError(f"{self.place}: the change was made but may not last: {reason}")
-
-
-def _digest(texts: Texts) -> str:
-    return digest_of(_whole(texts))
-
-
-def _whole(texts: Texts) -> bytes:
-    """Join the texts; a single file stays as it is."""
-    return b"\n".join(text for _, text in texts.parts)
 
 
 def _has(path: Path, text: bytes) -> bool:

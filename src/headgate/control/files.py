@@ -12,15 +12,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from headgate.control.documents import parse_policy
 from headgate.errors import OptionError
 from headgate.policy.document import MAX_BYTES
-from headgate.policy.loader import examine_policies
 from headgate.policy.problems import PolicyError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.policy.loader import Examined
     from headgate.policy.model import Policy
 
 
@@ -54,9 +53,10 @@ class Texts:
     parts: tuple[tuple[str, bytes], ...]
     fingerprint: str
 
-    def examine(self) -> Examined:
-        """Validate the texts as one policy."""
-        return examine_policies(self.parts)
+    @property
+    def whole(self) -> bytes:
+        """The texts, joined; a single one stays as it is."""
+        return b"\n".join(text for _, text in self.parts)
 
 
 class PolicyFiles:
@@ -76,28 +76,21 @@ class PolicyFiles:
     def load(self) -> Loaded:
         """Load the policy. Raises `PolicyError` with everything that is wrong."""
         texts = self.read()
-        examined = texts.examine()
-        if examined.policy is None:
-            raise PolicyError(examined.problems)
-        return Loaded(examined.policy, texts.fingerprint, examined.problems)
+        _, parsed = parse_policy(texts.parts)
+        return Loaded(parsed.config, texts.fingerprint, parsed.warnings)
 
     def read(self) -> Texts:
         """Read the files. Raises `PolicyError` about all that cannot be read."""
-        parts: list[tuple[str, bytes]] = []
+        found: list[tuple[Path, bytes]] = []
         problems: list[Problem] = []
-        digest = blake2b(digest_size=16)
         for path in self._paths():
             try:
-                content = _content(path)
+                found.append((path, _content(path)))
             except PolicyError as error:
                 problems += error.problems
-                continue
-            parts.append((place_of(path), content))
-            for piece in (os.fsencode(path.name), content):
-                digest.update(b"%d:%b" % (len(piece), piece))
         if problems:
             raise PolicyError(problems)
-        return Texts(tuple(parts), digest.hexdigest())
+        return Texts(tuple((place_of(path), text) for path, text in found), fingerprint_of(*found))
 
     def stamp(self) -> Stamp:
         """Return the status of the files, which changes when they do. Never raises.
@@ -125,6 +118,15 @@ class PolicyFiles:
             message = f"{len(found)} policy files in this directory; at most {MOST_FILES} are read"
             raise _invalid(self.path, message)
         return found
+
+
+def fingerprint_of(*files: tuple[Path, bytes]) -> str:
+    """Return a digest of the names and contents of *files*."""
+    digest = blake2b(digest_size=16)
+    for path, content in files:
+        for piece in (os.fsencode(path.name), content):
+            digest.update(b"%d:%b" % (len(piece), piece))
+    return digest.hexdigest()
 
 
 def place_of(path: Path) -> str:

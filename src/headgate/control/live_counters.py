@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.stores.base import group_name
@@ -14,7 +16,7 @@ from headgate.stores.redis.naming import prefix
 from headgate.stores.redis.url import parse_redis_url
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 
     from headgate.control.preview import Preview
     from headgate.policy.model import Policy, Rule
@@ -111,6 +113,14 @@ def _rule(policy: Policy | None, rule_id: str) -> Rule | None:
     return next((rule for rule in rules if rule.id == rule_id), None)
 
 
+def _look(each: Generator[LiveCounter | None, None, None], most: int) -> Look:
+    """Take at most *most* counters of *each*; None stands for others that were not searched."""
+    with closing(each):
+        found = [*islice(each, most + 1)]
+    counters = [one for one in found if one is not None]
+    return Look(tuple(counters[:most]), len(counters) > most or None in found)
+
+
 class MemoryCounters:
     """The counters of *store* in *namespace*: those of this process alone."""
 
@@ -120,24 +130,20 @@ class MemoryCounters:
 
     async def find(self, rules: Collection[str], *, most: int, pattern: str | None = None) -> Look:
         """Find at most *most* counters of *rules*."""
-        return await asyncio.to_thread(self._find, frozenset(rules), most, pattern)
+        return await asyncio.to_thread(_look, self._each(rules, pattern), most)
 
-    def _find(self, rules: Collection[str], most: int, pattern: str | None) -> Look:
-        found: list[LiveCounter] = []
-        has_more = False
+    def _each(
+        self, rules: Collection[str], pattern: str | None
+    ) -> Generator[LiveCounter | None, None, None]:
         for rule, place, group in self._places(rules):
             keys = self._store.keys_in(group, most=MOST_LOOKED_AT)
-            has_more = has_more or len(keys) == MOST_LOOKED_AT
             for key in keys:
                 if pattern is not None and not fnmatchcase(key, pattern):
                     continue
-                used = self._store.used_in(group, key)
-                if not used:
-                    continue
-                if len(found) == most:
-                    return Look(tuple(found), has_more=True)
-                found.append(LiveCounter(rule, key, place, used))
-        return Look(tuple(found), has_more)
+                if used := self._store.used_in(group, key):
+                    yield LiveCounter(rule, key, place, used)
+            if len(keys) == MOST_LOOKED_AT:
+                yield None
 
     def _places(self, rules: Collection[str]) -> Iterator[tuple[str, int, str]]:
         """The groups of *rules*: the rule of each, and which of its stacked limits it is."""
@@ -188,28 +194,22 @@ class RedisCounters:
 
     async def find(self, rules: Collection[str], *, most: int, pattern: str | None = None) -> Look:
         """Find at most *most* counters of *rules*. Raises `StoreError`."""
-        return await asyncio.to_thread(self._find, tuple(rules), most, pattern)
-
-    def _find(self, rules: Sequence[str], most: int, pattern: str | None) -> Look:
-        ends = time.monotonic() + self._longest_look
-        found: list[LiveCounter] = []
-        with open_primaries(self._url) as opened:
-            primaries = [_BoundedPrimary(one, ends) for one in opened]
-            for one in self._each(primaries, rules, pattern):
-                if len(found) == most:
-                    return Look(tuple(found), has_more=True)
-                found.append(one)
-        return Look(tuple(found), has_more=time.monotonic() > ends)
+        return await asyncio.to_thread(_look, self._each(rules, pattern), most)
 
     def _each(
-        self, primaries: Sequence[Primary], rules: Iterable[str], pattern: str | None
-    ) -> Iterator[LiveCounter]:
-        for rule in rules:
-            search = RuleSearch(self._namespace, pattern, rule=rule)
-            for counter in find_counters(primaries, search):
-                name, place = counter.name, place_in(counter.name.name, rule)
-                used = counter.state.in_use + counter.state.held
-                yield LiveCounter(rule, name.key, place or 0, used, name.is_hashed)
+        self, rules: Collection[str], pattern: str | None
+    ) -> Generator[LiveCounter | None, None, None]:
+        ends = time.monotonic() + self._longest_look
+        with open_primaries(self._url) as opened:
+            primaries = [_BoundedPrimary(one, ends) for one in opened]
+            for rule in rules:
+                search = RuleSearch(self._namespace, pattern, rule=rule)
+                for counter in find_counters(primaries, search):
+                    name, place = counter.name, place_in(counter.name.name, rule)
+                    used = counter.state.in_use + counter.state.held
+                    yield LiveCounter(rule, name.key, place or 0, used, name.is_hashed)
+        if time.monotonic() > ends:
+            yield None
 
 
 class _BoundedPrimary:

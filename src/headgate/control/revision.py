@@ -74,8 +74,9 @@ class Parsed:
 class Revision:
     """The policy at one time. Number 0 means that nothing has been written yet.
 
-    *parsed* is the result of validating the document, where that was done already. *fingerprint*
-    identifies the content of files: equal on all machines that have the same files.
+    *parsed* is the result of validating the document, where that was done already. *text* is the
+    content of its file, *fingerprint* identifies that: equal on all machines that have the same
+    files.
     """
 
     number: int
@@ -84,6 +85,7 @@ class Revision:
     change: Change = Change("", 0, "nothing yet")
     parsed: Parsed | None = field(default=None, compare=False, repr=False)
     fingerprint: str | None = field(default=None, compare=False, repr=False)
+    text: bytes | None = field(default=None, compare=False, repr=False)
 
     def version_of(self, rule_id: str) -> int:
         """Return the version of a rule: the revision that changed it last."""

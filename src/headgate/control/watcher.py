@@ -20,11 +20,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control.documents import parse_policy
+from headgate.control.documents import parse_policy, validated
 from headgate.control.file_source import FileSource, InvalidFileError
 from headgate.control.files import PolicyFiles, clear_leftovers, replace_file
 from headgate.control.revision import (
-    Parsed,
     Revision,
     SourceError,
     collector_paused,
@@ -32,7 +31,6 @@ from headgate.control.revision import (
 )
 from headgate.errors import HeadgateError, OptionError
 from headgate.observability import METRICS
-from headgate.policy.loader import examine_policy_data
 from headgate.policy.problems import PolicyError, Problem
 from headgate.policy.rule_cache import RuleCache
 
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.control.file_source import Parse
     from headgate.control.files import Loaded
-    from headgate.control.revision import Change
+    from headgate.control.revision import Change, Parsed
     from headgate.control.source import PolicySource
     from headgate.observability import MetricRegistry
 
@@ -335,7 +333,7 @@ class PolicyWatcher:
         if revision == self._rejected:
             return
         try:
-            parsed = revision.parsed or self._parsed(revision)
+            parsed = revision.parsed or validated(revision.document, self.memory)
             config = parsed.config
             if self._has_numbers:
                 config = replace(config, revision=revision.number)
@@ -347,14 +345,8 @@ class PolicyWatcher:
             number = revision.number
         self._took(revision, number, parsed, is_kept=is_kept)
 
-    def _parsed(self, revision: Revision) -> Parsed:
-        examined = examine_policy_data(revision.document, cache=self.memory)
-        if examined.policy is None:
-            raise PolicyError(examined.problems)
-        return Parsed(examined.policy, examined.problems)
-
     def _took(self, revision: Revision, number: int, parsed: Parsed, *, is_kept: bool) -> None:
-        self._in_force = replace(revision, parsed=None)
+        self._in_force = replace(revision, parsed=None, text=None)
         if not is_kept:
             self._rejected = None
         change = revision.change

@@ -218,19 +218,21 @@ class WatchStream:
             self.close()
             raise
 
-    def wait(self, seconds: float, woken: socket.socket) -> bool:
-        """Return True if something happened to the key, False after *seconds* or if *woken*.
+    def wait(self, seconds: float) -> bool:
+        """Return True if something happened to the key, False after *seconds*.
 
         Looks at the socket alone. What was received before, and is buffered, is not noticed: the
         caller reads the key after each event, and that reading covers it.
         """
-        sock = self._connection.sock
         with self.endpoint.translated(), selectors.DefaultSelector() as selector:
-            selector.register(sock, selectors.EVENT_READ)
-            selector.register(woken, selectors.EVENT_READ)
-            is_ready = any(key.fileobj is sock for key, _ in selector.select(seconds))
+            selector.register(self._connection.sock, selectors.EVENT_READ)
+            is_ready = bool(selector.select(seconds))
         self._connection.limit(self._within)
         return is_ready and self._next()
+
+    def abort(self) -> None:
+        """Have the pending `wait`, or the next one, raise. Never blocks."""
+        self._connection.abort()
 
     def close(self) -> None:
         """End the watch."""

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import threading
 import time
 import zlib
 from base64 import b64decode, b64encode
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -144,7 +142,6 @@ class EtcdSource:
         self._losses = 0
         self._waiting = threading.Lock()
         self._is_woken = self._is_closed = False
-        self._wakers: tuple[socket.socket, socket.socket] | None = None
 
     @classmethod
     def open(
@@ -184,6 +181,8 @@ class EtcdSource:
             with self._waiting:
                 self._wait(last, time.monotonic() + timeout)
         except EtcdError as error:
+            if error.kind != "closed" and self._was_woken():
+                return
             self._losses += 1
             if self._stream is not None:
                 self._client.lose(self._stream.endpoint, error)
@@ -196,39 +195,32 @@ class EtcdSource:
 
     def _wait(self, last: _Newest, deadline: float) -> None:
         stream, key = self._stream, self._layout.head
-        woken, _ = self._wakers or self._new_wakers()
         if stream is None:
             # From the revision after the reading, never 0: that would be "from now on".
             stream = self._stream = self._client.watch(key, last.seen + 1)
             if self._client.ping(stream.endpoint, key) != last.written:
                 self._close_stream()  # it begins with what is to be read first
                 return
-        while (left := deadline - time.monotonic()) > 0 and not self._was_woken(woken):
-            if stream.wait(min(left, self._url.heartbeat), woken):
+        while (left := deadline - time.monotonic()) > 0 and not self._was_woken():
+            if stream.wait(min(left, self._url.heartbeat)):
                 self._losses = 0
                 return
             if self._client.ping(stream.endpoint, key) != last.written:
                 return
             self._losses = 0
 
-    def _new_wakers(self) -> tuple[socket.socket, socket.socket]:
-        self._wakers = pair = socket.socketpair()
-        for one in pair:
-            one.settimeout(0)
-        return pair
-
-    def _was_woken(self, woken: socket.socket) -> bool:
-        with suppress(BlockingIOError):
-            woken.recv(4096)
+    def _was_woken(self) -> bool:
         was_woken, self._is_woken = self._is_woken, False
+        if was_woken:
+            self._close_stream()
         return was_woken
 
     def wake(self) -> None:
         """End a `wait`."""
         self._is_woken = True
-        if self._wakers is not None:
-            with suppress(OSError):
-                self._wakers[1].send(b"w")
+        stream = self._stream
+        if stream is not None:
+            stream.abort()
 
     def at(self, number: int) -> Revision:
         """Return the revision *number*. Raises `UnknownRevisionError`."""
@@ -332,11 +324,8 @@ class EtcdSource:
         """Close all connections; a `wait` ends with `SourceError`."""
         self._is_closed = True
         self._client.close()
-        self.wake()
         with self._waiting:
             self._close_stream()
-            for one in self._wakers or ():
-                one.close()
 
     def _close_stream(self) -> None:
         stream, self._stream = self._stream, None

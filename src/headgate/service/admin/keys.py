@@ -6,12 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control.edits import (
-    UnknownOverrideError,
-    override_in,
-    put_override,
-    remove_override,
-)
+from headgate.control import edits
 from headgate.engine.plan import plan_rule
 from headgate.engine.request import Request
 from headgate.limits import with_extra
@@ -299,8 +294,8 @@ async def unblock(call: Call) -> Reply:
     found = counter_named(call)
     rule_id, key = found.rule.id, found.key
     newest = await to_thread(call.api.editor.head)
-    if not override_in(newest.document, rule_id, key).get("block"):
-        raise UnknownOverrideError(f"the key {key!r} is not blocked under {rule_id!r}")
+    if not edits.override_in(newest.document, rule_id, key).get("block"):
+        raise edits.UnknownOverrideError(f"the key {key!r} is not blocked under {rule_id!r}")
     return await _end(call, rule_id, key, block=False)
 
 
@@ -326,20 +321,20 @@ async def delete_override(call: Call) -> Reply:
         raise wrong_query(*missing)
     rule_id, key = call.query["rule"], call.query["key"]
     newest = await to_thread(call.api.editor.head)
-    override_in(newest.document, rule_id, key)  # else it is not recorded: it may be a secret
+    edits.override_in(newest.document, rule_id, key)  # else it is not recorded: it may be a secret
     return await _end(call, rule_id, key)
 
 
 async def _override(call: Call, found: Counter, given: Data) -> Reply:
     until_ns = _until(call)
     rule_id, key = found.rule.id, found.key
-    edited = await call.apply(put_override(rule_id, key, until_ns=until_ns, **given))
+    edited = await call.apply(edits.put_override(rule_id, key, until_ns=until_ns, **given))
     content = {"rule_id": rule_id, "key": key, **given, "until": instant_text(until_ns)}
     return edited_reply(content, edited, rule_id=rule_id)
 
 
 async def _end(call: Call, rule_id: str, key: str, **more: Any) -> Reply:
-    edited = await call.apply(remove_override(rule_id, key))
+    edited = await call.apply(edits.remove_override(rule_id, key))
     return edited_reply({"rule_id": rule_id, "key": key, **more}, edited, rule_id=rule_id)
 
 

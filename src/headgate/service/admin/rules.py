@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.control import edits
 from headgate.control.documents import differences, find_rules, mode_of
-from headgate.control.edits import (
-    adopt_candidate,
-    candidate_in,
-    change_rules,
-    delete_rule,
-    put_candidate,
-    put_rule,
-    replace_policy,
-    rule_in,
-    switch_rule,
-)
 from headgate.control.live_counters import affected_by
 from headgate.control.revision import Revision, UnknownRevisionError
 from headgate.errors import StoreError
@@ -149,7 +139,7 @@ async def list_rules(call: Call) -> Reply:
 async def get_rule(call: Call) -> Reply:
     """Get a rule."""
     newest = await to_thread(call.api.editor.head)
-    rule, version = rule_in(newest.document, call.rule_id), newest.version_of(call.rule_id)
+    rule, version = edits.rule_in(newest.document, call.rule_id), newest.version_of(call.rule_id)
     if call.has(version):
         return not_modified(version)
     return tagged_reply(rule_data(rule, version), version)
@@ -158,13 +148,13 @@ async def get_rule(call: Call) -> Reply:
 @Operation("PUT /rules/{rule_id}", answer=_EDITED_RULE, body=RULE, role="write")
 async def put(call: Call) -> Reply:
     """Create or change a rule."""
-    return rule_reply(await call.apply(put_rule(call.rule_id, call.body)), call.rule_id)
+    return rule_reply(await call.apply(edits.put_rule(call.rule_id, call.body)), call.rule_id)
 
 
 @Operation("DELETE /rules/{rule_id}", answer=_DELETED, role="write")
 async def delete(call: Call) -> Reply:
     """Delete a rule and its candidate."""
-    edited = await call.apply(delete_rule(call.rule_id))
+    edited = await call.apply(edits.delete_rule(call.rule_id))
     content = {"rule_id": call.rule_id, "revision": edited.revision.number}
     return edited_reply(content, edited, rule_id=call.rule_id)
 
@@ -172,7 +162,7 @@ async def delete(call: Call) -> Reply:
 @Operation("POST /rules/{rule_id}:disable", answer=_EDITED_RULE, body=NOTHING, role="write")
 async def disable(call: Call) -> Reply:
     """Take a rule out of force."""
-    edited = await call.apply(switch_rule(call.rule_id, "off"))
+    edited = await call.apply(edits.switch_rule(call.rule_id, "off"))
     return rule_reply(edited, call.rule_id, mode="off")
 
 
@@ -190,35 +180,35 @@ async def enable(call: Call) -> Reply:
     call.check()
     if mode is None:
         mode = await to_thread(call.api.editor.mode_before, call.rule_id)
-    edited = await call.apply(switch_rule(call.rule_id, str(mode)))
-    now = mode_of(rule_in(edited.revision.document, call.rule_id))
+    edited = await call.apply(edits.switch_rule(call.rule_id, str(mode)))
+    now = mode_of(edits.rule_in(edited.revision.document, call.rule_id))
     return rule_reply(edited, call.rule_id, mode=now)
 
 
 @Operation("POST /rules/{rule_id}/candidate", answer=_EDITED_RULE, body=RULE, role="write")
 async def try_candidate(call: Call) -> Reply:
     """Try a rule in shadow beside this one."""
-    edited = await call.apply(put_candidate(call.rule_id, call.body))
-    name = candidate_in(edited.revision.document, call.rule_id) or ""
+    edited = await call.apply(edits.put_candidate(call.rule_id, call.body))
+    name = edits.candidate_in(edited.revision.document, call.rule_id) or ""
     return rule_reply(edited, name, mode="shadow", candidate_of=call.rule_id)
 
 
 @Operation("POST /rules/{rule_id}/adopt", answer=_EDITED_RULE, body=NOTHING, role="write")
 async def adopt(call: Call) -> Reply:
     """Replace a rule by its candidate."""
-    return rule_reply(await call.apply(adopt_candidate(call.rule_id)), call.rule_id)
+    return rule_reply(await call.apply(edits.adopt_candidate(call.rule_id)), call.rule_id)
 
 
 @Operation("POST /rules/{rule_id}/candidate:preview", answer=_PREVIEW, body=RULE)
 async def preview_candidate(call: Call) -> Reply:
     """Preview a candidate."""
-    return await _preview_reply(call, put_candidate(call.rule_id, call.body))
+    return await _preview_reply(call, edits.put_candidate(call.rule_id, call.body))
 
 
 @Operation("POST /rules/{rule_id}/adopt:preview", answer=_PREVIEW, body=NOTHING)
 async def preview_adoption(call: Call) -> Reply:
     """Preview the adoption of a candidate."""
-    return await _preview_reply(call, adopt_candidate(call.rule_id))
+    return await _preview_reply(call, edits.adopt_candidate(call.rule_id))
 
 
 @Operation("POST /rules:preview", answer=_PREVIEW, body=_SOME_RULES)
@@ -232,7 +222,7 @@ async def preview_rules(call: Call) -> Reply:
     if not rules or not is_valid:
         call.flaws.add("rules", rules, "an object of rules by their ids, null to delete one")
         raise invalid(call.flaws)
-    return await _preview_reply(call, change_rules(rules))
+    return await _preview_reply(call, edits.change_rules(rules))
 
 
 # ---- the policy as a whole -----------------------------------------------------------------
@@ -250,13 +240,13 @@ async def get_policy(call: Call) -> Reply:
 @Operation("PUT /policy", answer=_REVISED, body=POLICY, role="write")
 async def put_policy(call: Call) -> Reply:
     """Replace the whole policy."""
-    return _revised(await call.apply(replace_policy(call.body)))
+    return _revised(await call.apply(edits.replace_policy(call.body)))
 
 
 @Operation("POST /policy:preview", answer=_PREVIEW, body=POLICY)
 async def preview_policy(call: Call) -> Reply:
     """Preview a policy."""
-    return await _preview_reply(call, replace_policy(call.body))
+    return await _preview_reply(call, edits.replace_policy(call.body))
 
 
 @Operation(
