@@ -64,8 +64,7 @@ def http_options(settings: Settings) -> HttpOptions:
     """Trusted gateways and limits of the HTTP API."""
     from headgate.service.http import HttpOptions
 
-    timeout, largest = settings.receive_timeout, settings.max_body
-    return options_of(HttpOptions, settings, body_timeout=timeout, largest_body=largest)
+    return options_of(HttpOptions, settings, largest_body=settings.max_body)
 
 
 def rls_options(settings: Settings) -> RlsOptions:

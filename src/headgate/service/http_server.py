@@ -11,11 +11,13 @@ from collections import deque
 from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
+from sys import intern
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
 import httptools
 
+from headgate.service.http.replies import CLOSE, WITHOUT_LENGTH, Reply, problem
 from headgate.service.logs import LOG
 from headgate.service.sockets import BACKLOG
 
@@ -74,20 +76,22 @@ at once would lose the response."""
 _MAX_BUFFERED: Final = 65_536
 """Bytes of a body that wait for the app before the connection is read no further."""
 
-_MESSAGES: Final = {
-    HTTPStatus.BAD_REQUEST: "the request is not valid HTTP/1.1",
-    HTTPStatus.REQUEST_TIMEOUT: "the request did not arrive in time",
-    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "the head of the request is too large",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "internal server error",
-    HTTPStatus.SERVICE_UNAVAILABLE: "too many connections",
+_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
+_ERRORS: Final = {
+    400: Reply(400, [_TEXT], b"the request is not valid HTTP/1.1"),
+    408: problem(408, "the request did not arrive in time"),
+    431: Reply(431, [_TEXT], b"the head of the request is too large"),
+    500: Reply(500, [_TEXT], b"internal server error"),
+    503: Reply(503, [_TEXT], b"too many connections"),
 }
+"""Responses of the server itself."""
+
 _STATUS_LINES: Final = {
-    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")
+    int(status): f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")
     for status in HTTPStatus
 }
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _DISCONNECT: Final = {"type": "http.disconnect"}
-_WITHOUT_LENGTH: Final = (204, 304)
 
 
 class Exchange:
@@ -105,7 +109,10 @@ class Exchange:
         "is_read",
         "keep_alive",
         "scope",
+        "task",
     )
+
+    task: asyncio.Task[None]
 
     def __init__(self, connection: Connection, scope: Scope, *, keep_alive: bool) -> None:
         self.scope = scope
@@ -169,8 +176,7 @@ class Exchange:
     def fail(self) -> None:
         """Write the response of an app that has none."""
         self.keep_alive = False
-        body = _MESSAGES[HTTPStatus.INTERNAL_SERVER_ERROR].encode("ascii")
-        self._connection.respond(self, 500, [(b"content-type", b"text/plain")], body)
+        self._connection.respond(self, *_ERRORS[500])
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -205,7 +211,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._is_deaf = False
         """True if all further input is discarded."""
-        self._rejected_with: HTTPStatus | None = None
+        self._rejected_with: int | None = None
         self._began: float | None = None
         """Start of the request that is arriving, or None."""
         self._idle_since = 0.0
@@ -241,7 +247,7 @@ class Connection(asyncio.Protocol):
         if len(connections) > 2 * self._bounds.connections:
             self.transport.abort()
         elif len(connections) > self._bounds.connections:
-            self.reject(HTTPStatus.SERVICE_UNAVAILABLE)
+            self.reject(503)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
@@ -263,13 +269,13 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._is_deaf = True  # its response is the last one
         except httptools.HttpParserError:
-            self.reject(self._rejected_with or HTTPStatus.BAD_REQUEST)
+            self.reject(self._rejected_with or 400)
             return
         if self._began is None and self._arriving is None and self._head:
             self._began = self._loop.time()  # blank lines, which start no request for the parser
         arrived = self._head if self._arriving is None else self._without_body
         if arrived > self._bounds.header:
-            self.reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            self.reject(431)
             return
         if self._waiting:
             self._advance()
@@ -298,7 +304,7 @@ class Connection(asyncio.Protocol):
         version = parser.get_http_version()
         scope = {
             **self._scope,
-            "method": parser.get_method().decode("ascii"),
+            "method": intern(parser.get_method().decode("ascii")),
             "http_version": version,
             "path": unquote(text) if "%" in text else text,
             "raw_path": path,
@@ -325,7 +331,7 @@ class Connection(asyncio.Protocol):
     def _check_head(self) -> None:
         size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
         if size > self._bounds.header:
-            self._rejected_with = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            self._rejected_with = 431
             raise httptools.HttpParserError("the head is too large")
 
     # Requests and responses.
@@ -334,29 +340,17 @@ class Connection(asyncio.Protocol):
         """Start the next request, unless one is being answered or the client does not read."""
         if self._waiting and self._current is None and self._stalled is None:
             self._current = one = self._waiting.popleft()
-            self._server.run(one)
+            self._server.running.add(one)
+            one.task = self._loop.create_task(self._server.run(one))
         elif self._rejected_with is not None and self._current is None and not self._waiting:
-            self._send_error(self._rejected_with)
+            self._write(*_ERRORS[self._rejected_with], is_last=True)
+            self._close(is_read=False)
 
     def respond(self, exchange: Exchange, status: int, headers: Headers, body: bytes) -> None:
         """Write the response of *exchange* and go on with the next request."""
-        is_last = not exchange.keep_alive or self._server.is_draining
-        has_length = False
-        parts = [_STATUS_LINES[status], self._server.date_line]
-        for name, value in headers:
-            if name == b"connection":
-                is_last = True  # the only value that an app sends is `close`
-                continue
-            if name == b"content-length":
-                has_length = True
-            parts += (name, b": ", value, b"\r\n")
+        is_last = not exchange.keep_alive or self._server.is_draining or CLOSE in headers
         is_head = exchange.scope["method"] == "HEAD"
-        if not has_length and not is_head and status not in _WITHOUT_LENGTH:
-            parts.append(b"content-length: %d\r\n" % len(body))
-        parts.append(b"connection: close\r\n\r\n" if is_last else b"\r\n")
-        if not is_head:
-            parts.append(body)
-        self.transport.write(b"".join(parts))
+        self._write(status, headers, body, is_last=is_last, is_head=is_head)
         exchange.end()
         self._current = None
         self._idle_since = self._loop.time()
@@ -366,6 +360,24 @@ class Connection(asyncio.Protocol):
             return
         self._advance()
         self.update_reading()
+
+    def _write(
+        self, status: int, headers: Headers, body: bytes, *, is_last: bool, is_head: bool = False
+    ) -> None:
+        parts = [_STATUS_LINES[status], self._server.date_line]
+        has_length = is_head or status in WITHOUT_LENGTH
+        for name, value in headers:
+            if name == b"content-length":
+                has_length = True
+            elif name == b"connection":
+                continue
+            parts += (name, b": ", value, b"\r\n")
+        if not has_length:
+            parts.append(b"content-length: %d\r\n" % len(body))
+        parts.append(b"connection: close\r\n\r\n" if is_last else b"\r\n")
+        if not is_head:
+            parts.append(body)
+        self.transport.write(b"".join(parts))
 
     def update_reading(self) -> None:
         """Read on, unless a request waits behind another, or a body for the app."""
@@ -397,7 +409,7 @@ class Connection(asyncio.Protocol):
 
     # Errors and ends.
 
-    def reject(self, status: HTTPStatus) -> None:
+    def reject(self, status: int) -> None:
         """Answer with *status* and close, after the responses to earlier requests."""
         self._rejected_with, self._is_deaf = status, True
         broken, self._arriving = self._arriving, None
@@ -411,13 +423,6 @@ class Connection(asyncio.Protocol):
             else:
                 self._waiting.remove(broken)
         self._advance()
-
-    def _send_error(self, status: HTTPStatus) -> None:
-        body = _MESSAGES[status].encode("ascii")
-        kind = b"content-type: text/plain; charset=utf-8\r\n"
-        rest = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-        self.transport.write(_STATUS_LINES[status] + kind + rest + body)
-        self._close(is_read=False)
 
     def _close(self, *, is_read: bool) -> None:
         """Close the connection; a moment later if its input is not all read."""
@@ -447,7 +452,7 @@ class Connection(asyncio.Protocol):
             self._began = now  # it is not the client that keeps us waiting
         elif now - self._began > timeout:
             if self._head or self._arriving is not None:
-                self.reject(HTTPStatus.REQUEST_TIMEOUT)
+                self.reject(408)
             else:
                 self.transport.close()
 
@@ -484,26 +489,24 @@ class HttpServer:
         self.date_line = b""
         """The `Date` header of now."""
         self._app = app
-        self._running: set[asyncio.Task[None]] = set()
+        self.running: set[Exchange] = set()
+        """The exchanges with a running app, whose tasks they keep."""
         self._context = context
         self._handshake_timeout = None if context is None else bounds.receive
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
         self._ticking: asyncio.Task[None] | None = None
 
-    def run(self, exchange: Exchange) -> None:
-        """Start the app for *exchange*."""
-        task = asyncio.ensure_future(self._answer(exchange))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-
-    async def _answer(self, exchange: Exchange) -> None:
+    async def run(self, exchange: Exchange) -> None:
+        """Run the app for *exchange*; without a response of it, the answer is 500."""
+        scope = exchange.scope
         try:
-            await self._app(exchange.scope, exchange.receive, exchange.send)
+            await self._app(scope, exchange.receive, exchange.send)
         except Exception:  # noqa: BLE001 (any error of the app)
-            LOG.exception("the app failed: %s %s", exchange.scope["method"], exchange.scope["path"])
+            LOG.exception("the app failed: %s %s", scope["method"], scope["path"])
         if not exchange.is_over:
             exchange.fail()
+        self.running.discard(exchange)
 
     async def start(self, sockets: Iterable[socket.socket]) -> None:
         """Serve on *sockets*, which listen already."""

@@ -137,8 +137,10 @@ class Original(Request):
 
     def parts(self, reads: Reads) -> tuple[Hashable, ...]:
         """The values of everything that *reads* names, undecoded."""
-        fields = reads.fields
-        lines = [(name, value) for name, value in self._lines if name.lower() in fields]
+        names = reads.names
+        lines = [line for line in self._lines if line[0] in names]
+        if self._trail is not None:  # in place of these lines
+            lines = [line for line in lines if line[0] != FORWARDED_FOR]
         found = Original, self.method, self.path, self.host, self.peer, self._trail, *lines
         return (*found, *self._attributes_read(reads)) if reads.attributes else found
 

@@ -31,7 +31,7 @@ METRICS_LINE: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf
 NO_STORE: Final = (b"cache-control", b"no-store")
 _NO_LENGTH: Final = (b"content-length", b"0")
 CLOSE: Final = (b"connection", b"close")
-_WITHOUT_LENGTH: Final = (204, 304)
+WITHOUT_LENGTH: Final = (204, 304)
 """Statuses without Content-Length (RFC 9110, 8.6)."""
 
 
@@ -62,7 +62,7 @@ class RejectedError(HeadgateError):
 async def respond(send: Send, reply: Reply, *, is_head: bool = False) -> None:
     """Send *reply* with its Content-Length, and without a body for HEAD."""
     status, headers, body = reply
-    if status not in _WITHOUT_LENGTH:
+    if status not in WITHOUT_LENGTH:
         headers.append((b"content-length", b"%d" % len(body)) if body else _NO_LENGTH)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if is_head else body})
@@ -115,19 +115,16 @@ class HttpOptions:
     """Options of the HTTP API.
 
     *gateways*: networks, and `unix`, that are trusted to describe requests of others
-    (`/v1/authorize`). The server must not change the peer's address: uvicorn's `proxy_headers` must
-    be off.
+    (`/v1/authorize`). The server must not change the peer's address.
 
     *deadline*: seconds for a decision; beyond it the answer is 503, and what the store decides
-    later is charged (a reservation is cancelled). *body_timeout*: seconds for a body to arrive;
-    beyond it 408. *largest_body*: bytes; beyond it 413. *longest_target*: bytes of a path; beyond
-    it 414. *most_headers*: lines; beyond it 431. *longest_hold*: seconds that a reservation may
-    last.
+    later is charged (a reservation is cancelled). *largest_body*: bytes; beyond it 413.
+    *longest_target*: bytes of a path; beyond it 414. *most_headers*: lines; beyond it 431.
+    *longest_hold*: seconds that a reservation may last.
     """
 
     gateways: tuple[str, ...] = ("127.0.0.0/8", "::1/128", UNIX)
     deadline: float = 1.0
-    body_timeout: float = 10.0
     largest_body: int = 65_536
     longest_target: int = 16_384
     most_headers: int = 200
@@ -137,7 +134,6 @@ class HttpOptions:
         _ = self.networks
         for name, most in (
             ("deadline", LONGEST_DEADLINE),
-            ("body_timeout", LONGEST_DEADLINE),
             ("longest_hold", 30 * 86_400.0),
         ):
             seconds = getattr(self, name)

@@ -175,27 +175,6 @@ def test_no_more_of_a_large_body_is_read_than_shows_that_it_is() -> None:
     assert sent[0]["status"] == 413
 
 
-def test_a_body_that_does_not_come_is_given_up() -> None:
-    app = HttpApp(core_of(), options=HttpOptions(body_timeout=0.01))
-
-    async def main() -> dict[str, Any]:
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            await asyncio.Event().wait()
-            raise AssertionError
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        await app(scope_of("POST", "/v1/check", [JSON]), receive, send)
-        return sent[0]
-
-    start = asyncio.run(main())
-    assert start["status"] == 408
-    assert (b"connection", b"close") in start["headers"]
-
-
 def test_a_body_that_comes_late_is_read() -> None:
     app = app_of()
 
@@ -242,7 +221,7 @@ def test_nobody_is_answered_who_is_gone(first: list[dict[str, Any]]) -> None:
         {"deadline": 0},
         {"deadline": float("nan")},
         {"deadline": True},
-        {"body_timeout": 61},
+        {"deadline": 61},
         {"largest_body": 0},
         {"most_headers": 1.5},
         {"longest_hold": -1},
