@@ -28,6 +28,7 @@ Only the networks in `HttpOptions.gateways` are answered.
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.engine.request import NOTHING, Request
@@ -149,7 +150,8 @@ class Peers:
     """Decides which peers are gateways, and caches it."""
 
     def __init__(self, options: HttpOptions) -> None:
-        self._gateways = Proxies(options.networks)
+        networks = [ip_network(text) for text in options.gateways if text != UNIX]
+        self._gateways = Proxies(tuple(networks))
         self._unix = UNIX in options.gateways
         self._known: dict[str, bool] = {}
 
