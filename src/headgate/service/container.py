@@ -24,7 +24,7 @@ from headgate.policy.problems import PolicyError
 from headgate.responses import ResponseOptions
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core, key_hasher, key_shower
-from headgate.service.live import Live, LiveOptions, ServiceMeasures
+from headgate.service.live import Live, ServiceMeasures
 from headgate.service.readiness import Readiness
 from headgate.service.sources import envoy_parser, is_etcd, kept_policy, open_source, shown_store
 from headgate.service.tls import TlsFiles
@@ -312,7 +312,8 @@ def make_container(
         live=Live(
             core,
             watcher,
-            options=LiveOptions(store=shown_store(settings.store), worker=worker),
+            store=shown_store(settings.store),
+            worker=worker,
             shared_snapshots=shared_snapshots,
             store_trouble=readiness.store_trouble,
         ),
