@@ -5,43 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import httpx
-import pytest
-import uvicorn
 
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.http import HttpApp
-from tests.support.gateways import service, service_app
+from tests.support.gateways import service
 from tests.support.servers import RedisServer, wait_until
-from tests.support.uvicorn_apps import serving, wire
+from tests.support.uvicorn_apps import wire
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
 BEGIN = "POST /v1/check HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n"
-
-
-@asynccontextmanager
-async def on_socket(path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a service that listens on the Unix socket *path*."""
-    config = uvicorn.Config(
-        service_app(), uds=str(path), log_level="critical", proxy_headers=False, lifespan="on"
-    )
-    server = uvicorn.Server(config)
-    serving = asyncio.ensure_future(server.serve())
-    while not server.started:  # noqa: ASYNC110 (uvicorn has no event for it)
-        await asyncio.sleep(0.01)
-    transport = httpx.AsyncHTTPTransport(uds=str(path))
-    async with httpx.AsyncClient(transport=transport, base_url="http://headgate") as client:
-        yield client
-    server.should_exit = True
-    await serving
 
 
 def test_checks_reservations_and_pages_over_a_connection() -> None:
@@ -69,8 +48,7 @@ def test_the_path_reaches_the_rules_as_it_was_sent() -> None:
             assert client.send(asked).status_code == (200 if n < 2 else 429), path
 
 
-@pytest.mark.parametrize("parser", ["httptools", "h11"])
-def test_what_is_wrong_with_a_request_is_answered_and_the_server_goes_on(parser: str) -> None:
+def test_what_is_wrong_with_a_request_is_answered_and_the_server_goes_on() -> None:
     async def main(url: str) -> None:
         async with wire(url) as line:
             await line.say(BEGIN)
@@ -92,15 +70,12 @@ def test_what_is_wrong_with_a_request_is_answered_and_the_server_goes_on(parser:
             await line.say(BEGIN)
             await line.say('content-length: 100\r\n\r\n{"path":')  # and gone
 
-    with serving(service_app(body_timeout=0.2), http=parser) as url:
+    with service(receive=0.2) as url:
         asyncio.run(main(url))
         assert httpx.get(f"{url}/healthz").status_code == 200
 
 
-@pytest.mark.parametrize("parser", ["httptools", "h11"])
-def test_a_gateway_that_hangs_up_while_it_is_kept_waiting_gives_its_turn_to_the_next(
-    parser: str,
-) -> None:
+def test_a_gateway_that_hangs_up_while_it_is_kept_waiting_gives_its_turn_to_the_next() -> None:
     policy = "version: 1\nrules: [{id: exports, key_by: global, shape: {rate: 1/m, queue: 1}}]\n"
     asked = "GET /v1/authorize/a HTTP/1.1\r\nhost: h\r\n\r\n"
 
@@ -120,20 +95,17 @@ def test_a_gateway_that_hangs_up_while_it_is_kept_waiting_gives_its_turn_to_the_
 
         await asyncio.to_thread(wait_until, is_so, f"{remaining} are left")
 
-    with serving(service_app(policy), http=parser, proxy_headers=False) as url:
+    with service(policy) as url:
         asyncio.run(main(url))
 
 
 def test_a_unix_socket_is_a_gateway(tmp_path: Path) -> None:
-    async def main() -> list[int]:
-        async with on_socket(tmp_path / "http.sock") as client:
-            trail = {"x-forwarded-for": "203.0.113.7"}
-            return [
-                (await client.post("/v1/authorize/login", headers=trail)).status_code
-                for _ in range(3)
-            ]
-
-    assert asyncio.run(main()) == [200, 200, 429]
+    path = tmp_path / "http.sock"
+    transport = httpx.HTTPTransport(uds=str(path))
+    trail = {"x-forwarded-for": "203.0.113.7"}
+    with service(socket=path) as url, httpx.Client(transport=transport, base_url=url) as client:
+        statuses = [client.post("/v1/authorize/login", headers=trail) for _ in range(3)]
+    assert [one.status_code for one in statuses] == [200, 200, 429]
 
 
 def test_a_reservation_is_settled_once_in_a_fleet_that_shares_redis() -> None:

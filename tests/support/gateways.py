@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from headgate.config import Address
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
-from headgate.service.http import HttpApp, HttpOptions
+from headgate.service.http import HttpApp
+from headgate.service.http_server import Bounds, HttpServer
+from headgate.service.sockets import listen
 from tests.support.servers import free_port, release_port, wait_until
 from tests.support.servers.envoy import address
 from tests.support.servers.process import Process
-from tests.support.uvicorn_apps import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,17 +112,38 @@ http://:{port} {{
 """
 
 
-def service_app(policy: str = POLICY, **options: Any) -> HttpApp:
+def service_app(policy: str = POLICY) -> HttpApp:
     engine = AsyncRuleEngine(read_policy(policy), salt=b"salt")
     core = Core(rules=engine, clock=time.time_ns, secret=b"a secret of the service")
-    return HttpApp(core, options=HttpOptions(**options))
+    return HttpApp(core)
 
 
 @contextmanager
-def service(policy: str = POLICY, **options: Any) -> Iterator[str]:
-    """The URL of a service under *policy*."""
-    with serving(service_app(policy, **options), proxy_headers=False) as url:
-        yield url
+def service(policy: str = POLICY, *, socket: Path | None = None, receive: float = 60.0) -> Any:
+    """The URL of a service under *policy*; it listens on a port, or on *socket*.
+
+    A request has *receive* seconds to arrive.
+    """
+    at = Address("127.0.0.1", 0) if socket is None else Address(path=str(socket))
+    listener = listen(at, mode=0o660)
+    bounds = Bounds(header=65_536, connections=1_000, receive=receive, idle=60.0)
+    loop = asyncio.new_event_loop()
+    is_over = asyncio.Event()
+
+    async def serve() -> None:
+        server = HttpServer(service_app(policy), bounds=bounds)
+        await server.start([listener.sock])
+        await is_over.wait()
+        await server.drain(linger=0.0, grace=0.0)
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.at.port}" if socket is None else "http://headgate"
+    finally:
+        loop.call_soon_threadsafe(is_over.set)
+        thread.join()
+        loop.close()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
 from headgate.service.http import HttpApp
-from headgate.service.http.replies import LONGEST_DEADLINE, HttpOptions
+from headgate.service.http.replies import HttpOptions
 from headgate.stores import MemoryStore
 from headgate.testing import ManualClock
 from tests.support.async_stores import LoopStore
@@ -80,7 +80,7 @@ def core_of(policy: str = POLICY, *, clock: ManualClock | None = None, **more: A
 
 def app_of(policy: str = POLICY, **more: Any) -> HttpApp:
     """An app that a busy machine may keep waiting for longer than the second that is usual."""
-    return HttpApp(core_of(policy, **more), options=HttpOptions(deadline=LONGEST_DEADLINE))
+    return HttpApp(core_of(policy, **more), options=HttpOptions(deadline=60.0))
 
 
 def scope_of(

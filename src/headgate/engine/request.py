@@ -15,16 +15,17 @@ NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 class Reads:
     """The parts that rules read of requests besides method, path, host and peer.
 
-    *headers* are names in lower case, *attributes* names. `fields` are the headers as ASGI spells
-    them, with the host; `environ` as CGI does.
+    *headers* are names in lower case, *attributes* names. `names` are the headers as ASGI spells
+    them, `fields` with the host; `environ` as CGI does.
     """
 
-    __slots__ = ("attributes", "environ", "fields", "headers")
+    __slots__ = ("attributes", "environ", "fields", "headers", "names")
 
     def __init__(self, headers: frozenset[str], attributes: tuple[str, ...]) -> None:
         self.headers = headers
         self.attributes = attributes
-        self.fields = frozenset(name.encode("ascii") for name in headers | {"host"})
+        self.names = frozenset(name.encode("ascii") for name in headers)
+        self.fields = self.names | {b"host"}
         names = {name.upper().replace("-", "_") for name in headers | {"host"}}
         self.environ = names | {f"HTTP_{name}" for name in names}
 

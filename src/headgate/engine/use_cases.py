@@ -115,6 +115,10 @@ MAX_PREPARED: Final = 4096
 """Prepared takes that are kept: policies change, and limits may depend on the caller."""
 
 
+ONE: Final = (1,)
+"""The costs of most takes, which share them."""
+
+
 class PreparedTakes:
     """The prepared takes of *store*."""
 
@@ -426,8 +430,8 @@ class Engine:
 
     def _prepared(self, rules: Sequence[RulePlan]) -> PreparedTake:
         checks = [check for one in rules for check in one.checks]
-        keys, costs = [check.key for check in checks], [check.cost for check in checks]
-        return PreparedTake(self._takes.of(checks), tuple(keys), tuple(costs))
+        keys, costs = [check.key for check in checks], tuple([check.cost for check in checks])
+        return PreparedTake(self._takes.of(checks), tuple(keys), ONE if costs == ONE else costs)
 
     def _take_now(self, plan: Plan) -> Verdict | None:
         """Decide by the prepared takes of *plan*; None if the store has to be asked."""

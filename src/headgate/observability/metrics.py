@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import re
 import threading
-import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
+from weakref import WeakMethod
 
 from headgate.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, MutableMapping
+    from collections.abc import Awaitable, Container, Iterable, Iterator, MutableMapping
 
 
 Labels = tuple[tuple[str, str], ...]
@@ -82,67 +83,32 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Counter:
-    """A number that only grows."""
+    """A number that only grows.
 
-    __slots__ = ("_lock", "_value")
+    Counted without a lock, in one step that no other thread interrupts; where a call takes too
+    long, add to `value` itself.
+    """
+
+    __slots__ = ("value",)
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._value = 0
+        self.value = 0
 
     def add(self, amount: int = 1) -> None:
-        with self._lock:
-            self._value += amount
-
-    def after_fork(self) -> None:
-        """Replace the lock in a forked process; the value stays."""
-        self._lock = threading.Lock()
-
-    @property
-    def value(self) -> int:
-        return self._value
+        self.value += amount
 
 
-class _Reader:
-    """A bound method *read* that is called for as long as its object lives."""
-
-    __slots__ = ("_method", "last")
-
-    def __init__(self, read: Callable[[], float]) -> None:
-        self._method: weakref.WeakMethod[Callable[[], float]] = weakref.WeakMethod(read)
-        self.last: float = 0
-        """The last value that was read."""
-
-    @property
-    def is_live(self) -> bool:
-        return self._method() is not None
-
-    def read(self) -> float | None:
-        """Return the value; None if the object is gone."""
-        read = self._method()
-        if read is None:
-            return None
-        self.last = read()
-        return self.last
-
+Reader = WeakMethod[Callable[[], float]]
+"""A bound method that is called for as long as its object lives."""
 
 _FEW_READERS: Final = 16
-"""Up to this many readers, each addition removes those whose objects are gone."""
+"""Readers of one metric that are never searched for those whose objects are gone."""
 
 
 class Family:
     """The metrics of one name."""
 
-    __slots__ = (
-        "_capacity",
-        "collectors",
-        "counters",
-        "help",
-        "kind",
-        "name",
-        "readers",
-        "retired",
-    )
+    __slots__ = ("_capacity", "collectors", "counters", "help", "kind", "name", "readers")
 
     def __init__(self, name: str, kind: Kind, text: str) -> None:
         if not _NAME.fullmatch(name):
@@ -153,10 +119,8 @@ class Family:
         self.kind = kind
         self.help = text
         self.counters: dict[Labels, Counter] = {}
-        self.readers: dict[Labels, list[_Reader]] = {}
+        self.readers: dict[Labels, list[Reader]] = {}
         self._capacity: dict[Labels, int] = {}
-        self.retired: dict[Labels, float] = {}
-        """The last values of counters whose objects are gone: a counter must not decrease."""
         self.collectors: list[Callable[[], Iterable[Sample]]] = []
 
     def snapshot(self, *, with_samples: bool = True) -> MetricSnapshot:
@@ -174,10 +138,8 @@ class Family:
         for labels, counter in list(self.counters.items()):
             yield labels, counter.value
         for labels, readers in list(self.readers.items()):
-            read = [(reader.read(), reader.last) for reader in list(readers)]
-            if self.kind == "counter":
-                yield labels, self.retired.get(labels, 0) + sum(last for _, last in read)
-            elif live := [value for value, _ in read if value is not None]:
+            live = [read() for reader in list(readers) if (read := reader()) is not None]
+            if live:
                 yield labels, sum(live)
 
     def add(self, labels: Labels, read: Callable[[], float]) -> None:
@@ -186,14 +148,10 @@ class Family:
         Many readers are searched only when their number has doubled since the last time.
         """
         readers = self.readers.setdefault(labels, [])
-        if _FEW_READERS < len(readers) < self._capacity.get(labels, 0):
-            readers.append(_Reader(read))
-            return
-        gone = sum(reader.last for reader in readers if not reader.is_live)
-        if gone and self.kind == "counter":
-            self.retired[labels] = self.retired.get(labels, 0) + gone
-        readers[:] = [*(reader for reader in readers if reader.is_live), _Reader(read)]
-        self._capacity[labels] = 2 * len(readers)
+        if len(readers) >= self._capacity.get(labels, _FEW_READERS):
+            readers[:] = [reader for reader in readers if reader() is not None]
+            self._capacity[labels] = max(_FEW_READERS, 2 * len(readers))
+        readers.append(WeakMethod(read))
 
 
 class MetricRegistry:
@@ -218,17 +176,11 @@ class MetricRegistry:
         with self._lock:
             return family.counters.setdefault(_labels(labels), Counter())
 
-    def tally(self, name: str, text: str, read: Callable[[], float], **labels: str) -> None:
-        """Add a counter whose value is returned by *read*, a bound method.
-
-        For events so frequent that the lock of a `Counter` costs too much. The value must not
-        decrease; when its object is gone, the last value stays.
-        """
-        self._add_reader(name, "counter", text, read, labels)
-
     def gauge(self, name: str, text: str, read: Callable[[], float], **labels: str) -> None:
         """Add a gauge with the value of *read*, a bound method, for as long as its object lives."""
-        self._add_reader(name, "gauge", text, read, labels)
+        family = self._family(name, "gauge", text)
+        with self._lock:
+            family.add(_labels(labels), read)
 
     def collect(
         self, name: str, kind: Kind, text: str, read: Callable[[], Iterable[Sample]]
@@ -270,18 +222,8 @@ class MetricRegistry:
         return next((value for _, found, value in samples if found == given), 0)
 
     def after_fork(self) -> None:
-        """Replace the locks in a forked process, where no thread is left to release them."""
+        """Replace the lock in a forked process, where no thread is left to release it."""
         self._lock = threading.Lock()
-        for family in self._families.values():
-            for counter in family.counters.values():
-                counter.after_fork()
-
-    def _add_reader(
-        self, name: str, kind: Kind, text: str, read: Callable[[], float], labels: dict[str, str]
-    ) -> None:
-        family = self._family(name, kind, text)
-        with self._lock:
-            family.add(_labels(labels), read)
 
     def _family(self, name: str, kind: Kind, text: str) -> Family:
         """Return the family *name*, made if there is none. Watchers run without the lock."""

@@ -24,7 +24,7 @@ from headgate.policy.problems import PolicyError
 from headgate.responses import ResponseOptions
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core, key_hasher, key_shower
-from headgate.service.live import Live, LiveOptions, ServiceMeasures
+from headgate.service.live import Live, ServiceMeasures
 from headgate.service.readiness import Readiness
 from headgate.service.sources import envoy_parser, is_etcd, kept_policy, open_source, shown_store
 from headgate.service.tls import TlsFiles
@@ -64,8 +64,7 @@ def http_options(settings: Settings) -> HttpOptions:
     """Trusted gateways and limits of the HTTP API."""
     from headgate.service.http import HttpOptions
 
-    timeout, largest = settings.receive_timeout, settings.max_body
-    return options_of(HttpOptions, settings, body_timeout=timeout, largest_body=largest)
+    return options_of(HttpOptions, settings, largest_body=settings.max_body)
 
 
 def rls_options(settings: Settings) -> RlsOptions:
@@ -313,7 +312,8 @@ def make_container(
         live=Live(
             core,
             watcher,
-            options=LiveOptions(store=shown_store(settings.store), worker=worker),
+            store=shown_store(settings.store),
+            worker=worker,
             shared_snapshots=shared_snapshots,
             store_trouble=readiness.store_trouble,
         ),

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("headgate.service")
 
-_OURS: Final = ("headgate", "uvicorn.error")
-
 
 class _Text(logging.Formatter):
     """`2026-11-16T12:00:00.123Z info message`, followed by the traceback of an error."""
@@ -52,11 +50,10 @@ def configure_logs(settings: Settings) -> None:
     """Log to stderr at the level and in the format of *settings*."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if settings.log_format == "json" else _Text())
-    for name in _OURS:
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.propagate = False
-    logging.getLogger("headgate").setLevel(settings.log_level.upper())
+    logger = logging.getLogger("headgate")
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(settings.log_level.upper())
 
 
 def log_denials(settings: Settings) -> Callable[[], None]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
+
+import pytest
 
 from headgate.service.http import HttpApp
 from tests.support.http_app import core_of
 from tests.support.http_server import GET, House, tried
 
-if TYPE_CHECKING:
-    import pytest
+LAST = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
 
 class TestOrder:
@@ -101,3 +102,62 @@ class TestOrder:
             assert heard.count(b"HTTP/1.1 200 ") == 1
 
         tried(trial, app=HttpApp(core_of()))
+
+
+class TestExchange:
+    def test_requests_that_come_together_are_answered_in_their_order(self) -> None:
+        async def trial(house: House) -> None:
+            house.app.gate.clear()
+            line = await house.line()
+            line.say(GET * 20)
+            await house.app.asked.wait()
+            house.app.gate.set()
+            for _ in range(20):
+                assert (await line.answer()).startswith(b"HTTP/1.1 200 ")
+
+        tried(trial)
+
+    def test_a_client_that_waits_for_it_is_asked_for_the_body_once(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            head = (
+                b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n"
+            )
+            line.say(head)
+            await house.app.asked.wait()
+            line.say(b"ab")
+            line.say(b"cd" + LAST)
+            heard = await line.rest()
+            assert heard.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
+            assert heard.count(b" 100 ") == 1
+
+        tried(trial)
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_an_app_without_a_response_is_500(
+        self, fails: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def app(*_: object) -> None:
+            if fails:
+                raise ValueError("a bug")
+
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(GET)
+            assert (await line.rest()).startswith(b"HTTP/1.1 500 ")
+
+        tried(trial, app=app)
+        assert bool(caplog.records) == fails
+
+    def test_a_response_gets_the_length_that_the_app_does_not_send(self) -> None:
+        async def app(_scope: object, _receive: object, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"o", "more_body": True})
+            await send({"type": "http.response.body", "body": b"k"})
+
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(GET)
+            assert b"\r\ncontent-length: 2\r\n\r\nok" in await line.answer()
+
+        tried(trial, app=app)

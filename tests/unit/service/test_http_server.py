@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from headgate.config import Address
-from headgate.service.http_server import Bounds, HttpServer
+from headgate.service.http_server import Bounds, Connection, HttpServer
 from headgate.service.sockets import listen
-from tests.support.http_server import GENEROUS, GET, House, tried, until
+from tests.support.http_server import GENEROUS, GET, App, House, tried, until
 
 
 def test_an_answer_has_a_date_and_does_not_say_what_serves() -> None:
@@ -109,14 +109,14 @@ class TestPatience:
 
     async def sweep(self, house: House) -> None:
         later = asyncio.get_running_loop().time() + self.LATER
-        for one in house.server._connections():
+        for one in house.server.connections:
             one.sweep(later)
 
     def test_a_head_that_does_not_arrive_is_408(self) -> None:
         async def trial(house: House) -> None:
             line = await house.line()
             line.say(b"GET / HTTP/1.1\r\nhost: x\r\n")
-            await until(lambda: any(one._head for one in house.server._connections()))
+            await until(lambda: any(one._head for one in house.server.connections))
             await self.sweep(house)
             assert (await line.rest()).startswith(b"HTTP/1.1 408 ")
 
@@ -125,7 +125,7 @@ class TestPatience:
     def test_a_connection_that_never_says_anything_is_closed_without_a_word(self) -> None:
         async def trial(house: House) -> None:
             line = await house.line()
-            await until(lambda: bool(house.server._connections()))
+            await until(lambda: bool(house.server.connections))
             await self.sweep(house)
             assert await line.rest() == b""
 
@@ -137,7 +137,7 @@ class TestPatience:
             line.say(GET)
             await line.answer()
             line.say(b"\r\n")
-            await until(lambda: any(one._head for one in house.server._connections()))
+            await until(lambda: any(one._head for one in house.server.connections))
             await self.sweep(house)
             assert (await line.rest()).startswith(b"HTTP/1.1 408 ")
 
@@ -156,13 +156,23 @@ class TestPatience:
     def test_a_connection_that_cannot_be_closed_for_what_is_unread_is_dropped(self) -> None:
         async def trial(house: House) -> None:
             transport: Any = Leaving()
-            connection = house.server._made()
+            connection = Connection(house.server)
             connection.connection_made(transport)
             connection.sweep(1000.0)
             assert not transport.is_aborted
             connection.sweep(1000.0 + self.LATER)
             assert transport.is_aborted
-            connection.connections.discard(connection)
+            house.server.connections.discard(connection)
+
+        tried(trial)
+
+    def test_a_connection_without_a_further_request_is_closed(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(GET)
+            await line.answer()
+            await self.sweep(house)
+            assert await line.rest() == b""
 
         tried(trial)
 
@@ -182,13 +192,13 @@ class TestPatience:
 def test_one_connection_too_many_is_told_and_the_others_stay() -> None:
     async def trial(house: House) -> None:
         lines = [await house.line() for _ in range(3)]
-        await until(lambda: len(house.server._connections()) == 3)
+        await until(lambda: len(house.server.connections) == 3)
         extra = await house.line()
         assert (await extra.rest()).startswith(b"HTTP/1.1 503 ")
         lines[0].say(GET)
         assert (await lines[0].answer()).startswith(b"HTTP/1.1 200 ")
         lines[1].hang_up()
-        await until(lambda: len(house.server._connections()) == 2)
+        await until(lambda: len(house.server.connections) == 2)
         again = await house.line()
         again.say(GET)
         assert (await again.answer()).startswith(b"HTTP/1.1 200 ")
@@ -200,7 +210,7 @@ def test_as_many_may_wait_to_be_accepted_as_the_socket_says() -> None:
     async def main() -> tuple[int, int]:
         listener = listen(Address("127.0.0.1", 0), mode=0o660)
         before = _waiting_room(listener.sock)
-        server = HttpServer(None, bounds=GENEROUS)
+        server = HttpServer(App(), bounds=GENEROUS)
         await server.start([listener.sock])
         after = _waiting_room(server._sockets[0])
         await server.drain(linger=0.0, grace=0.0)
@@ -270,7 +280,7 @@ class TestDraining:
         async def trial(house: House) -> None:
             line = await house.line()
             line.say(GET[:-2])
-            await until(lambda: any(one._head for one in house.server._connections()))
+            await until(lambda: any(one._head for one in house.server.connections))
             draining = asyncio.create_task(house.server.drain(linger=0.0, grace=30.0))
             await asyncio.sleep(0)
             line.say(GET[-2:])

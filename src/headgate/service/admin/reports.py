@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.engine.tracing import limit_in_words
 from headgate.policy.explain import Membership
 from headgate.policy.fields import instant_text
 from headgate.responses.debug import DEBUG, DECISION, LONGEST_TTL_S, debug_token
@@ -23,7 +24,6 @@ from headgate.service.admin.operations import (
 )
 from headgate.service.http.check_request import TO_CHECK, read_asked
 from headgate.service.http.replies import JSON_LINE, NO_STORE, Reply, json_reply
-from headgate.service.http.verdict_json import limit_text
 from headgate.service.live.snapshot import bounds, hot_keys
 from headgate.stores.factory import health_of
 
@@ -214,7 +214,7 @@ def _applied(member: Member, show_key: ShowKey) -> Data:
 
 def _limit(part: Decision) -> Data:
     return {
-        "limit": limit_text(part.limit),
+        "limit": limit_in_words(part.limit),
         "allowed": part.allowed,
         "remaining": part.remaining,
         "retry_after": part.retry_after,

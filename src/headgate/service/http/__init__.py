@@ -1,10 +1,9 @@
 """The decision service over HTTP: an ASGI app without a framework.
 
-app             routes, and requests of gateways; read this first
-endpoints       all other endpoints
+app             routes, requests of gateways, small endpoints; read this first
 original        the request that a gateway asks about, and the headers to trust
 check_request   the request that a body describes
-check           the engine call and its reply
+check           the engine call and its reply, with the JSON of a verdict
 reservations    amounts that are held and settled later; receipts has their ids
 schemas         the bodies of requests and responses; openapi describes them
 """

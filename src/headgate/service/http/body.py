@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from headgate.service.http.replies import CLOSE, RejectedError, problem
+from headgate.service.http.replies import RejectedError, problem
 
 if TYPE_CHECKING:
     from headgate.service.http.replies import HttpOptions, Receive, Scope
@@ -30,8 +29,7 @@ async def json_body_of(scope: Scope, receive: Receive, options: HttpOptions) -> 
 async def body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes:
     """Read an optional body; its content type, if any, must be JSON.
 
-    Raises `RejectedError` if it is too large or too slow, and `DisconnectedError` if the client
-    leaves.
+    Raises `RejectedError` if it is too large, and `DisconnectedError` if the client leaves.
     """
     kind, length = _announced(scope)
     if kind is not None:
@@ -67,29 +65,23 @@ def _check_kind(kind: bytes | None) -> None:
 
 
 async def _received(receive: Receive, length: bytes, options: HttpOptions) -> bytes:
-    """Read the body. One with a declared *length* that is too large is not read at all."""
-    if length.isdigit() and (len(length) > 18 or int(length) > options.largest_body):
-        raise _too_large(options.largest_body)
-    try:
-        async with asyncio.timeout(options.body_timeout):
-            return await _read(receive, options.largest_body)
-    except TimeoutError:
-        detail = f"the body did not arrive within {options.body_timeout:g} seconds"
-        raise RejectedError(problem(408, detail, headers=(CLOSE,))) from None
+    """Read the body. One with a declared *length* that is too large is not read at all.
 
-
-async def _read(receive: Receive, most: int) -> bytes:
-    chunks, size, has_more = [], 0, True
-    while has_more and size <= most:
+    The server limits the time.
+    """
+    most = options.largest_body
+    if length.isdigit() and (len(length) > 18 or int(length) > most):
+        raise _too_large(most)
+    body, has_more = b"", True
+    while has_more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise DisconnectedError
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
+        body += message.get("body", b"")
+        if len(body) > most:
+            raise _too_large(most)
         has_more = message.get("more_body", False)
-    if size > most:
-        raise _too_large(most)
-    return b"".join(chunks)
+    return body
 
 
 def _too_large(most: int) -> RejectedError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from itertools import islice
+from sys import intern
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.engine.request import Request
@@ -226,7 +227,7 @@ _FIELDS: Final = {
     "method": _Field(
         _is_method,
         f"a method such as POST, at most {LONGEST_METHOD} characters",
-        lambda value, _: value.upper(),
+        lambda value, _: intern(value.upper()),
     ),
     "path": _Field(
         _is_path,

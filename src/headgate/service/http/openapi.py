@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,107 +46,95 @@ _OUTAGE: Final = (
 _OF_BODY: Final = (400, 408, 413, 415)
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+def _ref(name: str) -> Fragment:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _response(
+    description: str,
+    kind: str | None = None,
+    *,
+    is_decision: bool = False,
+    denies: bool = False,
+    or_problem: bool = False,
+) -> Fragment:
     """A response with a body of *kind*, and rate limit headers if it *is_decision*.
 
     A *kind* is a schema by name, or a media type. *denies* adds `Retry-After`, and *or_problem* is
     for a status that problems have too.
     """
-
-    description: str
-    kind: str | None = None
-    is_decision: bool = False
-    denies: bool = False
-    or_problem: bool = False
-
-    def to_openapi(self) -> Fragment:
-        found: Fragment = {"description": self.description}
-        if self.is_decision:
-            names = [name for name in HEADERS if self.denies or name != "Retry-After"]
-            found["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
-        if self.kind is not None and "/" in self.kind:
-            plain = "object" if self.kind == _JSON else "string"
-            found["content"] = {self.kind: {"schema": {"type": plain}}}
-        elif self.kind is not None:
-            content = {_JSON: _ref(self.kind)} | (
-                {_PROBLEM: _ref(self.kind)} if self.denies else {}
-            )
-            if self.or_problem:
-                content[_PROBLEM] = {"anyOf": [_ref(self.kind), _ref("Problem")]}
-            found["content"] = {media: {"schema": schema} for media, schema in content.items()}
-        return found
+    found: Fragment = {"description": description}
+    if is_decision:
+        names = [name for name in HEADERS if denies or name != "Retry-After"]
+        found["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    if kind is not None and "/" in kind:
+        plain = "object" if kind == _JSON else "string"
+        found["content"] = {kind: {"schema": {"type": plain}}}
+    elif kind is not None:
+        content = {_JSON: _ref(kind)} | ({_PROBLEM: _ref(kind)} if denies else {})
+        if or_problem:
+            content[_PROBLEM] = {"anyOf": [_ref(kind), _ref("Problem")]}
+        found["content"] = {media: {"schema": schema} for media, schema in content.items()}
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """The method and path in *line*. *body* is a schema by name; *problems* are statuses."""
-
-    line: str
-    name: str
-    summary: str
-    responses: Mapping[int, Response]
-    problems: tuple[int, ...] = ()
-    body: str | None = None
-    needs_body: bool = True
-    parameters: tuple[Fragment, ...] = ()
-
-    @property
-    def method(self) -> str:
-        return self.line.partition(" ")[0]
-
-    @property
-    def path(self) -> str:
-        return self.line.partition(" ")[2]
-
-    def to_openapi(self) -> Fragment:
-        responses = {str(status): one.to_openapi() for status, one in self.responses.items()}
-        for status in self.problems:
-            content = {_PROBLEM: {"schema": _ref("Problem")}}
-            responses[str(status)] = {"description": _WHY[status], "content": content}
-        found: Fragment = {
-            "operationId": self.name,
-            "summary": self.summary,
-            "responses": responses,
-        }
-        if self.body is not None:
-            schema = {"type": "object"} if self.body == _JSON else _ref(self.body)
-            found["requestBody"] = {
-                "required": self.needs_body,
-                "content": {_JSON: {"schema": schema}},
-            }
-        return found | ({"parameters": list(self.parameters)} if self.parameters else {})
+def _operation(
+    name: str,
+    summary: str,
+    responses: Mapping[int, Fragment],
+    *,
+    problems: tuple[int, ...] = (),
+    body: str | None = None,
+    needs_body: bool = True,
+    parameter: Fragment | None = None,
+) -> Fragment:
+    """An operation. *body* is a schema by name; *problems* are statuses."""
+    found: Fragment = {
+        "operationId": name,
+        "summary": summary,
+        "responses": {str(status): one for status, one in responses.items()},
+    }
+    for status in problems:
+        content = {_PROBLEM: {"schema": _ref("Problem")}}
+        found["responses"][str(status)] = {"description": _WHY[status], "content": content}
+    if body is not None:
+        schema = {"type": "object"} if body == _JSON else _ref(body)
+        found["requestBody"] = {"required": needs_body, "content": {_JSON: {"schema": schema}}}
+    return found | ({"parameters": [parameter]} if parameter is not None else {})
 
 
-def _ref(name: str) -> Fragment:
-    return {"$ref": f"#/components/schemas/{name}"}
+def _get(name: str, summary: str, description: str, kind: str) -> Fragment:
+    """A path with one operation and one response."""
+    return {"get": _operation(name, summary, {200: _response(description, kind)})}
 
 
-def _decisions(allowed: Response, denial: str) -> dict[int, Response]:
+def _decisions(allowed: Fragment, denial: str, *, status: int = 200) -> dict[int, Fragment]:
     """The responses of an operation that decides."""
     return {
-        201 if allowed.kind == "Reservation" else 200: allowed,
-        429: Response("Denied.", denial, is_decision=True, denies=True),
-        503: Response(_OUTAGE, denial, is_decision=True, denies=True, or_problem=True),
+        status: allowed,
+        429: _response("Denied.", denial, is_decision=True, denies=True),
+        503: _response(_OUTAGE, denial, is_decision=True, denies=True, or_problem=True),
     }
 
 
-def _authorize(path: str, name: str, summary: str, parameter: Fragment) -> list[Operation]:
+def _authorize(name: str, summary: str, parameter: Fragment) -> Fragment:
     """The operations of a path that takes any method."""
-    allowed = Response("Allowed. If the request has to wait, so does the answer.", is_decision=True)
     why = "The peer is not a trusted gateway; or denied, if deny is 403."
-    forbidden = Response(why, "Refusal", is_decision=True, denies=True, or_problem=True)
-    return [
-        Operation(
-            f"{method} {path}",
+    waits = "Allowed. If the request has to wait, so does the answer."
+    responses = {
+        **_decisions(_response(waits, is_decision=True), "Refusal"),
+        403: _response(why, "Refusal", is_decision=True, denies=True, or_problem=True),
+    }
+    return {
+        method: _operation(
             f"{name}{method.capitalize()}",
             summary,
-            {**_decisions(allowed, "Refusal"), 403: forbidden},
+            responses,
             problems=(400, 414, 431),
-            parameters=(parameter,),
+            parameter=parameter,
         )
-        for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-    ]
+        for method in ("get", "head", "post", "put", "patch", "delete", "options", "trace")
+    }
 
 
 def _parameter(name: str, place: str, schema: Fragment, description: str = "") -> Fragment:
@@ -157,101 +144,87 @@ def _parameter(name: str, place: str, schema: Fragment, description: str = "") -
 
 
 _ID: Final = _parameter("id", "path", {"type": "string"})
-_DENY: Final = _parameter(
-    "deny",
-    "query",
-    {"enum": ["403", "429"]},
-    "The status of denials, for gateways that support only 403.",
-)
-_PATH: Final = _parameter(
-    "path",
-    "path",
-    {"type": "string"},
-    "The path of the original request, with any number of segments.",
-)
-_CHECKED: Final = _decisions(Response("Allowed.", "Decision", is_decision=True), "DeniedDecision")
-_HELD: Final = _decisions(
-    Response("The amount is held.", "Reservation", is_decision=True), "DeniedDecision"
-)
-_LIMITS: Final = {200: Response("The limits.", "Standing")}
-_ALIVE: Final = {200: Response("The process is alive.", "Health")}
+_ONLY_403: Final = "The status of denials, for gateways that support only 403."
+_DENY: Final = _parameter("deny", "query", {"enum": ["403", "429"]}, _ONLY_403)
+_ANY_PATH: Final = "The path of the original request, with any number of segments."
+_PATH: Final = _parameter("path", "path", {"type": "string"}, _ANY_PATH)
+_ALLOWED: Final = _response("Allowed.", "Decision", is_decision=True)
+_HELD: Final = _response("The amount is held.", "Reservation", is_decision=True)
+_LIMITS: Final = {200: _response("The limits.", "Standing")}
 _READY: Final = {
-    200: Response("Ready; the reasons list problems, if any.", "Health"),
-    503: Response("Not ready, with the reasons.", "Health"),
+    200: _response("Ready; the reasons list problems, if any.", "Health"),
+    503: _response("Not ready, with the reasons.", "Health"),
 }
-_METRICS: Final = {200: Response("The text format of Prometheus.", "text/plain")}
-_RLS: Final = {200: Response("Allowed.", _JSON), 429: Response("Denied.", _JSON)}
+_RLS: Final = {200: _response("Allowed.", _JSON), 429: _response("Denied.", _JSON)}
 
-OPERATIONS: Final = (
-    Operation(
-        "POST /v1/check",
-        "check",
-        "Decide the request that the body describes.",
-        _CHECKED,
-        problems=_OF_BODY,
-        body="CheckRequest",
+PATHS: Final[Mapping[str, Fragment]] = {
+    "/v1/check": {
+        "post": _operation(
+            "check",
+            "Decide the request that the body describes.",
+            _decisions(_ALLOWED, "DeniedDecision"),
+            problems=_OF_BODY,
+            body="CheckRequest",
+        )
+    },
+    "/v1/authorize": _authorize("authorize", "Decide the request in a gateway's headers.", _DENY),
+    "/v1/authorize/{path}": _authorize(
+        "authorizePath", "Decide the request behind the prefix.", _PATH
     ),
-    *_authorize("/v1/authorize", "authorize", "Decide the request in a gateway's headers.", _DENY),
-    *_authorize(
-        "/v1/authorize/{path}", "authorizePath", "Decide the request behind the prefix.", _PATH
+    "/v1/rate_limit": {
+        "get": _operation(
+            "rateLimit", "All limits of this caller; consumes nothing.", _LIMITS, problems=(503,)
+        ),
+        "post": _operation(
+            "rateLimitOf",
+            "All limits of the caller that the body describes; consumes nothing.",
+            _LIMITS,
+            problems=(*_OF_BODY, 503),
+            body="CallerRequest",
+        ),
+    },
+    "/v1/reservations": {
+        "post": _operation(
+            "reserve",
+            "Hold an amount until it is settled or expires.",
+            _decisions(_HELD, "DeniedDecision", status=201),
+            problems=(*_OF_BODY, 422),
+            body="ReservationRequest",
+        )
+    },
+    "/v1/reservations/{id}/commit": {
+        "post": _operation(
+            "commit",
+            "Charge the actual cost, even above the reserved amount.",
+            {200: _response("Settled.", "Settlement")},
+            problems=(*_OF_BODY, 404, 409, 410, 503),
+            body="CommitRequest",
+            needs_body=False,
+            parameter=_ID,
+        )
+    },
+    "/v1/reservations/{id}": {
+        "delete": _operation(
+            "cancel",
+            "Return the reserved amount.",
+            {204: _response("Cancelled.")},
+            problems=(404, 409, 410, 503),
+            parameter=_ID,
+        )
+    },
+    "/healthz": _get("alive", "Liveness.", "The process is alive.", "Health"),
+    "/readyz": {"get": _operation("ready", "Readiness.", _READY)},
+    "/metrics": _get(
+        "metrics", "Metrics for Prometheus.", "The text format of Prometheus.", "text/plain"
     ),
-    Operation(
-        "GET /v1/rate_limit",
-        "rateLimit",
-        "All limits of this caller; consumes nothing.",
-        _LIMITS,
-        problems=(503,),
-    ),
-    Operation(
-        "POST /v1/rate_limit",
-        "rateLimitOf",
-        "All limits of the caller that the body describes; consumes nothing.",
-        _LIMITS,
-        problems=(*_OF_BODY, 503),
-        body="CallerRequest",
-    ),
-    Operation(
-        "POST /v1/reservations",
-        "reserve",
-        "Hold an amount until it is settled or expires.",
-        _HELD,
-        problems=(*_OF_BODY, 422),
-        body="ReservationRequest",
-    ),
-    Operation(
-        "POST /v1/reservations/{id}/commit",
-        "commit",
-        "Charge the actual cost, even above the reserved amount.",
-        {200: Response("Settled.", "Settlement")},
-        problems=(*_OF_BODY, 404, 409, 410, 503),
-        body="CommitRequest",
-        needs_body=False,
-        parameters=(_ID,),
-    ),
-    Operation(
-        "DELETE /v1/reservations/{id}",
-        "cancel",
-        "Return the reserved amount.",
-        {204: Response("Cancelled.")},
-        problems=(404, 409, 410, 503),
-        parameters=(_ID,),
-    ),
-    Operation("GET /healthz", "alive", "Liveness.", _ALIVE),
-    Operation("GET /readyz", "ready", "Readiness.", _READY),
-    Operation("GET /metrics", "metrics", "Metrics for Prometheus.", _METRICS),
-    Operation(
-        "GET /openapi.json", "openapi", "This document.", {200: Response("The document.", _JSON)}
-    ),
-    Operation(
-        "GET /",
-        "index",
-        "The dashboard, or a list of endpoints.",
-        {200: Response("A page or a text.", "text/plain")},
-    ),
-)
-RLS_JSON: Final = Operation(
-    "POST /json", "rlsJson", "Envoy's rate limit service, as JSON.", _RLS, body=_JSON
-)
+    "/openapi.json": _get("openapi", "This document.", "The document.", _JSON),
+    "/": _get("index", "The dashboard, or a list of endpoints.", "A page or a text.", "text/plain"),
+}
+RLS_PATHS: Final[Mapping[str, Fragment]] = {
+    "/json": {
+        "post": _operation("rlsJson", "Envoy's rate limit service, as JSON.", _RLS, body=_JSON)
+    }
+}
 
 
 def openapi_document(
@@ -265,9 +238,6 @@ def openapi_document(
 
     *has_rls*: include `POST /json`.
     """
-    own: dict[str, Fragment] = {}
-    for one in (*OPERATIONS, RLS_JSON) if has_rls else OPERATIONS:
-        own.setdefault(one.path, {})[one.method.lower()] = one.to_openapi()
     headers = {
         name: {"description": text, "schema": {"type": kind}}
         for name, (kind, text) in HEADERS.items()
@@ -282,7 +252,7 @@ def openapi_document(
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "paths": {**own, **paths},
+        "paths": {**PATHS, **(RLS_PATHS if has_rls else {}), **paths},
         "components": {
             "schemas": {one.__name__: body_schema(one) for one in NAMED},
             "headers": headers,

@@ -28,6 +28,7 @@ Only the networks in `HttpOptions.gateways` are answered.
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.engine.request import NOTHING, Request
@@ -73,7 +74,7 @@ class Original(Request):
     None keeps that.
     """
 
-    __slots__ = ("_decoded", "_lines", "_trail", "attributes", "host", "method", "path", "peer")
+    __slots__ = ("_decoded", "_lines", "attributes", "host", "method", "path", "peer")
 
     method: str
     path: str
@@ -81,7 +82,6 @@ class Original(Request):
     peer: str
     attributes: Mapping[str, str]
     _lines: Headers
-    _trail: bytes | None
     _decoded: tuple[tuple[str, str], ...] | None
 
     __setattr__ = object.__setattr__  # the frozen base class is slow to construct
@@ -100,8 +100,11 @@ class Original(Request):
         self.host = host
         self.peer = peer
         self.attributes = NOTHING
+        if trail is not None:
+            lines = [line for line in lines if line[0] != FORWARDED_FOR]
+            if trail:
+                lines.append((FORWARDED_FOR, trail))
         self._lines = lines
-        self._trail = trail
         self._decoded = None
 
     @property
@@ -109,37 +112,16 @@ class Original(Request):
         """All headers, decoded."""
         found = self._decoded
         if found is None:
-            lines, trail = self._lines, self._trail
-            if trail is not None:
-                lines = [line for line in lines if line[0] != FORWARDED_FOR]
-                lines += [(FORWARDED_FOR, trail)] if trail else []
             found = self._decoded = tuple(
-                [(name.decode("latin-1"), value.decode("latin-1")) for name, value in lines]
+                [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._lines]
             )
         return found
 
-    def header(self, name: str) -> str | None:
-        """The value of the header *name* (lower case); of several lines the first."""
-        field_name = name.encode("latin-1", "replace")
-        if field_name == FORWARDED_FOR and self._trail is not None:
-            return self._trail.decode("latin-1") or None
-        for field, value in self._lines:
-            if field == field_name:
-                return value.decode("latin-1")
-        return None
-
-    def header_lines(self, name: str) -> list[str]:
-        """The values of all lines of the header *name* (lower case), in order."""
-        field_name = name.encode("latin-1", "replace")
-        if field_name == FORWARDED_FOR and self._trail is not None:
-            return [self._trail.decode("latin-1")] if self._trail else []
-        return [value.decode("latin-1") for field, value in self._lines if field == field_name]
-
     def parts(self, reads: Reads) -> tuple[Hashable, ...]:
         """The values of everything that *reads* names, undecoded."""
-        fields = reads.fields
-        lines = [(name, value) for name, value in self._lines if name.lower() in fields]
-        found = Original, self.method, self.path, self.host, self.peer, self._trail, *lines
+        names = reads.names
+        lines = [line for line in self._lines if line[0] in names]
+        found = Original, self.method, self.path, self.host, self.peer, *lines
         return (*found, *self._attributes_read(reads)) if reads.attributes else found
 
 
@@ -147,7 +129,8 @@ class Peers:
     """Decides which peers are gateways, and caches it."""
 
     def __init__(self, options: HttpOptions) -> None:
-        self._gateways = Proxies(options.networks)
+        networks = [ip_network(text) for text in options.gateways if text != UNIX]
+        self._gateways = Proxies(tuple(networks))
         self._unix = UNIX in options.gateways
         self._known: dict[str, bool] = {}
 

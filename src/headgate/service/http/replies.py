@@ -6,15 +6,10 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from ipaddress import ip_network
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from headgate.errors import HeadgateError, OptionError
+from headgate.errors import HeadgateError
 from headgate.responses.bodies import JSON, PROBLEM
-
-if TYPE_CHECKING:
-    from headgate.policy.identity.address import Network
-
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -31,7 +26,7 @@ METRICS_LINE: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf
 NO_STORE: Final = (b"cache-control", b"no-store")
 _NO_LENGTH: Final = (b"content-length", b"0")
 CLOSE: Final = (b"connection", b"close")
-_WITHOUT_LENGTH: Final = (204, 304)
+WITHOUT_LENGTH: Final = (204, 304)
 """Statuses without Content-Length (RFC 9110, 8.6)."""
 
 
@@ -62,7 +57,7 @@ class RejectedError(HeadgateError):
 async def respond(send: Send, reply: Reply, *, is_head: bool = False) -> None:
     """Send *reply* with its Content-Length, and without a body for HEAD."""
     status, headers, body = reply
-    if status not in _WITHOUT_LENGTH:
+    if status not in WITHOUT_LENGTH:
         headers.append((b"content-length", b"%d" % len(body)) if body else _NO_LENGTH)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if is_head else body})
@@ -107,61 +102,23 @@ def header_of(scope: Scope, name: bytes) -> str | None:
 UNIX: Final = "unix"
 """Among the gateways: all peers on a Unix socket."""
 
-LONGEST_DEADLINE: Final = 60.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Options of the HTTP API.
+    """Options of the HTTP API; the settings validate them.
 
     *gateways*: networks, and `unix`, that are trusted to describe requests of others
-    (`/v1/authorize`). The server must not change the peer's address: uvicorn's `proxy_headers` must
-    be off.
+    (`/v1/authorize`). The server must not change the peer's address.
 
     *deadline*: seconds for a decision; beyond it the answer is 503, and what the store decides
-    later is charged (a reservation is cancelled). *body_timeout*: seconds for a body to arrive;
-    beyond it 408. *largest_body*: bytes; beyond it 413. *longest_target*: bytes of a path; beyond
-    it 414. *most_headers*: lines; beyond it 431. *longest_hold*: seconds that a reservation may
-    last.
+    later is charged (a reservation is cancelled). *largest_body*: bytes; beyond it 413.
+    *longest_target*: bytes of a path; beyond it 414. *most_headers*: lines; beyond it 431.
+    *longest_hold*: seconds that a reservation may last.
     """
 
     gateways: tuple[str, ...] = ("127.0.0.0/8", "::1/128", UNIX)
     deadline: float = 1.0
-    body_timeout: float = 10.0
     largest_body: int = 65_536
     longest_target: int = 16_384
     most_headers: int = 200
     longest_hold: float = 86_400.0
-
-    def __post_init__(self) -> None:
-        _ = self.networks
-        for name, most in (
-            ("deadline", LONGEST_DEADLINE),
-            ("body_timeout", LONGEST_DEADLINE),
-            ("longest_hold", 30 * 86_400.0),
-        ):
-            seconds = getattr(self, name)
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-                raise OptionError(f"{name} is {seconds!r}; expected seconds")
-            if not 0 < seconds <= most:
-                raise OptionError(f"{name} is {seconds!r}; expected above 0, at most {most:g} s")
-        for name in ("largest_body", "longest_target", "most_headers"):
-            number = getattr(self, name)
-            if type(number) is not int or number < 1:
-                raise OptionError(f"{name} is {number!r}; expected an integer of at least 1")
-
-    @property
-    def networks(self) -> tuple[Network, ...]:
-        """The networks among the gateways. Raises `OptionError` for an invalid one."""
-        if isinstance(self.gateways, str):
-            raise OptionError(f"gateways is {self.gateways!r}; expected a tuple of networks")
-        return tuple(_network(text) for text in self.gateways if text != UNIX)
-
-
-def _network(text: object) -> Network:
-    try:
-        return ip_network(text if isinstance(text, str) else repr(text))
-    except ValueError as error:
-        raise OptionError(
-            f"gateways has {text!r}; expected a network such as 10.0.0.0/8, or {UNIX!r} ({error})"
-        ) from error

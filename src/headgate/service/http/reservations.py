@@ -15,7 +15,6 @@ rule defines, and the answer says how long to wait.
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
@@ -38,11 +37,9 @@ from headgate.service.http.replies import (
     Flaw,
     RejectedError,
     Reply,
-    header_of,
     json_reply,
     problem,
 )
-from headgate.service.http.verdict_json import debugged, verdict_json
 from headgate.stores.base import group_name
 from headgate.stores.operations import Charge, Check, Take
 from headgate.units import MILLISECOND, SECOND, duration_ns
@@ -177,8 +174,7 @@ class Reservations:
             rules.reserve(asked.request, cost=cost, ttl=asked.ttl)
         )
         if not verdict.allowed:
-            denied = self._checker.denial(verdict, header_of(scope, b"accept"))
-            return debugged(self._core, scope, verdict, denied)
+            return self._checker.denial(verdict, scope)
         lasts_ns = min([duration_ns(asked.ttl, "ttl"), *_leases_ns(verdict)])
         expires_ns = self._core.clock() + lasts_ns
         expires_ns -= expires_ns % MILLISECOND
@@ -189,11 +185,12 @@ class Reservations:
             raise RejectedError(problem(422, _TOO_MUCH))
         if not receipt.is_held:
             self._offline.granted(receipt)
-        lines = self._checker.encoder.lines(verdict)
+        encoder = self._checker.encoder
+        lines = encoder.lines(verdict)
         lines += [JSON_LINE, NO_STORE, (b"location", f"/v1/reservations/{name}".encode())]
-        content = {"id": name, "expires": expires_ns / SECOND, **verdict_json(verdict)}
-        made = Reply(201, lines, json.dumps(content).encode("ascii"))
-        return debugged(self._core, scope, verdict, made)
+        own = f'{{"id": "{name}", "expires": {expires_ns / SECOND!r}, '
+        body = own + encoder.text(verdict).removeprefix("{")
+        return self._checker.debugged(scope, verdict, 201, lines, body.encode("ascii"))
 
     async def commit(self, name: bytes, document: Document) -> Reply:
         """Charge the actual cost from *document*, or by default the amount held."""

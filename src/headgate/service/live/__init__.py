@@ -10,6 +10,6 @@ measures          the service's own metrics
 
 from headgate.service.live.measures import ServiceMeasures
 from headgate.service.live.shared_snapshots import SharedSnapshots
-from headgate.service.live.view import Live, LiveOptions
+from headgate.service.live.view import Live
 
-__all__ = ["Live", "LiveOptions", "ServiceMeasures", "SharedSnapshots"]
+__all__ = ["Live", "ServiceMeasures", "SharedSnapshots"]

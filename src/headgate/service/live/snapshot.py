@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.errors import HeadgateError
 from headgate.observability.candidates import folded_candidates
-from headgate.observability.metrics import PREFIX
 from headgate.service.live.recorder import Series
 from headgate.stores.base import groups_of
 from headgate.stores.layers.leases import LeasedStore
-from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from headgate.control.watcher import PolicyWatcher
     from headgate.observability import DecisionRecorder
     from headgate.observability.metrics import MetricSnapshot, Sample
     from headgate.observability.sketches import Heavy
     from headgate.service.core import Core
-    from headgate.service.live.recorder import Name, Recorder
+    from headgate.service.live.recorder import Name
+
+    Samples = Mapping[str, tuple[Sample, ...]]
+    """The samples of metrics by name."""
 
 FORMAT: Final = b"headgate live 2\n"
 """Change the number with `Snapshot`: a dead worker may be replaced by one of newer code while the
@@ -124,97 +125,37 @@ class Snapshot:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFigures:
-    """Sources of a worker's snapshots.
+def policy_state(core: Core, watcher: PolicyWatcher | None) -> dict[str, Any]:
+    """The state of the policy in force."""
+    state = None if watcher is None else watcher.state
+    return {
+        "revision": None if state is None else state.revision,
+        "rules": len(core.rules.in_force.policy.rules),
+        "current": state is None or state.is_current,
+        "stale": state is not None and state.is_stale,
+        "trouble": None if state is None else state.trouble,
+        "problems": 0 if state is None else len(state.problems or ()),
+        "failures": 0 if state is None else state.failures,
+    }
 
-    *store* is its URL without a password, *trouble* describes what is wrong with it.
-    """
 
-    core: Core
-    watcher: PolicyWatcher | None
-    decisions: DecisionRecorder
-    recorder: Recorder
-    store: str
-    trouble: Callable[[], tuple[str, ...]]
-    began_ns: int
-
-    def snapshot(
-        self,
-        *,
-        seen_ns: int,
-        metrics: tuple[MetricSnapshot, ...],
-        keys: TopKeys,
-        candidates: list[dict[str, Any]],
-    ) -> Snapshot:
-        """The current figures."""
-        samples = {one.name.removeprefix(PREFIX): one.samples for one in metrics}
-        cells = dict(self.decisions.counts())
-        recent = zip(cells, self.recorder.recent.rates(), strict=False)
-        return Snapshot(
-            seen_ns=seen_ns,
-            began=self.began_ns / SECOND,
-            policy=self._policy(),
-            store=self._store(samples),
-            factor=float(self.core.rules.in_force.scale.factor),
-            requests=(self.decisions.requests[False][0], self.decisions.allowed_requests()),
-            latency=self.recorder.latency.counts(),
-            cells=cells,
-            rates={name: rate for name, rate in recent if rate},
-            keys=keys,
-            queues=_queues(samples),
-            seconds=replace(self.recorder.seconds),
-            minutes=replace(self.recorder.minutes),
-            candidates=candidates,
-            metrics=metrics,
-            previous={},
-        )
-
-    def keys(self) -> TopKeys:
-        """The busiest keys now."""
-        now_ns = monotonic_ns()  # the clock of the decision recorder
-        busiest = self.decisions.busiest.top(MAX_KEYS, now_ns)
-        denied = self.decisions.most_denied.top(MAX_KEYS, now_ns)
-        return TopKeys(
-            [key_row(self.core, one.group, one) for one in busiest],
-            [key_row(self.core, one.group, one) for one in denied],
-            hot_keys(self.core, MAX_KEYS),
-            bounds(self.core),
-        )
-
-    def rules(self) -> list[tuple[str, str, str | None]]:
-        """Id, mode, and the rule it is a candidate of, for each rule in force."""
-        policy = self.core.rules.in_force.policy
-        return [(rule.id, rule.mode, rule.candidate_of) for rule in policy.rules]
-
-    def _policy(self) -> dict[str, Any]:
-        state = None if self.watcher is None else self.watcher.state
-        return {
-            "revision": None if state is None else state.revision,
-            "rules": len(self.core.rules.in_force.policy.rules),
-            "current": state is None or state.is_current,
-            "stale": state is not None and state.is_stale,
-            "trouble": None if state is None else state.trouble,
-            "problems": 0 if state is None else len(state.problems or ()),
-            "failures": 0 if state is None else state.failures,
-        }
-
-    def _store(self, samples: Mapping[str, tuple[Sample, ...]]) -> dict[str, Any]:
-        trouble = self.trouble()
-        breaker = _largest(samples.get("store_breaker_state", ()))
-        fail_mode = int(_largest(samples.get("fail_mode_active", ())))
-        errors: Counter[str] = Counter()
-        for _, labels, value in samples.get("store_errors", ()):
-            errors[dict(labels).get("reason", "")] += int(value)
-        is_failing = bool(trouble or fail_mode or breaker)
-        return {
-            "url": self.store,
-            "state": "open" if breaker >= OPEN else "failing" if is_failing else "ok",
-            "trouble": list(trouble),
-            "errors": dict(errors),
-            "calls": int(sum(value for _, _, value in samples.get("store_calls", ()))),
-            "fail_mode": fail_mode,
-        }
+def store_state(url: str, trouble: tuple[str, ...], samples: Samples) -> dict[str, Any]:
+    """The state of the store at *url*, from the *samples* of metrics; *trouble* says what is wrong
+    with it."""
+    breaker = _largest(samples.get("store_breaker_state", ()))
+    fail_mode = int(_largest(samples.get("fail_mode_active", ())))
+    errors: Counter[str] = Counter()
+    for _, labels, value in samples.get("store_errors", ()):
+        errors[dict(labels).get("reason", "")] += int(value)
+    is_failing = bool(trouble or fail_mode or breaker)
+    return {
+        "url": url,
+        "state": "open" if breaker >= OPEN else "failing" if is_failing else "ok",
+        "trouble": list(trouble),
+        "errors": dict(errors),
+        "calls": int(sum(value for _, _, value in samples.get("store_calls", ()))),
+        "fail_mode": fail_mode,
+    }
 
 
 OPEN: Final = 2
@@ -227,13 +168,24 @@ def _largest(samples: Iterable[Sample]) -> float:
     return max((value for _, _, value in samples), default=0.0)
 
 
-def _queues(samples: Mapping[str, tuple[Sample, ...]]) -> dict[str, list[float]]:
+def queues_in(samples: Samples) -> dict[str, list[float]]:
+    """The queues at each gate, from the *samples* of metrics."""
     found: dict[str, list[float]] = {}
     for place, name in enumerate(_GATES):
         for _, labels, value in samples.get(name, ()):
             row = found.setdefault(dict(labels).get("gate", ""), [0.0] * len(_GATES))
             row[place] = value
     return found
+
+
+def top_keys(core: Core, decisions: DecisionRecorder) -> TopKeys:
+    """The busiest keys now."""
+    now_ns = monotonic_ns()  # the clock of the decision recorder
+    busiest, denied = (
+        [key_row(core, one.group, one) for one in sketch.top(MAX_KEYS, now_ns)]
+        for sketch in (decisions.busiest, decisions.most_denied)
+    )
+    return TopKeys(busiest, denied, hot_keys(core, MAX_KEYS), bounds(core))
 
 
 def hot_keys(core: Core, count: int) -> list[KeyRow]:

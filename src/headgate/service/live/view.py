@@ -10,16 +10,25 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from headgate.observability import METRICS, RECORDER
 from headgate.observability.candidates import CANDIDATES
+from headgate.observability.metrics import PREFIX
 from headgate.runtime.supervised_task import SupervisedTask
 from headgate.service.live.merging import DECISIONS, encoded_view, merged_view, metrics_text
 from headgate.service.live.recorder import Recorder
 from headgate.service.live.shared_snapshots import SharedSnapshotError
-from headgate.service.live.snapshot import Snapshot, SnapshotError, WorkerFigures
+from headgate.service.live.snapshot import (
+    Snapshot,
+    SnapshotError,
+    policy_state,
+    queues_in,
+    store_state,
+    top_keys,
+)
 from headgate.service.logs import LOG
 from headgate.units import SECOND
 
@@ -44,14 +53,6 @@ KEYS_NS: Final = 3 * SECOND
 """Maximum age of the figures of shadow rules, and of the busiest keys."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveOptions:
-    """The store's URL, without a password, and this worker's number."""
-
-    store: str = "memory://"
-    worker: int = 0
-
-
 class _Cached(Generic[T]):
     """A value from *make*, cached for *lasts_ns*."""
 
@@ -70,6 +71,8 @@ class _Cached(Generic[T]):
 class Live:
     """The figures for `/admin/v1/live` and `/metrics`. *shared_snapshots* is None with one worker.
 
+    *store* is the store's URL, without a password, *worker* the number of this worker.
+
     *store_trouble* describes what is wrong with the store; by default *core* does. Call `start` in
     the event loop; without it there are only points of the times of requests.
     """
@@ -79,32 +82,30 @@ class Live:
         core: Core,
         watcher: PolicyWatcher | None = None,
         *,
-        options: LiveOptions | None = None,
+        store: str = "memory://",
+        worker: int = 0,
         shared_snapshots: SharedSnapshots | None = None,
         store_trouble: Callable[[], tuple[str, ...]] | None = None,
         decisions: DecisionRecorder = RECORDER,
         measures: MetricRegistry = METRICS,
         monotonic: Clock = time.monotonic_ns,
     ) -> None:
-        self.options = options or LiveOptions()
+        self._core = core
+        self._watcher = watcher
+        self._store = store
+        self._worker = worker
+        self._trouble = store_trouble or core.trouble
+        self._began = core.clock() / SECOND
         self._clock = core.clock
         self._monotonic = monotonic
         self._shared = shared_snapshots
+        self._decisions = decisions
         self._measures = measures
         self._recorder = Recorder(decisions)
-        self._figures = WorkerFigures(
-            core=core,
-            watcher=watcher,
-            decisions=decisions,
-            recorder=self._recorder,
-            store=self.options.store,
-            trouble=store_trouble or core.trouble,
-            began_ns=core.clock(),
-        )
         self._ticking = SupervisedTask(self._tick, name="headgate-live", pause=1.0)
         self._previous: Snapshot | None = None
         self._candidates = _Cached(SHADOW_NS, self._all_candidates)
-        self._keys = _Cached(KEYS_NS, self._figures.keys)
+        self._keys = _Cached(KEYS_NS, partial(top_keys, core, decisions))
         self._policy: Policy | None = None
         self._publish_lock = threading.Lock()
         self._published_ns = 0
@@ -115,7 +116,7 @@ class Live:
 
     def start(self) -> None:
         """Sample once a second from now on, continuing the counts of the previous worker."""
-        previous = self._read_slot(self.options.worker)
+        previous = self._read_slot(self._worker)
         if previous is not None:
             self._previous = previous.ended()
             self._recorder.seconds, self._recorder.minutes = previous.seconds, previous.minutes
@@ -130,7 +131,9 @@ class Live:
 
     async def view(self) -> dict[str, Any]:
         """The figures of all workers."""
-        own, rules, at_ns = self._snapshot(), self._figures.rules(), self._clock()
+        own, at_ns = self._snapshot(), self._clock()
+        policy = self._core.rules.in_force.policy
+        rules = [(rule.id, rule.mode, rule.candidate_of) for rule in policy.rules]
 
         def merged() -> dict[str, Any]:
             all_of = [one for _, one in self._published_with(own)]
@@ -183,15 +186,30 @@ class Live:
         *in_full*, those of a few seconds ago are used. A new policy refreshes the shadow rules at
         once.
         """
-        now_ns = self._monotonic()
-        policy = self._figures.core.rules.in_force.policy
-        is_other, self._policy = policy is not self._policy, policy
-        self._recorder.sample(self._clock())
-        made = self._figures.snapshot(
+        now_ns, recorder, in_force = self._monotonic(), self._recorder, self._core.rules.in_force
+        is_other, self._policy = in_force.policy is not self._policy, in_force.policy
+        recorder.sample(self._clock())
+        metrics = tuple(self._measures.snapshot(bare=(DECISIONS,)))
+        samples = {one.name.removeprefix(PREFIX): one.samples for one in metrics}
+        cells = dict(self._decisions.counts())
+        recent = zip(cells, recorder.recent.rates(), strict=False)
+        made = Snapshot(
             seen_ns=now_ns,
-            metrics=tuple(self._measures.snapshot(bare=(DECISIONS,))),
+            began=self._began,
+            policy=policy_state(self._core, self._watcher),
+            store=store_state(self._store, self._trouble(), samples),
+            factor=float(in_force.scale.factor),
+            requests=(self._decisions.requests[False][0], self._decisions.allowed_requests()),
+            latency=recorder.latency.counts(),
+            cells=cells,
+            rates={name: rate for name, rate in recent if rate},
             keys=self._keys.value(now_ns, is_new=in_full),
+            queues=queues_in(samples),
+            seconds=replace(recorder.seconds),
+            minutes=replace(recorder.minutes),
             candidates=self._candidates.value(now_ns, is_new=in_full or is_other),
+            metrics=metrics,
+            previous={},
         )
         return made if self._previous is None else made.continuing(self._previous)
 
@@ -209,7 +227,7 @@ class Live:
                 self._write(self._shared, snapshot)
 
     def _write(self, shared_snapshots: SharedSnapshots, snapshot: Snapshot) -> None:
-        slot = self.options.worker
+        slot = self._worker
         try:
             try:
                 shared_snapshots.write(slot, snapshot.encoded())
@@ -232,7 +250,7 @@ class Live:
         for slot in range(self._shared.count):
             # If publishing failed, other workers know less: then this one reports no more than
             # they.
-            is_own = slot == self.options.worker
+            is_own = slot == self._worker
             snapshot = None if is_own and not self._has_failed else self._read_slot(slot)
             if is_own and snapshot is None:
                 snapshot = own

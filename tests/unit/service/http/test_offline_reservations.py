@@ -130,4 +130,4 @@ def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _unheld(worker: Worker) -> OfflineReservations:
-    return worker.app._endpoints._reservations._offline
+    return worker.app._reservations._offline

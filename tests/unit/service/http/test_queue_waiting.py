@@ -14,11 +14,11 @@ from headgate.policy.loader import read_policy
 from headgate.responses import ResponseOptions
 from headgate.service.http import HttpApp
 from headgate.service.http.check import ResponseEncoder
-from headgate.service.http.verdict_json import verdict_json
 from headgate.stores import MemoryStore
 from headgate.stores.operations import CancelQueued
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from tests.support.http_app import FakeStore, answer_of, app_of, ask, check, core_of, post, scope_of
+from tests.support.verdict_json import verdict_json
 
 if TYPE_CHECKING:
     from headgate.stores.operations import Operation

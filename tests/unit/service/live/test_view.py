@@ -14,7 +14,7 @@ from headgate.observability import DecisionRecorder, MetricRegistry
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core
-from headgate.service.live import Live, LiveOptions, SharedSnapshots
+from headgate.service.live import Live, SharedSnapshots
 from headgate.service.live.shared_snapshots import new_file
 from headgate.testing import ManualClock, run_virtually
 from headgate.units import SECOND
@@ -59,7 +59,8 @@ class Worker:
         core = Core(rules=node.engine, clock=node.clock, secret=b"x")
         self.live = Live(
             core,
-            options=LiveOptions(worker=number, store="redis://host/0"),
+            worker=number,
+            store="redis://host/0",
             shared_snapshots=shared_snapshots or SharedSnapshots(node.fileno, count=node.count),
             decisions=self.journal,
             measures=self.measures,

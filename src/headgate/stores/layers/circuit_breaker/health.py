@@ -128,7 +128,7 @@ class StoreHealth:
 
     def succeeded(self, call: Call) -> None:
         """Record that *call* was answered."""
-        self.metrics.calls += 1
+        self.metrics.calls.value += 1
         breaker, _ = call[0]
         if len(call) == 1 and breaker.is_closed and not breaker.failures:
             breaker.calls += 1  # two threads may count one: it is for a share and a message
@@ -158,7 +158,7 @@ class StoreHealth:
     def _fail(self, call: Call, error: StoreError) -> None:
         """Record that *call* failed: of several parts the one that failed before is the likely
         cause."""
-        self.metrics.calls += 1
+        self.metrics.calls.value += 1
         now_ns = self._time_ns()
         suspects = [one for one in call if not one[0].is_closed] or call
         for breaker, ticket in suspects:
@@ -226,13 +226,10 @@ class StoreMetrics:
     def __init__(self, where: str) -> None:
         self.where = where
         self.users: WeakSet[StoreHealth] = WeakSet()
-        self.calls = 0
-        """Counted without a lock, in one step without a call in between, which no other thread
-        interrupts."""
+        self.calls = METRICS.counter("store_calls", "Calls made to the store.", store=where)
         self.rejected = METRICS.counter(
             "store_refused", "Calls not made: the circuit was open.", store=where
         )
-        METRICS.tally("store_calls", "Calls made to the store.", self._calls, store=where)
         METRICS.gauge(
             "store_breaker_state",
             "0: circuit closed; 1: half-open, some calls go to the store; 2: open.",
@@ -245,9 +242,6 @@ class StoreMetrics:
         METRICS.counter(
             "store_errors", "Calls to the store that failed.", store=self.where, reason=reason
         ).add()
-
-    def _calls(self) -> float:
-        return self.calls
 
     def _level(self) -> float:
         return max((LEVELS[health.state] for health in list(self.users)), default=0)

@@ -88,7 +88,7 @@ class CircuitBreakerStore(Layer):
                 health.succeeded([(breaker, mark)])
             else:  # it is closed: the same without a list and a call
                 breaker.calls += 1
-                health.metrics.calls += 1
+                health.metrics.calls.value += 1
             return outcomes
 
         def now(keys: Sequence[str], costs: Sequence[int]) -> Outcomes:

@@ -23,6 +23,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from headgate.observability import METRICS
 from headgate.stores.layers.leases.denials import Denials, denial_of
 from headgate.stores.layers.leases.lease import Bound, Lease, LeaseGroup
 from headgate.stores.layers.leases.usage import Demand, LostReports
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from headgate.limits import Limit
     from headgate.stores.base import Accuracies
     from headgate.stores.operations import GrantLease, LeaseGrant
+
+DENIED: Final = METRICS.counter("denials_from_cache", "Requests denied without asking the store.")
 
 MOST_LIMITS: Final = 64
 """Limits of one group that are remembered: policies change."""
@@ -183,8 +186,6 @@ class LeaseTable:
     def __init__(self, holder: str, *, most_leases: int = MOST_LEASES) -> None:
         self.most_leases = most_leases
         self.groups = LeaseGroups()
-        self.denied = 0
-        """Checks that were denied here."""
         self.after_fork(holder)
 
     def after_fork(self, holder: str) -> None:
@@ -238,7 +239,7 @@ class LeaseTable:
                 self._denials.remember(group.tag, key, denial, now_ns)
                 outcome = self._denials.find(group.tag, key, cost, group.pace, now_ns)
         if outcome is not None:
-            self.denied += 1
+            DENIED.value += 1
         return outcome
 
     def serve(self, checks: Sequence[Check], now_ns: int) -> tuple[Outcome, ...] | None:

@@ -65,18 +65,6 @@ stands for all since the one before. To count each took 2.6 of 9.5 us of a hit, 
 ROUND_TRIPS = METRICS.counter("lease_round_trips", "Requests to the store for prepaid leases.")
 EXCHANGES = METRICS.counter("sync_exchanges", "Requests to the store for postpaid leases.")
 SERVED = METRICS.counter("lease_served", "Units that were allowed from leases.")
-CACHED: Final = "Requests denied without asking the store."
-
-
-class _None:
-    """The denials of no store: so that the figure exists before there is one."""
-
-    def count(self) -> float:
-        return 0
-
-
-_NONE: Final = _None()
-METRICS.tally("denials_from_cache", CACHED, _NONE.count)
 
 
 @dataclass(slots=True, eq=False)
@@ -106,7 +94,6 @@ class LeasedStore(Layer):
         )
         self._start_over()
         watch_forks(self)
-        METRICS.tally("denials_from_cache", CACHED, self._denied_here)
         gauge = METRICS.gauge
         gauge("leases_held", "Counters that this process has a lease of.", self._table.__len__)
         gauge("lease_units_held", "Units that this process has leases of.", self.units_held)
@@ -474,9 +461,6 @@ class LeasedStore(Layer):
 
     def _hot_count(self) -> float:
         return sum(one.per_second >= HOT_PER_SECOND for one in self.hot_keys(MOST_HOT))
-
-    def _denied_here(self) -> float:
-        return self._table.denied
 
     def _overshoot(self) -> float:
         return sum(one.bound for one in self.bounds())
