@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from headgate.control.revision import Revision
     from headgate.policy.document import Node
-    from headgate.policy.loader import Examined, RuleCache
+    from headgate.policy.loader import Examined
+    from headgate.policy.rule_cache import RuleCache
 
 Data = dict[str, Any]
 
