@@ -395,7 +395,9 @@ class LeaseGrantingStore(MemoryStore):
                 )
             counter.close()
         pairs = zip(opened, checks, strict=True)
-        return tuple(one.outcome_under(arithmetic_of(check.limit).asked) for one, check in pairs)
+        return tuple(
+            one.outcome_under(arithmetic_of(check.limit).algorithm) for one, check in pairs
+        )
 
     def _found(self, known: dict[Name, V], kind: type[V], check: Check, now: int) -> V | None:
         """Return what is *known* of the counter of *check*, or begin it; None if it is full."""

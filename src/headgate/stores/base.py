@@ -53,7 +53,7 @@ class Prepared:
     spares a generator (0.3 us).
 
     `now(keys, costs)`, if there is one, returns the outcomes at once, or None if the store has to
-    be asked; nothing was charged then. `decide(key, cost)`, if there is one, makes the decision of
+    decide; nothing was charged then. `decide(key, cost)`, if there is one, makes the decision of
     one key and one cost for all limits at once, and checks both.
     """
 

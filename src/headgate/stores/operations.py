@@ -280,7 +280,7 @@ def is_constant(operation: Operation[Any]) -> bool:
 def divide(operation: Operation[Any]) -> Divided | None:
     """Take the checks without a counter out of *operation*; None if there are none.
 
-    Other checks that are asked together with one that denies are only looked at.
+    If one of them denies, the other checks are only peeked at.
     """
     if isinstance(operation, TakeEach):
         return _divide_each(operation)
@@ -315,13 +315,13 @@ def _divide_each(operation: TakeEach) -> Divided | None:
     if not any(divided):
         return None
     pairs = list(zip(operation.takes, divided, strict=True))
-    asked = [take if parts is None else parts.rest for take, parts in pairs]
-    rest = tuple([one for one in asked if isinstance(one, Take)])
+    left_over = [take if parts is None else parts.rest for take, parts in pairs]
+    rest = tuple([one for one in left_over if isinstance(one, Take)])
 
     def joined(replies: tuple[Any, ...] | None) -> tuple[Outcomes | StoreError, ...]:
         left = iter(replies or ())
         results: list[Outcomes | StoreError] = []
-        for parts, one in zip(divided, asked, strict=True):
+        for parts, one in zip(divided, left_over, strict=True):
             reply: Any = None if one is None else next(left)
             if parts is not None and not isinstance(reply, StoreError):
                 reply = parts.join(reply)

@@ -7,7 +7,7 @@ precision: a request sees 1/K of the limit.
 
 - A cost above 1/K of the limit never fits. A limit of fewer than K units is not split.
 - A request may be denied while other sub-counters have units. `remaining` and `retry_after` are
-  those of the sub-counter that was asked: a retry may fit earlier.
+  those of the sub-counter that was picked: a retry may fit earlier.
 - A peek asks all of them: `remaining` is the sum, `retry_after` the shortest.
 - `charge` and `refund` are spread evenly over all of them. What one cannot take back is lost, so a
   refund never returns more than was used.

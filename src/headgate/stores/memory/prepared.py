@@ -63,7 +63,7 @@ class Kept(NamedTuple):
 
     group: str
     limit: Limit
-    asked: Algorithm[Any]
+    algorithm: Algorithm[Any]
     kept: Algorithm[Any]
 
     def table(self, shard: Shard) -> Table | None:
@@ -77,7 +77,7 @@ def decide_one(counters: Counters, kept: Kept, otherwise: Decide) -> Decide:
     """Return a function that decides the one limit of *kept* for a key and a cost."""
     shards, sweep, clock = counters
     read, offset = reading_of(clock)
-    take, limit = kept.asked.quick_take, kept.limit
+    take, limit = kept.algorithm.quick_take, kept.limit
     tables: list[Table | None] = [None] * SHARDS
 
     def decide(key: str, cost: int) -> Decision:
@@ -108,7 +108,7 @@ def decide_several(counters: Counters, several: Sequence[Kept], otherwise: Decid
     """Return a function that decides all limits of *several* for a key and a cost."""
     shards, sweep, clock = counters
     read, offset = reading_of(clock)
-    takes = [kept.asked.quick_take for kept in several]
+    takes = [kept.algorithm.quick_take for kept in several]
     limits = tuple([kept.limit for kept in several])
     known: list[list[Table]] = [[] for _ in range(SHARDS)]
 
@@ -135,7 +135,7 @@ def take_several(counters: Counters, several: Sequence[Kept], otherwise: TakeNow
     """Return a function that takes all limits of *several* for keys and costs."""
     shards, sweep, clock = counters
     read, offset = reading_of(clock)
-    takes = [kept.asked.take for kept in several]
+    takes = [kept.algorithm.take for kept in several]
     known: dict[tuple[int, ...], tuple[list[int], list[Table]]] = {}
     """The shards to lock, in their order, and the counters, by the shard of each key."""
 
@@ -254,7 +254,7 @@ def _take_all(
 
 
 def _deny(tables: list[Table], takes: Sequence[Take], parts: Parts, key: str, now: int) -> Decision:
-    """Charge nothing: a limit in which the cost would have fitted is asked for its figures.
+    """Charge nothing: a limit in which the cost would have fitted only reports its figures.
 
     The longest wait speaks, as in `decision.decide`.
     """

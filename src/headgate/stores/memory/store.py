@@ -47,7 +47,7 @@ MOST_LIMITS: Final = 4096
 class OpenCounter(CounterTransaction):
     """The counter of *key* in *group*, kept under the limit of *kept*. The caller has its lock.
 
-    It is asked by *algorithm*, which may be another that has the same state.
+    *algorithm* decides, which may be another that has the same state.
     """
 
     __slots__ = ("_group", "_kept", "_key")
@@ -75,7 +75,7 @@ class Arithmetic(NamedTuple):
     how many there are: each part of the callers asks the same counter under a limit of its own.
     """
 
-    asked: Algorithm[Any]
+    algorithm: Algorithm[Any]
     kept: Algorithm[Any]
 
 

@@ -65,30 +65,30 @@ SlotMap = list["Address | None"]
 """The primary of each slot."""
 
 
-def redirection(text: str, asked: Address) -> tuple[int, Address] | None:
-    """Return slot and node of a reply of *asked* such as `MOVED 3999 host:port`, or of ASK."""
+def redirection(text: str, server: Address) -> tuple[int, Address] | None:
+    """Return slot and node of a reply of *server* such as `MOVED 3999 host:port`, or of ASK."""
     try:
         code, slot, place = text.split(" ")[:3]
         host, _, port = place.rpartition(":")
-        found = int(slot) % CLUSTER_SLOTS, _address(host, int(port), asked)
+        found = int(slot) % CLUSTER_SLOTS, _address(host, int(port), server)
     except ValueError:
         return None
     return found if code in ("MOVED", "ASK") else None
 
 
-def owners(reply: Reply, asked: Address) -> SlotMap:
-    """Return the primary of each slot, out of the reply of *asked* to CLUSTER SLOTS."""
+def owners(reply: Reply, server: Address) -> SlotMap:
+    """Return the primary of each slot, out of the reply of *server* to CLUSTER SLOTS."""
     found: SlotMap = [None] * CLUSTER_SLOTS
     for first, last, (host, port, *_), *_replicas in reply:
-        address = _address((host or b"").decode(), int(port), asked)
+        address = _address((host or b"").decode(), int(port), server)
         found[int(first) : int(last) + 1] = [address] * (int(last) + 1 - int(first))
     return found
 
 
-def _address(host: str, port: int, asked: Address) -> Address:
-    """Return the address of a node; one that does not know its own host is where *asked* is."""
+def _address(host: str, port: int, server: Address) -> Address:
+    """Return the address of a node; one that does not know its own host is where *server* is."""
     host = host.removeprefix("[").removesuffix("]")
-    return Address(asked.host if host in ("", "?") else host, port)
+    return Address(server.host if host in ("", "?") else host, port)
 
 
 @dataclass(slots=True)
@@ -143,9 +143,9 @@ class Nodes:
     def dial(self, deadline: float) -> Effects[SlotMap]:
         """Ask one node after the other for the map, until *deadline*."""
         nodes = [server_at(self._url, address) for address in self._known]
-        asked, found = yield from ask_each(nodes, deadline, ("CLUSTER", "SLOTS"), _read_map)
+        server, found = yield from ask_each(nodes, deadline, ("CLUSTER", "SLOTS"), _read_map)
         primaries = sorted({one for one in found if one is not None})
-        self._known = tuple(dict.fromkeys((asked.address, *primaries, *self._url.addresses)))
+        self._known = tuple(dict.fromkeys((server.address, *primaries, *self._url.addresses)))
         return found
 
     def owner_of(self, slot: int) -> str:
@@ -154,22 +154,22 @@ class Nodes:
         return "" if address is None else _shown(address)
 
     def react(
-        self, sent: Attempt, asked: Address, where: str, text: str
+        self, sent: Attempt, server: Address, where: str, text: str
     ) -> Failure | list[Attempt]:
-        """Return what to send after the error reply *text* of the server *asked*, or the failure.
+        """Return what to send after the error reply *text* of the server *server*, or the failure.
 
         The server has not executed a request that is sent again. *where* is its name in messages.
         """
         request, code = sent.request, text.partition(" ")[0]
         if sent.detours < MOST_DETOURS:
-            again = Attempt(request, asked, sent.detours + 1)
+            again = Attempt(request, server, sent.detours + 1)
             if code == "NOSCRIPT":
                 # After a redirection the node may be one that needs ASKING.
                 return [replace(again, asking=sent.detours > 0, is_whole=True)]
             if self.owners and code == "TRYAGAIN":
                 parts = request.parts()
                 return [Attempt(part, None, sent.detours, waits=len(parts) == 1) for part in parts]
-            if self.owners and (found := redirection(text, asked)):
+            if self.owners and (found := redirection(text, server)):
                 slot, address = found
                 if code == "MOVED":
                     self.owners[slot] = address
@@ -184,11 +184,11 @@ class Nodes:
         return Failure(error, is_stale=error.reason in ("readonly", "cluster_down"))
 
     def is_due(self, now: float) -> bool:
-        """Return True if a new map is needed and may be asked for at *now*."""
+        """Return True if a new map is needed and may be requested at *now*."""
         return self.is_stale and now >= self._not_before and self._backoff.pause_error(now) is None
 
     def spacing(self, now: float) -> float:
-        """Return the seconds from *now* until the map may be asked for again."""
+        """Return the seconds from *now* until the map may be requested again."""
         return max(self._not_before - now, 0.0)
 
     def begin(self, now: float) -> None:
@@ -219,13 +219,13 @@ def _shown(address: Address) -> str:
     return str(address)
 
 
-def _read_map(asked: Endpoint, reply: Reply) -> SlotMap:
+def _read_map(server: Endpoint, reply: Reply) -> SlotMap:
     try:
-        found = owners(reply, asked.address)
+        found = owners(reply, server.address)
     except (TypeError, ValueError, AttributeError) as error:
-        raise StoreError(f"{asked} gives no map of slots: {reply!r}") from error
+        raise StoreError(f"{server} gives no map of slots: {reply!r}") from error
     if not any(found):
-        raise StoreError(f"{asked} knows of no slot that is served", reason="cluster_down")
+        raise StoreError(f"{server} knows of no slot that is served", reason="cluster_down")
     return found
 
 

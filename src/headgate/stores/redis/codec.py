@@ -92,7 +92,7 @@ class ReportedInstants:
 
 
 Counter = ReportedCounter | ReportedInstants
-"""Asked for the wait of each check, in their order, then charged, then asked for its figures."""
+"""It gives the wait of each check, in their order, is charged, and then gives its figures."""
 
 
 def rounded_up(nanoseconds: int) -> int:
@@ -240,24 +240,28 @@ class QueueSpec(Spec):
     def __init__(self, limit: LeakyQueue) -> None:
         super().__init__(limit)
         self._rate = Rate(limit)
-        self._algorithm = LeakyQueueAlgorithm(limit, grain_ns=MICROSECOND)
-        ticks = self._algorithm.patience // self._rate.per_tick
+        self.algorithm = LeakyQueueAlgorithm(limit, grain_ns=MICROSECOND)
+        ticks = self.algorithm.patience // self._rate.per_tick
         self._patience = divmod(ticks, self._rate.ticks)
 
     def _rest(self, cost: int) -> list[bytes | int]:
-        largest, rate = self._algorithm.largest_cost, self._rate
+        largest, rate = self.algorithm.largest_cost, self._rate
         return [largest, *self._patience, *rate.duration(cost), rate.unit, rate.ticks]
 
     def counter(self, state: bytes, now_ns: int) -> Counter:
-        ends, *given_up = state.partition(b"|")[0].split(b";")
+        line = self.line(state.partition(b"|")[0], now_ns)
+        return ReportedCounter(self.algorithm, line, {}, now_ns)
+
+    def line(self, text: bytes, now_ns: int) -> Line:
+        """Return the queue that *text* is: an instant, and vacancies."""
+        ends, *given_up = text.split(b";")
         instant = self._rate.instant
         vacancies = [one.split(b":") for one in given_up]
-        line = Line(
+        return Line(
             instant(*ends.split(b",")),
             tuple([Vacancy(instant(w, f), int(units)) for w, f, units in vacancies]),
             now_ns,
         )
-        return ReportedCounter(self._algorithm, line, {}, now_ns)
 
 
 class FixedWindowSpec(ComputedSpec):

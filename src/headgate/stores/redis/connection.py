@@ -409,8 +409,8 @@ class Endpoint:
         if self.password is not None:
             auth = [("AUTH", *([self.username] if self.username else []), self.password)]
         select = [("SELECT", str(self.db))] if self.db else []
-        asked = [tuple(question)] if question else []
-        return [*auth, ("CLIENT", "SETNAME", CLIENT_NAME), *select, *asked]
+        last = [tuple(question)] if question else []
+        return [*auth, ("CLIENT", "SETNAME", CLIENT_NAME), *select, *last]
 
     def accepted(self, commands: Sequence[tuple[str, ...]], replies: Sequence[Reply]) -> Reply:
         """Return the reply to the last of *commands*; raise the first error that matters."""
@@ -612,8 +612,8 @@ def ask_each(
     A server that hangs takes up its share of the time only. Raises the last `StoreError`.
     """
     error = StoreError("no server to ask", is_undone=True)
-    for asked, endpoint in enumerate(endpoints):
-        until = _share_of(deadline, 1 / (len(endpoints) - asked + 1))
+    for tried, endpoint in enumerate(endpoints):
+        until = _share_of(deadline, 1 / (len(endpoints) - tried + 1))
         try:
             connection, reply = yield from open_connection(endpoint, until, command)
             connection.close()
@@ -663,17 +663,17 @@ class SentinelDialer:
         self._order = [first, *(one for one in self._order if one != first)]
         return address
 
-    def _read(self, asked: Endpoint, reply: Reply) -> Address:
+    def _read(self, sentinel: Endpoint, reply: Reply) -> Address:
         if reply is None:
             raise StoreError(
-                f"the Sentinel at {asked} knows no primary called {self._url.primary_name!r}",
+                f"the Sentinel at {sentinel} knows no primary called {self._url.primary_name!r}",
                 reason="unreachable",
             )
         try:
             host, port = reply
             return Address(host.decode(), int(port))
         except (TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"{asked} is no Sentinel: its reply is {reply!r}") from error
+            raise StoreError(f"{sentinel} is no Sentinel: its reply is {reply!r}") from error
 
 
 def dialer_for(url: RedisURL) -> Dialer:

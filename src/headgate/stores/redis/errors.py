@@ -36,7 +36,7 @@ _CODES: Final[Mapping[str, tuple[StoreFault, str]]] = {
     "NOREPLICAS": ("refused", "takes no writes because too few replicas follow it"),
     "MOVED": ("refused", "is part of a cluster: use redis+cluster:// in the store URL"),
     "ASK": ("refused", "is part of a cluster: use redis+cluster:// in the store URL"),
-    "CROSSSLOT": ("refused", "was asked for keys of different slots at once"),
+    "CROSSSLOT": ("refused", "received keys of different slots in one request"),
 }
 _AUTH_TROUBLE: Final = ("ERR invalid password", "ERR AUTH ", "ERR Client sent AUTH")
 _ACL_TROUBLE: Final = re.compile("The user executing the script can't|ACL failure in script")
@@ -88,7 +88,7 @@ def not_connected(error: BaseException, where: str, stage: str) -> StoreError:
 def timed_out(where: str, timeout: float) -> StoreError:
     """Return the error of requests without a reply from *where* within *timeout* seconds."""
     return StoreError(
-        f"{where} did not answer within {timeout:g} s; what was asked may have been done, once",
+        f"{where} did not answer within {timeout:g} s; the request may have been executed, once",
         reason="timeout",
     )
 
@@ -97,7 +97,7 @@ def broken(where: str, error: BaseException | None = None) -> StoreError:
     """Return the error of requests that were written on a connection that then broke."""
     said = f": {error}" if error is not None and str(error) else ""
     return StoreError(
-        f"the connection to {where} broke{said}; what was asked may have been done, once",
+        f"the connection to {where} broke{said}; the request may have been executed, once",
         reason="unreachable",
     )
 
@@ -110,7 +110,7 @@ def closed(where: str, *, is_undone: bool = True) -> StoreError:
 def too_late(where: str, timeout: float) -> StoreError:
     """Return the error of requests whose time was up before they could be sent."""
     return StoreError(
-        f"{where} could not be asked within {timeout:g} s; nothing was sent",
+        f"the request could not be sent to {where} within {timeout:g} s; nothing was executed",
         reason="timeout",
         is_undone=True,
     )

@@ -15,15 +15,14 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from headgate.algorithms import LeakyQueueAlgorithm, algorithm_for
-from headgate.algorithms.leaky_queue import Line, Vacancy
+from headgate.algorithms import algorithm_for
 from headgate.algorithms.sliding_log import Log
 from headgate.errors import LimitError, StoreError
 from headgate.limits import FixedWindow, LeakyQueue, SlidingWindowCounter, SlidingWindowLog
 from headgate.stores.base import group_name
 from headgate.stores.redis import errors
 from headgate.stores.redis.batching import BlockingResult
-from headgate.stores.redis.codec import EXTRA_MANTISSAS
+from headgate.stores.redis.codec import EXTRA_MANTISSAS, QueueSpec
 from headgate.stores.redis.naming import DEFAULT_NAMESPACE, Names, ParsedName, parse_name, prefix
 from headgate.stores.redis.requests import Command, pack
 from headgate.stores.redis.transport import Transport
@@ -393,25 +392,14 @@ def _read_log(found: re.Match[bytes], entries: Sequence[bytes], now_ns: int) -> 
 
 
 def _read_queue(found: re.Match[bytes], _: Sequence[bytes], now_ns: int) -> State | None:
-    unit, ticks, whole, more = map(int, found.groups()[:4])
+    unit, ticks = int(found[1]), int(found[2])
     if not unit or not ticks:
         return None
-    limit = LeakyQueue(Fraction(ticks * SECOND, unit * MICROSECOND), 0)
-    algorithm = LeakyQueueAlgorithm(limit, grain_ns=MICROSECOND)
-
-    def instant(whole: int, more: int) -> int:
-        exact = Fraction(whole * ticks + more, ticks) * MICROSECOND * algorithm.pace.ticks_per_ns
-        return int(exact)
-
-    vacancies = [map(int, one.split(b":")) for one in found[5].split(b";")[1:]]
-    line = Line(
-        instant(whole, more),
-        tuple([Vacancy(instant(w, f), units) for w, f, units in vacancies]),
-        now_ns,
-    )
-    used, fresh_in = algorithm.used(line, now_ns), algorithm.fresh_in(line, now_ns)
+    spec = QueueSpec(LeakyQueue(Fraction(ticks * SECOND, unit * MICROSECOND), 0))
+    line = spec.line(b"%b,%b%b" % found.groups()[2:], now_ns)
+    used, fresh_in = spec.algorithm.used(line, now_ns), spec.algorithm.fresh_in(line, now_ns)
     rate = _rate(Fraction(ticks, unit * MICROSECOND))
-    return State(algorithm.limit.algorithm, rate, None, used, fresh_in)
+    return State(LeakyQueue.algorithm, rate, None, used, fresh_in)
 
 
 def _computed(limit: Limit, state: object, now_ns: int) -> State:

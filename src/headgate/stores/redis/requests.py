@@ -474,8 +474,8 @@ def outcomes_of_take(
     for check, state in zip(checks, before, strict=True):
         counter = spec_of(check.limit).counter(state, now * MICROSECOND)
         first = shared.setdefault((check.group, check.key), counter)
-        asked = counter if isinstance(counter, ReportedInstants) else first
-        waits.append(asked.wait(check.cost))
+        waiting = counter if isinstance(counter, ReportedInstants) else first
+        waits.append(waiting.wait(check.cost))
         counters.append(first)
     if fits:
         waits = [0] * len(waits)

@@ -199,7 +199,7 @@ class ConnectionPool:
         return connection
 
 
-_Asked = tuple["Address", "ConnectionPool", "BlockingConnection", list[Attempt]]
+_Sending = tuple["Address", "ConnectionPool", "BlockingConnection", list[Attempt]]
 """A server, a connection to it out of its pool, and the requests for it."""
 
 
@@ -330,7 +330,7 @@ class Transport:
         all the time there is. No thread waits for a connection while it holds one, or threads could
         wait for each other.
         """
-        asked: list[_Asked] = []
+        sending: list[_Sending] = []
         not_connected: list[tuple[Address, ConnectionPool, list[Attempt]]] = []
         for address, group in self._grouped(routed).items():
             pool = self._pool(address)
@@ -338,8 +338,8 @@ class Transport:
             if connection is None:
                 not_connected.append((address, pool, group))
             else:
-                asked.append((address, pool, connection, group))
-        again = self._exchange(asked, deadline)
+                sending.append((address, pool, connection, group))
+        again = self._exchange(sending, deadline)
         for address, pool, group in not_connected:
             try:
                 connection, deadline = pool.acquire(deadline)
@@ -363,16 +363,16 @@ class Transport:
                 groups.setdefault(address, []).extend((*asking, one))
         return groups
 
-    def _exchange(self, asked: list[_Asked], deadline: float) -> list[Attempt]:
+    def _exchange(self, sending: list[_Sending], deadline: float) -> list[Attempt]:
         """Send to all servers before reading from any; return what to send again."""
         again: list[Attempt] = []
         done = 0
         try:
             lost = [
                 _caught(connection.send, b"".join([one.packed() for one in group]), deadline)
-                for _, _, connection, group in asked
+                for _, _, connection, group in sending
             ]
-            for (address, pool, connection, group), error in zip(asked, lost, strict=True):
+            for (address, pool, connection, group), error in zip(sending, lost, strict=True):
                 replies = error or _caught(connection.receive, len(group), deadline)
                 done += 1
                 if isinstance(replies, Exception):
@@ -387,7 +387,7 @@ class Transport:
                     else:
                         errors.deliver(one.request, reply, connection.where)
         except BaseException:
-            for _, pool, connection, _ in asked[done:]:
+            for _, pool, connection, _ in sending[done:]:
                 pool.drop(connection)
             raise
         return again

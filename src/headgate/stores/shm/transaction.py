@@ -131,7 +131,7 @@ class Transaction:
         """Drop the counters of *key* in *group*: its own, or else those that it shares.
 
         A cell of its own is kept for the period of the limit, and until the counter that the key
-        would share is idle: the key starts afresh, and does not take over what others have used.
+        would share is idle: the key starts unused, and does not take over what others have used.
         """
         file = self._file
         for has_slots in (False, True):

@@ -86,6 +86,6 @@ def test_an_error_of_tls_is_named() -> None:
 def test_what_was_written_may_have_been_done() -> None:
     late = errors.loss(TimeoutError(), WHERE, 0.5)
     assert (late.reason, "within 0.5 s" in str(late)) == ("timeout", True)
-    assert "may have been done" in str(late)
+    assert "may have been executed" in str(late)
     assert errors.loss(EOFError("closed"), WHERE, 0.5).reason == "unreachable"
     assert errors.loss(hiredis.ProtocolError("what?"), WHERE, 0.5).reason == "unreachable"

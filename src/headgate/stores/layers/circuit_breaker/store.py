@@ -49,7 +49,7 @@ class CircuitBreakerStore(Layer):
 
     def effects(self, operation: Operation[R]) -> Effects[R]:
         health = self.health
-        if is_constant(operation):  # the store is not asked
+        if is_constant(operation):  # the store is not called
             return (yield from self.inner.effects(operation))
         if health.part_of is not None and isinstance(operation, TakeEach):
             return cast("R", (yield from self._take_each(operation)))
@@ -65,7 +65,7 @@ class CircuitBreakerStore(Layer):
     def prepare(self, places: Sequence[Place]) -> Prepared:
         inner = self.inner.prepare(places)
         if all(isinstance(limit, ConstantLimit) for _, limit in places):
-            return inner  # the store is not asked
+            return inner  # the store is not called
         health, kept, effect = self.health, tuple(places), inner.effect
         only = health.whole if health.part_of is None else None
 

@@ -110,7 +110,7 @@ def denial_of(
 ) -> Denial:
     """The denial of *cost* with *outcome*, which holds for at most *keep_ns*.
 
-    The store was asked at *sent_ns*: counted from there, no denial outlives its cause. The caller
+    The request was sent at *sent_ns*: counted from there, no denial outlives its cause. The caller
     has the outcome at *now_ns*, and counts from there.
     """
     wait_ns, reset_ns = outcome.retry_after_ns, outcome.reset_after_ns

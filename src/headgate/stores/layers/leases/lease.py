@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headgate.algorithms import Outcome
 from headgate.limits import FixedWindow, PacedLimit, SlidingWindowLog
 from headgate.limits.accuracy import LEAST_CAP
+from headgate.observability.sketches import HeavyHitters
 from headgate.stores.layers.leases.denials import Denial
 from headgate.stores.operations import GrantLease
 from headgate.units import MILLISECOND, SECOND
@@ -306,3 +307,34 @@ def dry_for(request: GrantLease, wait_ns: int, holders: int) -> int:
     if isinstance(limit, PacedLimit):
         wait_ns = max(wait_ns, min(wait_ns * holders, limit.period_ns // 2))
     return min(wait_ns, request.ttl_ns)
+
+
+class Demand:
+    """The units that are requested of each key.
+
+    Units from leases are counted when the lease is looked at again: the fast path has no time.
+    """
+
+    def __init__(self) -> None:
+        self.heavy = HeavyHitters()
+        self.served = 0
+        """Units from leases, as far as they have been counted."""
+
+    def count_used(self, lease: Lease) -> int:
+        """Count, and return, the units of *lease* that were used since they were last counted."""
+        used = max(0, lease.counted - lease.left)  # units that were put back had been counted
+        lease.counted = lease.left
+        self.served += used
+        return used
+
+    def of_check(self, group: LeaseGroup, check: Check, lease: Lease | None, now_ns: int) -> float:
+        """The units per second that are requested of a key, *check* included."""
+        used = 0
+        lately = 0.0
+        if lease is not None and lease.pending is None:
+            used = self.count_used(lease)
+            if used and not lease.left:
+                lately = used * SECOND / max(1, now_ns - lease.sent_ns)
+                lately = min(lately, group.growth(lease.requested))
+        per_second = self.heavy.add(check.group, check.key, check.cost + used, now_ns)
+        return max(per_second, lately)

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.observability import METRICS
 from headgate.stores.layers.leases.denials import Denials, denial_of
-from headgate.stores.layers.leases.lease import Bound, Lease, LeaseGroup
-from headgate.stores.layers.leases.usage import Demand, LostReports
+from headgate.stores.layers.leases.lease import Bound, Demand, Lease, LeaseGroup
 from headgate.stores.operations import Check
+from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -178,6 +178,73 @@ class Schedule:
                 return group, key, lease, is_evicted
         self._evictions = 0
         return None
+
+
+REPEAT_NS: Final = 250 * MILLISECOND
+"""The time after which a lost report is sent again."""
+MOST_REPORTS: Final = 10_000
+
+MOST_AT_ONCE: Final = 64
+PAUSE_NS: Final = 25 * MILLISECOND
+"""The time between two rounds of so many reports."""
+
+
+class LostReports:
+    """Reports of postpaid leases whose reply was lost.
+
+    Each is repeated as it was: the store charges it once, however often it arrives. It is dropped
+    when its limit would have forgotten the usage anyway.
+    """
+
+    def __init__(self) -> None:
+        self._reports: dict[GrantLease, tuple[int, int]] = {}
+        self.first_ns: int | None = None
+
+    def __contains__(self, report: GrantLease) -> bool:
+        return report in self._reports
+
+    def add(self, request: GrantLease, now_ns: int, *, from_ns: int = 0) -> None:
+        """Repeat the report in *request*, which was lost, from *from_ns* on."""
+        cost_free = replace(request.check, cost=0)
+        at_ns = max(now_ns + REPEAT_NS, from_ns)
+        until_ns = max(now_ns, from_ns) + max(SECOND, request.check.limit.period_ns)
+        if len(self._reports) >= MOST_REPORTS:
+            del self._reports[next(iter(self._reports))]
+        self._reports[replace(request, check=cost_free, most=0, unused=0)] = at_ns, until_ns
+        self.first_ns = at_ns if self.first_ns is None else min(self.first_ns, at_ns)
+
+    def confirm(self, report: GrantLease) -> bool:
+        """Drop *report*, which has arrived; False if it is not one of these."""
+        was_known = self._reports.pop(report, None) is not None
+        if not self._reports:
+            self.first_ns = None
+        return was_known
+
+    def due(self, now_ns: int) -> list[GrantLease]:
+        """The reports to send now. Each is due again later unless it is confirmed.
+
+        After an outage there may be thousands: they go out in rounds.
+        """
+        if self.first_ns is None or now_ns < self.first_ns:
+            return []
+        due: list[GrantLease] = []
+        first_ns = now_ns + REPEAT_NS
+        for report, (at_ns, until_ns) in list(self._reports.items()):
+            if now_ns >= until_ns:
+                del self._reports[report]
+            elif now_ns < at_ns:
+                first_ns = min(first_ns, at_ns)
+            elif len(due) < MOST_AT_ONCE:
+                due.append(report)
+                self._reports[report] = now_ns + REPEAT_NS, until_ns
+            else:
+                first_ns = min(first_ns, now_ns + PAUSE_NS)
+        self.first_ns = first_ns if self._reports else None
+        return due
+
+    def all(self) -> list[GrantLease]:
+        """All of them."""
+        return list(self._reports)
 
 
 class LeaseTable:

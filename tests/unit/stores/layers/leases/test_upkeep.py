@@ -9,8 +9,7 @@ import pytest
 
 from headgate.limits import Accuracy, FixedWindow, Limit, TokenBucket
 from headgate.stores.layers.leases.lease import dry_for
-from headgate.stores.layers.leases.lease_table import LeaseTable
-from headgate.stores.layers.leases.usage import MOST_AT_ONCE, LostReports
+from headgate.stores.layers.leases.lease_table import MOST_AT_ONCE, LeaseTable, LostReports
 from headgate.stores.operations import Check, GrantLease, Take
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 from tests.support.lease_nodes import GROUP, KEY, Node, World
