@@ -17,7 +17,7 @@ from headgate.clients.options import Settings
 from headgate.clients.signals import read_signal
 from headgate.errors import HeadgateError, KeyInvalidError
 from headgate.policy.identity import hashed
-from headgate.runtime.effects import Effect, Sleep
+from headgate.runtime.effects import Call, Sleep
 from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
@@ -236,21 +236,6 @@ class DiscardBudget:
             with lock:
                 ended.set()
             timer.cancel()
-
-
-class Call(Effect):
-    """Call *function*, which returns an awaitable in an async client."""
-
-    __slots__ = ("function",)
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self.function = function
-
-    def perform(self) -> Any:
-        return self.function()
-
-    async def aperform(self) -> Any:
-        return await self.function()
 
 
 class Caller(Generic[Q, R]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.engine.plan import Plan, RulePlan
@@ -20,7 +21,7 @@ from headgate.overload.shaper import WAITING
 from headgate.responses.answer import queue_denial
 from headgate.responses.pressure import Load
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.effects import Effect, Sleep
+from headgate.runtime.effects import Call, Effect, Sleep
 from headgate.units import SECOND, seconds_at_least
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class FairQueues:
         """The arguments with which *one* requests its place."""
         return {"cost": one.cost, "weight": one.weight, "priority": one.priority}
 
-    def entering(self, delay_ns: int, queues: Iterable[Queueing]) -> Effects[Places]:
+    def entering(self, kind: type[G], delay_ns: int, queues: Iterable[Queueing]) -> Effects[Places]:
         """Wait *delay_ns* for a place in a queue of the store, then for one in each of *queues*.
 
         A request that is cancelled gives its places up.
@@ -123,7 +124,8 @@ class FairQueues:
         with ExitStack() as undoing:
             places: list[Place] = []
             for one in queues:
-                place: Place = yield _Enter(self, one)
+                enter = self.gate(one.rule, kind).enter
+                place: Place = yield Call(partial(enter, one.key, **self.arguments(one)))
                 if not place:
                     return (place,), one
                 undoing.callback(place.cancel)
@@ -173,24 +175,6 @@ class FairQueues:
             return [self._gates.pop(place)[1] for place in places]
 
 
-class _Enter(Effect):
-    """Wait for a place in the queue of *one*."""
-
-    __slots__ = ("one", "queues")
-
-    def __init__(self, queues: FairQueues, one: Queueing) -> None:
-        self.queues = queues
-        self.one = one
-
-    def perform(self) -> Place:
-        gate = self.queues.gate(self.one.rule, FairGate)
-        return gate.enter(self.one.key, **self.queues.arguments(self.one))
-
-    async def aperform(self) -> Place:
-        gate = self.queues.gate(self.one.rule, AsyncFairGate)
-        return await gate.enter(self.one.key, **self.queues.arguments(self.one))
-
-
 class WaitForPlaces(Effect):
     """Wait *delay_ns*, then for a place in each of *queues*; the result is `Places`."""
 
@@ -209,12 +193,12 @@ class WaitForPlaces(Effect):
         self.meanwhile = meanwhile
 
     def perform(self) -> Places:
-        return drive(self.fair_queues.entering(self.delay_ns, self.queues))
+        return drive(self.fair_queues.entering(FairGate, self.delay_ns, self.queues))
 
     async def aperform(self) -> Places:
         if not self.delay_ns and (places := self.fair_queues.try_enter(self.queues)) is not None:
             return places, None
-        waiting = adrive(self.fair_queues.entering(self.delay_ns, self.queues))
+        waiting = adrive(self.fair_queues.entering(AsyncFairGate, self.delay_ns, self.queues))
         return await (waiting if self.meanwhile is None else self.meanwhile(waiting))
 
 

@@ -112,7 +112,8 @@ class RateLimit:
         self.limit: RouteLimit[Any] = RouteLimit(limits=limits, **options)
         self.limiter = limiter
         self._own = named_limits((self.limit,), "", "")
-        self._named: dict[tuple[int, str, int], tuple[object, NamedLimits]] = {}
+        self._routes: dict[tuple[int, str], tuple[object, str, str, NamedLimits]] = {}
+        """By route and method: the route, the names, and the limits as the first of a request."""
 
     def __repr__(self) -> str:
         return f"RateLimit({self.limit.limits!r}, name={self.limit.name!r})"
@@ -139,17 +140,20 @@ class RateLimit:
             return self._own
         scope = connection.scope
         route, method = route_of(scope), scope.get("method", "WEBSOCKET")
-        shown = getattr(scope.get("route"), "name", None) or "route"
+        known = self._routes.get((id(route), method))  # a route has no hash
+        if known is None or known[0] is not route:
+            shown = getattr(scope.get("route"), "name", None) or "route"
+            place = place_of(scope)
+            template = "" if place is None else place.template
+            counter = f"/{'GET' if method == 'HEAD' else method} {template}"
+            named = named_limits((self.limit,), shown_name(shown), counter)
+            known = route, shown, counter, named
+            if route is not None and len(self._routes) < MOST_NAMED:
+                self._routes[id(route), method] = known
+        _, shown, counter, named = known
         number = context.count_unnamed(shown)
-        known = self._named.get((id(route), method, number))  # a route has no hash
-        if known is not None and known[0] is route:
-            return known[1]
-        place = place_of(scope)
-        template = "" if place is None else place.template
-        counter = f"/{'GET' if method == 'HEAD' else method} {template}"
-        named = named_limits((self.limit,), shown_name(shown), counter, number, number)
-        if route is not None and len(self._named) < MOST_NAMED:
-            self._named[id(route), method, number] = route, named
+        if number:
+            named = named_limits((self.limit,), shown_name(shown), counter, number, number)
         return named
 
 

@@ -238,30 +238,29 @@ class _Call(RequestContext):
 # The four shapes of handlers. Each checks the call first, and ends it last.
 
 
+@contextmanager
+def _serving(call: _Call, context: Any) -> Iterator[None]:
+    if not drive(call.check_call()):
+        context.abort(*call.denial_status())
+    try:
+        with call.current():
+            yield
+    finally:
+        drive(call.end())
+
+
 def _serve(behavior: Callable[..., Any], start: Callable[..., _Call]) -> Callable[..., Any]:
     def serve(message: Any, context: Any) -> Any:
-        call = start(message, context)
-        if not drive(call.check_call()):
-            context.abort(*call.denial_status())
-        try:
-            with call.current():
-                return behavior(message, context)
-        finally:
-            drive(call.end())
+        with _serving(start(message, context), context):
+            return behavior(message, context)
 
     return serve
 
 
 def _serve_stream(behavior: Callable[..., Any], start: Callable[..., _Call]) -> Callable[..., Any]:
     def serve(message: Any, context: Any) -> Iterator[Any]:
-        call = start(message, context)
-        if not drive(call.check_call()):
-            context.abort(*call.denial_status())
-        try:
-            with call.current():
-                yield from behavior(message, context)
-        finally:
-            drive(call.end())
+        with _serving(start(message, context), context):
+            yield from behavior(message, context)
 
     return serve
 

@@ -8,13 +8,12 @@ each endpoint apart), or that could not be looked up, has no figures.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.decision import decide_blocked
 from headgate.errors import StoreError
 from headgate.limits import Concurrency
-from headgate.policy.model import compiled_rule
+from headgate.policy.compiled import Concern
 from headgate.responses import limit_template
 from headgate.stores.base import concluded
 from headgate.stores.operations import Take, TakeEach
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headgate.decision import Decision
-    from headgate.engine.plan import CompiledRule, RulePlan
     from headgate.engine.request import Request
     from headgate.integrations.request_limiter import RequestLimiter
     from headgate.limits import Limit
@@ -36,29 +34,13 @@ if TYPE_CHECKING:
     Decisions = tuple[Decision, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A rule with its limits for the caller, and its plan if it has one counter."""
-
-    rule: CompiledRule
-    limits: tuple[Limit, ...]
-    plan: RulePlan | None
-
-    @property
-    def is_asked(self) -> bool:
-        """True if the store is asked: it has one counter, and that is not blocked."""
-        return self.plan is not None and self.plan.block is None
-
-
 def status_body(limiter: RequestLimiter, request: Request) -> Effects[bytes]:
     """The limits of the caller that made *request*."""
     limiter.watch()
-    found: list[Shown] = []
+    own = yield from limiter.own_plans(request)
+    found = [Concern(plan.rule, plan.limits, plan) for plan in own]
     if limiter.rules is not None:
-        concerns = limiter.rules.compiled.concerning(request)
-        found += [Shown(compiled_rule(one.rule), one.limits, one.plan) for one in concerns]
-    for plan in (yield from limiter.own_plans(request)):
-        found.append(Shown(plan.rule, plan.limits, plan))
+        found = [*limiter.rules.compiled.concerning(request), *found]
     shown = [one for one in found if one.rule.headers == "on" and one.rule.mode == "enforce"]
     peek = peek_at(shown)
     try:
@@ -68,41 +50,41 @@ def status_body(limiter: RequestLimiter, request: Request) -> Effects[bytes]:
     return page_of(shown, replies, limiter.now_ns())
 
 
-def peek_at(shown: Sequence[Shown]) -> TakeEach:
+def peek_at(shown: Sequence[Concern]) -> TakeEach:
     """The operation that looks *shown* up."""
-    planned = [one.plan for one in shown if one.is_asked and one.plan is not None]
+    planned = [one.plan for one in shown if one.is_looked_up and one.plan is not None]
     return TakeEach(tuple(Take(plan.checks, consume=False) for plan in planned))
 
 
 def unknown(peek: TakeEach) -> Replies:
     """The replies to *peek* of a store that is gone."""
-    return (StoreError("the store could not be asked"),) * len(peek.takes)
+    return (StoreError("the store cannot be reached"),) * len(peek.takes)
 
 
-def page_of(shown: Sequence[Shown], replies: Replies, now_ns: int) -> bytes:
+def page_of(shown: Sequence[Concern], replies: Replies, now_ns: int) -> bytes:
     """The page: *shown* with the replies of the store to `peek_at`."""
     left = iter(replies)
     entries = []
     for one in shown:
-        found = _replied(one, next(left)) if one.is_asked else _blocked(one)
+        found = _replied(one, next(left)) if one.is_looked_up else _blocked(one)
         entries += [_entry(one, place, found, now_ns) for place in range(len(one.limits))]
     return json.dumps({"limits": entries}).encode("ascii")
 
 
-def _replied(one: Shown, reply: Outcomes | StoreError) -> Decisions | None:
+def _replied(one: Concern, reply: Outcomes | StoreError) -> Decisions | None:
     if isinstance(reply, StoreError):
         return None
     pairs = zip(one.limits, reply, strict=True)
     return tuple(concluded("", limit, outcome) for limit, outcome in pairs)
 
 
-def _blocked(one: Shown) -> Decisions | None:
+def _blocked(one: Concern) -> Decisions | None:
     if one.plan is None or one.plan.block is None:
         return None
     return decide_blocked(one.plan.block.wait_ns, [("", limit) for limit in one.limits]).limits
 
 
-def _entry(one: Shown, place: int, found: Decisions | None, now_ns: int) -> dict[str, object]:
+def _entry(one: Concern, place: int, found: Decisions | None, now_ns: int) -> dict[str, object]:
     limit = one.limits[place]
     name = one.rule.id if place == 0 else f"{one.rule.id}/{place + 1}"
     entry: dict[str, object] = {"name": name, "limit": _text(limit), "quota": limit.quota}

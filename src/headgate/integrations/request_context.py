@@ -228,9 +228,9 @@ class RequestContext:
             verdict = result
         if is_repeated:
             record_again()
-        undoing = [self._undo(one) for one in self._deny(limiter, verdict)]
+        undoing: list[Effects[Any]] = [self._undo(one) for one in self._deny(limiter, verdict)]
         if verdict.slots is not None or verdict.local_slots is not None:  # of shadow rules
-            undoing.append(_nothing(engine.release(verdict)))
+            undoing.append(engine.release(verdict))
         yield from all_of(undoing)
         return False
 
@@ -487,11 +487,11 @@ class RequestContext:
         if not self.has_end:
             return
         is_denial = self.is_denial(response.status_code)
-        ending = []
+        ending: list[Effects[Any]] = []
         for result in self._take():
             result.end(response, is_denial=is_denial)
             if is_denial:
-                ending.append(_nothing(result.limiter.engine.undo(result.verdict)))
+                ending.append(result.limiter.engine.undo(result.verdict))
             elif result.needs_store:
                 ending.append(self._end(result, response))
         yield from all_of(ending)
@@ -528,7 +528,7 @@ class RequestContext:
             result.limiter.late_charges.record_lost(left)
 
 
-def all_of(flows: Iterable[Effects[None]]) -> Effects[None]:
+def all_of(flows: Iterable[Effects[Any]]) -> Effects[None]:
     """Run all *flows*, one after the other; then raise the first error."""
     first: BaseException | None = None
     for flow in flows:
@@ -580,11 +580,6 @@ def _give_back(engine: Engine, verdict: Verdict, beat: Beat | AsyncBeat | None) 
     if beat is not None:
         beat.stop()
     yield from engine.undo(verdict)
-
-
-def _nothing(flow: Effects[Any]) -> Effects[None]:
-    """*flow* without its result."""
-    yield from flow
 
 
 def with_exposed(lines: Lines, options: ResponseOptions) -> Lines:

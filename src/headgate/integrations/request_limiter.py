@@ -36,7 +36,6 @@ from headgate.integrations.route_limit import (
     check_function,
     check_names,
     free_name,
-    key_of,
     named_limits,
     resolved,
 )
@@ -53,7 +52,7 @@ from headgate.stores.factory import open_store
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from headgate.clock import Clock
     from headgate.control import State
@@ -261,17 +260,12 @@ class RequestLimiter:
             return _NO_PLAN
         if self._key is not None or not limits.is_static:
             return None
-        address = request.peer if self._trusts_no_proxy else self.address(request)
-        place = limits, address
-        known = self._plans.get(place)
-        if known is not None:
-            return known[0]
-        key = key_of(self.address(request), str)
-        values = [limit.static_values(key) for limit, _ in limits.each]
-        planned = self._plan_limits(limits, values)
-        plan = _NO_PLAN if planned is None else planned.plan
-        self._plans.keep(place, plan)
-        return plan
+        known = self._plans.get(self._place(limits, request))
+        return None if known is None else known[0]
+
+    def _place(self, limits: NamedLimits, request: Request) -> tuple[NamedLimits, str]:
+        """The key of the plan of static *limits*, which all requests of a client IP share."""
+        return limits, request.peer if self._trusts_no_proxy else self.address(request)
 
     def plan(self, request: Request) -> Effects[RequestPlan | None]:
         """The plan of the limits of the whole app for *request*; None if it has none."""
@@ -313,13 +307,16 @@ class RequestLimiter:
         values = yield from self._values(limits, native, request)
         if is_preflight or not limits.has_one_plan:
             return self._plan_limits(limits, values, is_preflight=is_preflight)
-        place = limits, *[None if one is None else one[:2] for one in values]
+        place: tuple[Hashable, ...]
+        if limits.is_static and self._key is None:  # found by `simple_route_plan`
+            place = self._place(limits, request)
+        else:
+            place = limits, *[None if one is None else one[:2] for one in values]
         known = self._plans.get(place)
         if known is not None:
             return RequestPlan(known[0], NO_CHARGE_WHEN)
         planned = self._plan_limits(limits, values)
-        if planned is not None:
-            self._plans.keep(place, planned.plan)
+        self._plans.keep(place, _NO_PLAN if planned is None else planned.plan)
         return planned
 
     def own_plans(self, request: Request) -> Effects[list[RulePlan]]:

@@ -370,12 +370,6 @@ class RouteLimit(Generic[Q]):
             cost = checked_cost(value, "what the cost function returned")
         return key, cost, limits
 
-    def static_values(self, key: str) -> Values | None:
-        """The values for the client IP *key* of a limit that calls no functions."""
-        if self.mode == "off" or self.fixed is None or not isinstance(self.cost, int):
-            return None
-        return key, self.cost, self.fixed
-
     def plan(
         self, names: Names, key: str, cost: int, limits: tuple[Limit, ...], namespace: str
     ) -> RulePlan:

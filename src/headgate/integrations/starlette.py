@@ -50,7 +50,7 @@ from headgate.integrations.decorators import (
 )
 from headgate.integrations.exemptions import exempt, is_exempt
 from headgate.integrations.request_limiter import RequestLimiter
-from headgate.integrations.route_limit import LimitOptions, RouteLimit
+from headgate.integrations.route_limit import LimitOptions, RouteLimit, named_limits
 from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from headgate.engine.stack import Limits
     from headgate.integrations.asgi import Message, Receive, Scope, Send
     from headgate.integrations.request_context import RequestContext
-    from headgate.integrations.route_limit import LimitsOf
+    from headgate.integrations.route_limit import LimitsOf, NamedLimits
     from headgate.responses import DenialResponse
     from headgate.runtime.effects import Effects
 
@@ -112,7 +112,8 @@ class LimitedEndpoint(LimitedFunction):
         super().__init__(function, *options)
         path = getattr(function, "__qualname__", "<")  # a partial has none, nor has an instance
         self._has_own_name = "<" not in path and not isinstance(function, MethodType)
-        self._counters: dict[int, tuple[object, object, type, str]] = {}
+        self._routes: dict[int, tuple[object, object, type, str, NamedLimits]] = {}
+        """By route: the route, its endpoint, the class of that, the counter, and the limits."""
 
     def start(
         self, connection: HTTPConnection, context: RequestContext, owner: object = None
@@ -123,15 +124,21 @@ class LimitedEndpoint(LimitedFunction):
         """
         scope = connection.scope
         route = route_of(scope)
-        known = self._counters.get(id(route))  # a route has no hash
+        known = self._routes.get(id(route))  # a route has no hash
         endpoint, kind = scope.get("endpoint"), type(owner)
         if known is None or known[0] is not route or known[1:3] != (endpoint, kind):
-            known = route, endpoint, kind, self._counter(scope, owner)
-            if route is not None and len(self._counters) < MOST_NAMED:
-                self._counters[id(route)] = known
-        limits = self.named(context, known[3])
+            counter = self._counter(scope, owner)
+            known = route, endpoint, kind, counter, self.numbered(counter)
+            if route is not None and len(self._routes) < MOST_NAMED:
+                self._routes[id(route)] = known
+        before = context.count_unnamed(self.names.shown, self.unnamed)
+        limits = self.numbered(known[3], before) if before else known[4]
         limiter = self.limiter or context.limiter
         return context.start_route(limiter, limits, connection, AsgiRequest(scope))
+
+    def numbered(self, counter: str, before: int = 0) -> NamedLimits:
+        """The limits with their names. *before* limits with the same name came before."""
+        return named_limits(self.limits, self.names.shown, counter, self.first, before)
 
     def _counter(self, scope: Scope, owner: object) -> str:
         name = self.names.counter

@@ -321,9 +321,14 @@ class Concern:
     counter are in both.
     """
 
-    rule: Rule
+    rule: CompiledRule
     limits: tuple[Limit, ...]
     plan: RulePlan | None
+
+    @property
+    def is_looked_up(self) -> bool:
+        """True if the store is asked for its figures: it has one counter, which is not blocked."""
+        return self.plan is not None and self.plan.block is None
 
 
 class CompiledPolicy:
@@ -420,7 +425,7 @@ class CompiledPolicy:
             limits = one.adjusted(limits, found)
             if sample:
                 plan = plan_rule(one.compiled, limits, key, 1, self._namespace, block=block)
-            concerns.append(Concern(rule, limits, plan))
+            concerns.append(Concern(one.compiled, limits, plan))
         return tuple(concerns)
 
     def plan(

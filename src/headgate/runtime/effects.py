@@ -22,6 +22,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import suppress
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -226,6 +227,22 @@ class Sleep(Effect):
     async def aperform(self) -> None:
         sleep = getattr(self.clock, "asleep", None) or asyncio.sleep
         await sleep(self.seconds)
+
+
+class Call(Effect):
+    """Call *function*. What it returns is awaited in an event loop, if it is awaitable."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+
+    def perform(self) -> Any:
+        return self.function()
+
+    async def aperform(self) -> Any:
+        result = self.function()
+        return await result if isawaitable(result) else result
 
 
 class Signal:

@@ -18,7 +18,15 @@ from headgate.limits import (
     TokenBucket,
 )
 from headgate.policy.compiled import CompiledPolicy, Concern
-from headgate.policy.model import Cost, Idempotency, Identity, Match, Policy, Rule
+from headgate.policy.model import (
+    Cost,
+    Idempotency,
+    Identity,
+    Match,
+    Policy,
+    Rule,
+    compiled_rule,
+)
 from headgate.stores import MemoryStore
 from headgate.stores.base import conclude
 from headgate.stores.operations import Take, TakeEach
@@ -40,7 +48,7 @@ def rule(name: str, *limits: Limit, **fields: Any) -> Rule:
 
 def concerns(*rules: Rule, request: Request = STATUS, **identity: Any) -> dict[str, Concern]:
     found = CompiledPolicy(Policy(rules, Identity(**identity))).concerning(request)
-    assert all(each.plan is None or each.plan.rule.declared is each.rule for each in found)
+    assert all(each.plan is None or each.plan.rule is each.rule for each in found)
     return {each.rule.id: each for each in found}
 
 
@@ -138,7 +146,7 @@ def test_a_rule_with_several_counters_for_the_caller_is_told_without_figures(
     match: dict[str, Any], by: tuple[str, ...]
 ) -> None:
     one = rule("one", match=match, key_by=by)
-    assert concerns(one) == {"one": Concern(one, (TEN,), None)}
+    assert concerns(one) == {"one": Concern(compiled_rule(one), (TEN,), None)}
 
 
 def test_a_rule_for_one_route_has_the_counter_of_that_route() -> None:

@@ -12,6 +12,7 @@ from headgate.engine.plan import Queueing
 from headgate.errors import UsageError
 from headgate.integrations.fair_queues import FairQueues
 from headgate.observability.metrics import METRICS
+from headgate.overload import AsyncFairGate, FairGate
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy
 from headgate.policy.model import compiled_rule
@@ -43,7 +44,7 @@ def test_gates_of_rules_that_are_gone_are_forgotten_with_what_they_told() -> Non
     for number in range(5):
         engine = following(FAIR % (f"gone-{number}", "slots: 3"))
         turns.adopt(engine)
-        [turn], _ = drive(turns.entering(0, queueing(engine)))
+        [turn], _ = drive(turns.entering(FairGate, 0, queueing(engine)))
         turn.release()
     assert [gate.name for gate in turns.gates()] == ["gone-4"]
     gc.collect()
@@ -55,8 +56,8 @@ def test_those_who_wait_under_a_rule_that_is_taken_out_have_their_turns() -> Non
     async def main() -> list[float]:
         turns, engine = of_loop(), following(FAIR % ("x", "slots: 1"))
         turns.adopt(engine)
-        [first], _ = await adrive(turns.entering(0, queueing(engine)))
-        waiting = asyncio.ensure_future(adrive(turns.entering(0, queueing(engine))))
+        [first], _ = await adrive(turns.entering(AsyncFairGate, 0, queueing(engine)))
+        waiting = asyncio.ensure_future(adrive(turns.entering(AsyncFairGate, 0, queueing(engine))))
         await asyncio.sleep(1)
         turns.adopt(following(OTHER))
         assert turns.waiting == 1
@@ -79,13 +80,15 @@ def test_those_who_wait_go_on_as_the_rule_says_now(budget: str) -> None:
     async def main() -> None:
         turns, engine = of_loop(), following(FAIR % ("x", "slots: 1"))
         turns.adopt(engine)
-        await adrive(turns.entering(0, queueing(engine)))
-        entering = [adrive(turns.entering(0, queueing(engine))) for _ in range(3)]
+        await adrive(turns.entering(AsyncFairGate, 0, queueing(engine)))
+        entering = [adrive(turns.entering(AsyncFairGate, 0, queueing(engine))) for _ in range(3)]
         waiting = [asyncio.ensure_future(one) for one in entering]
         await asyncio.sleep(1)
         changed = following(FAIR % ("x", budget))
         turns.adopt(changed)
-        waiting.append(asyncio.ensure_future(adrive(turns.entering(0, queueing(engine)))))
+        waiting.append(
+            asyncio.ensure_future(adrive(turns.entering(AsyncFairGate, 0, queueing(engine))))
+        )
         assert all(refused is None for _, refused in await asyncio.gather(*waiting))
         assert asyncio.get_running_loop().time() == (4 if "rate" in budget else 1)
 
@@ -97,7 +100,9 @@ def test_a_gate_that_is_in_use_in_another_loop_costs_no_turn_at_those_before_it(
     engine = following(FAIR % ("x", "slots: 1"), FAIR % ("y", "slots: 1"))
     turns.adopt(engine)
     other = asyncio.new_event_loop()
-    [held], _ = other.run_until_complete(adrive(turns.entering(0, queueing(engine, 1))))
+    [held], _ = other.run_until_complete(
+        adrive(turns.entering(AsyncFairGate, 0, queueing(engine, 1)))
+    )
 
     async def main() -> None:
         both = queueing(engine) + queueing(engine, 1)
@@ -114,8 +119,8 @@ def test_closing_refuses_those_who_wait_and_who_comes_after_finds_new_gates() ->
     async def main() -> None:
         turns, engine = of_loop(), following(FAIR % ("x", "slots: 1"))
         turns.adopt(engine)
-        [first], _ = await adrive(turns.entering(0, queueing(engine)))
-        waiting = asyncio.ensure_future(adrive(turns.entering(0, queueing(engine))))
+        [first], _ = await adrive(turns.entering(AsyncFairGate, 0, queueing(engine)))
+        waiting = asyncio.ensure_future(adrive(turns.entering(AsyncFairGate, 0, queueing(engine))))
         await asyncio.sleep(1)
         await turns.aclose()
         [refused], where = await waiting
@@ -135,7 +140,7 @@ def test_a_forked_process_makes_gates_of_its_own() -> None:
     with turns._lock:  # as another thread may have it
         child = os.fork()
         if not child:
-            [turn], refused = drive(turns.entering(0, queueing(engine)))
+            [turn], refused = drive(turns.entering(FairGate, 0, queueing(engine)))
             os._exit(0 if turn and refused is None else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0

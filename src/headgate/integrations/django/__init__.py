@@ -47,7 +47,7 @@ from headgate.integrations.route_limit import (
 from headgate.integrations.wsgi import WsgiRequest
 from headgate.policy.path import ROUTE
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.effects import Effect
+from headgate.runtime.effects import Call
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Hashable, Mapping
@@ -168,22 +168,6 @@ def report(request: object, amounts: Mapping[str, int] | None = None, /, **named
     context.report(amounts, **named)
 
 
-class CallView(Effect):
-    """Call a view, or the next middleware; awaited in an event loop if it is async."""
-
-    __slots__ = ("call",)
-
-    def __init__(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        self.call = partial(function, *arguments, **options)
-
-    def perform(self) -> Any:
-        return self.call()
-
-    async def aperform(self) -> Any:
-        response = self.call()
-        return await response if inspect.isawaitable(response) else response
-
-
 def serving(request: HttpRequest, context: RequestContext, response: Effects[Any]) -> Effects[Any]:
     """Add headers to *response*, and complete the request with it."""
     try:
@@ -239,7 +223,7 @@ class RateLimitMiddleware:
             rest = context.start(limiter, checked)
             if rest is not None and not (yield from rest):
                 return denial_of(request, limiter, context)
-        response: HttpResponseBase = yield CallView(self.get_response, request)
+        response: HttpResponseBase = yield Call(partial(self.get_response, request))
         return response
 
     def _is_exempt(self, request: DjangoRequest) -> bool:
@@ -407,7 +391,7 @@ class LimitedView(LimitedFunction):
         rest = context.start_route(limiter, self._limits_in(context), request, DjangoRequest(http))
         if rest is not None and not (yield from rest):
             return denial_of(http, limiter, context)
-        return (yield CallView(self.function, request, *args, **kwargs))
+        return (yield Call(partial(self.function, request, *args, **kwargs)))
 
     def _limits_in(self, context: RequestContext) -> NamedLimits:
         before = context.count_unnamed(self.names.shown, self.unnamed)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 from headgate.errors import StoreError
-from headgate.integrations.rate_limit_status import Shown, page_of, peek_at, unknown
+from headgate.integrations.rate_limit_status import page_of, peek_at, unknown
 from headgate.integrations.request_view import encoded
 from headgate.observability import METRICS
 from headgate.overload.shaper import WAITING
-from headgate.policy.model import compiled_rule
 from headgate.runtime.drivers import adrive
 from headgate.runtime.heartbeat import StartHeartbeat
 from headgate.service.dashboard import HEADERS, NAMES, PAGE, PREFIX, file_named
@@ -300,11 +299,7 @@ class HttpApp:
     async def _limits_page(self, request: Request) -> Reply:
         core = self._core
         concerns = core.rules.in_force.compiled.concerning(request)
-        shown = [
-            Shown(compiled_rule(one.rule), one.limits, one.plan)
-            for one in concerns
-            if one.rule.headers == "on"
-        ]
+        shown = [one for one in concerns if one.rule.headers == "on"]
         peek = peek_at(shown)
         try:
             replies = await self._checker.within_deadline(core.rules.engine.store.arun(peek))

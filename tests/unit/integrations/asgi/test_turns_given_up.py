@@ -200,7 +200,7 @@ def test_a_gate_that_is_in_use_in_another_loop_costs_nothing_else() -> None:
     other = asyncio.new_event_loop()
     turns, rule = middleware.limiter.queues, policy.rules[0]
     queueing = Queueing(compiled_rule(rule), "t", 1, 1, "default")
-    [held], _ = other.run_until_complete(adrive(turns.entering(0, [queueing])))
+    [held], _ = other.run_until_complete(adrive(turns.entering(AsyncFairGate, 0, [queueing])))
     for _ in range(3):
         with pytest.raises(UsageError, match="in use in another event loop"):
             asyncio.run(Client(middleware).ask("/"))
