@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,7 @@ from headgate.config.values import checked_length, secret_in
 from headgate.policy.document import MAX_BYTES, Listing, Scalar, Table, parse_text, record
 from headgate.policy.fields import BOOLEAN, FieldError, InvalidValueError, expected, not_among
 from headgate.policy.problems import (
+    NOWHERE,
     Diagnostics,
     PolicyError,
     Problem,
@@ -114,23 +116,21 @@ class _Gathering:
     values: dict[str, Any]
     given: dict[str, _Given] = field(default_factory=dict)
     diagnostics: list[Diagnostics] = field(default_factory=list)
-    unplaced: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
 
     def take_file(self, path: str) -> None:
-        diagnostics = Diagnostics(path)
-        try:
-            with Path(path).open("rb") as file:
-                content = file.read(MAX_BYTES + 1)
-            root = parse_text(content, diagnostics)
-        except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            self.unplaced.append(Problem("error", path, message))
-        except PolicyError as error:
-            self.unplaced += error.problems
-        else:
-            self.diagnostics.append(diagnostics)
-            self._take_root(_Given(diagnostics, root, (), 0))
+        diagnostics = self._diagnostics(path)
+        with suppress(PolicyError):  # the diagnostics have it
+            try:
+                with Path(path).open("rb") as file:
+                    content = file.read(MAX_BYTES + 1)
+            except OSError as error:
+                diagnostics.stop(NOWHERE, f"cannot be read: {error.strerror or error}")
+            self._take_root(_Given(diagnostics, parse_text(content, diagnostics), (), 0))
+
+    def _diagnostics(self, where: str) -> Diagnostics:
+        self.diagnostics.append(Diagnostics(where))
+        return self.diagnostics[-1]
 
     def _take_root(self, given: _Given) -> None:
         known = [one.name for one in (*self.settings, *self.others)]
@@ -167,14 +167,12 @@ class _Gathering:
         self, contradictions: Callable[[Mapping[str, Any]], Iterable[Contradiction]]
     ) -> Values:
         for one in self.settings:
-            if one.option.is_secret and f"{one.name}_file" in self.values:
-                self._take_secret(one.name, f"{one.name}_file")
-        self._check_secrets()
+            if one.option.is_secret:
+                self._settle_secret(one.name, f"{one.name}_file")
         if not self._errors():
             for name, message in contradictions(self.values):
                 self._report(name, FieldError(message))
-        errors = self._errors()
-        if errors:
+        if errors := self._errors():
             raise SettingsError(errors)
         return Values(self.values, tuple(self.warnings))
 
@@ -195,44 +193,34 @@ class _Gathering:
         scalars = [_scalar(one, piece) for piece in pieces]
         is_one = len(scalars) == 1 or not is_listed
         node: Node = scalars[-1] if is_one else Listing(items=[*scalars])
-        self.diagnostics.append(Diagnostics(where))
-        self._take(one, node, _Given(self.diagnostics[-1], node, (), rank))
+        self._take(one, node, _Given(self._diagnostics(where), node, (), rank))
 
-    def _take_secret(self, name: str, file: str) -> None:
+    def _settle_secret(self, name: str, file: str) -> None:
+        """Read the secret *name* from *file* if that wins, and check its length."""
         given, other = self.given.get(file), self.given.get(name)
-        if given is None or self.values[file] is None:
-            return
-        if other is not None and other.rank > given.rank:
-            return
-        if other is not None and other.rank == given.rank:
-            given.report(FieldError(f"{name} is given as well; expected one of the two"))
-            return
+        rank = -1 if other is None else other.rank
         try:
-            self.values[name] = secret_in(self.values[file])
+            if given is not None and self.values[file] is not None:
+                if given.rank == rank:
+                    given.report(FieldError(f"{name} is given as well; expected one of the two"))
+                elif given.rank > rank:
+                    self.given[name] = given
+                    self.values[name] = secret_in(self.values[file])
+            if self.values[name] and name not in _ANY_LENGTH:
+                checked_length(self.values[name])
         except FieldError as flaw:
-            given.report(flaw)
-        else:
-            self.given[name] = given
-
-    def _check_secrets(self) -> None:
-        for one in self.settings:
-            value = self.values[one.name]
-            if one.option.is_secret and one.name not in _ANY_LENGTH and value:
-                try:
-                    checked_length(value)
-                except FieldError as flaw:
-                    self._report(one.name, flaw)
+            self._report(name, flaw)
 
     def _report(self, name: str, flaw: FieldError) -> None:
         given = self.given.get(name)
         if given is None:
-            self.unplaced.append(Problem("error", name, flaw.message))
+            self._diagnostics(name).error(NOWHERE, flaw.message)
         else:
             given.report(flaw)
 
     def _errors(self) -> list[Problem]:
         found = [problem for one in self.diagnostics for problem in one.problems()]
-        return [problem for problem in [*self.unplaced, *found] if problem.severity == "error"]
+        return [problem for problem in found if problem.severity == "error"]
 
     def _warn_of_variable(self, name: str, known: Sequence[str]) -> None:
         if _SERVICE_LINK.fullmatch(name):

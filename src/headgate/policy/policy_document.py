@@ -31,7 +31,6 @@ from headgate.policy.limit_forms import (
     SHARES,
     LimitFields,
     Limits,
-    LongLimit,
     Parts,
     Shape,
     check_long_form,
@@ -45,16 +44,8 @@ from headgate.policy.model import (
     DEFAULT_SOURCES,
     RESERVE,
     SHARE_BY,
-    AccuracyFields,
-    Adaptive,
-    AdaptiveSlots,
     AddressSource,
-    After,
-    Cost,
-    FailureFields,
-    Fair,
     Fallback,
-    Idempotency,
     Match,
     Override,
     Pressure,
@@ -63,11 +54,9 @@ from headgate.policy.model import (
     Source,
 )
 from headgate.policy.tables import (
-    field_rows,
     json_schema,
     model_field,
     reference,
-    summary_of,
     table,
     to_data,
 )
@@ -312,33 +301,3 @@ def policy_schema() -> Schema:
     """The JSON Schema of a policy: what it rejects the loader rejects too, not the reverse."""
     dialect = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": dialect, **json_schema(PolicyDocument), "title": "Headgate policy"}
-
-
-_MODELS: Final = {
-    "The policy": PolicyDocument,
-    "A rule": RuleDocument,
-    "`match`": Match,
-    "A limit in `limits`": LongLimit,
-    "`shape`": Shape,
-    "`concurrency`": ConcurrencyFields,
-    "`fair`": Fair,
-    "`fair.slots`": AdaptiveSlots,
-    "`adaptive`": Adaptive,
-    "`cost`": Cost,
-    "`cost.after`": After,
-    "`on_store_failure`": FailureFields,
-    "`accuracy`": AccuracyFields,
-    "`idempotency`": Idempotency,
-    "A source in `identity`": Source,
-    "`identity.ip`": AddressSource,
-    "An override": Override,
-    "An entry of `priority`": PriorityClass,
-    "`pressure`": Pressure,
-}
-
-
-def reference_rows() -> Iterator[str]:
-    """The fields of every model in Markdown, for the reference page."""
-    for heading, kind in _MODELS.items():
-        yield from ("", f"### All fields: {heading}", "", summary_of(kind), "")
-        yield from field_rows(kind)

@@ -249,7 +249,7 @@ def docs_of(kind: Any) -> Mapping[str, str]:
     return found
 
 
-def summary_of(kind: type[Any]) -> str:
+def _summary(kind: type[Any]) -> str:
     """The first paragraph of the docstring of *kind*, in one line."""
     return " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
 
@@ -259,23 +259,37 @@ def reference(kind: type[Any]) -> Schema:
     return {"$ref": f"#/$defs/{kind.__name__}"}
 
 
+def _references(schema: Any) -> Iterator[str]:
+    """The references in *schema*, in their order."""
+    if isinstance(schema, dict):
+        yield from [schema["$ref"]] if "$ref" in schema else []
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _references(part)
+
+
+def _models_of(kind: type[Any]) -> dict[type[Any], str]:
+    """*kind* and all models that it refers to, each with the path of its first field."""
+    by_reference = {reference(model)["$ref"]: model for model in _FORMS}
+    found = {kind: ""}
+    pending = [kind]
+    for model in pending:
+        known = known_fields(model)
+        for name in known.names:
+            for one in _references(known.fields[name].json_schema()):
+                other = by_reference[one]
+                if other not in found:
+                    found[other] = f"{found[model]}.{name}".removeprefix(".")
+                    pending.append(other)
+    return found
+
+
 def json_schema(kind: type[Any]) -> Schema:
     """The JSON Schema of the model *kind*, with a definition for every model that it refers to."""
-    models = {reference(model)["$ref"]: model for model in _FORMS}
-    definitions: dict[str, Schema] = {}
-    found = _described(kind)
-    pending: list[Any] = [found]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, list):
-            pending += part
-        elif isinstance(part, dict):
-            pending += part.values()
-            model = models.get(str(part.get("$ref")))
-            if model is not None and model.__name__ not in definitions:
-                definitions[model.__name__] = _described(model)
-                pending.append(definitions[model.__name__])
-    return {"$defs": dict(sorted(definitions.items())), **found}
+    models = sorted(_models_of(kind), key=lambda model: model.__name__)
+    definitions = {one.__name__: _described(one) for one in models if one is not kind}
+    return {"$defs": definitions, **_described(kind)}
 
 
 def _described(kind: type[Any]) -> Schema:
@@ -292,7 +306,7 @@ def _described(kind: type[Any]) -> Schema:
         properties[name] = one
     return {
         "title": form.what,
-        "description": summary_of(kind),
+        "description": _summary(kind),
         "type": "object",
         "properties": properties,
         "additionalProperties": False,
@@ -301,7 +315,16 @@ def _described(kind: type[Any]) -> Schema:
     }
 
 
-def field_rows(kind: type[Any]) -> Iterator[str]:
+def reference_rows(kind: type[Any]) -> Iterator[str]:
+    """The fields of *kind* and of every model that it refers to, in Markdown."""
+    for model, place in _models_of(kind).items():
+        what = _FORMS[model].what
+        heading = f"`{place}`, {what}" if place else what
+        yield from ("", f"### All fields: {heading}", "", _summary(model), "")
+        yield from _field_rows(model)
+
+
+def _field_rows(kind: type[Any]) -> Iterator[str]:
     """The fields of *kind* as a table in Markdown."""
     known, docs = known_fields(kind), docs_of(kind)
     yield from ("| field | default | |", "|---|---|---|")
