@@ -51,7 +51,7 @@ _ENTRY: Final = re.compile(r"([1-9][0-9]{0,15})\.json")
 
 
 class FileHistory:
-    """The revisions of the policy file *path*, of which the newest *most* are kept.
+    """The revisions of the policy file *path*, of which the newest *most* are kept; 0 for none.
 
     Each has the text of the file. The directory is created by the first write. All methods but
     `locked` need the lock. Raises `OSError`.
@@ -72,7 +72,7 @@ class FileHistory:
         """
         if to_write:
             self.directory.mkdir(mode=0o700, exist_ok=True)
-        elif not self.directory.is_dir() or not (self.directory / "lock").exists():
+        elif not self._most or not (self.directory / "lock").exists():
             yield
             return
         how = os.O_RDWR | os.O_CREAT if to_write else os.O_RDONLY
@@ -102,7 +102,7 @@ class FileHistory:
     def numbers(self) -> list[int]:
         """The numbers of all revisions that are kept, newest first."""
         try:
-            names = [path.name for path in self.directory.iterdir()]
+            names = [path.name for path in self.directory.iterdir()] if self._most else []
         except FileNotFoundError:
             return []
         found = [match for match in map(_ENTRY.fullmatch, names) if match]
@@ -167,6 +167,8 @@ class FileHistory:
 
     def _revision_in(self, path: Path) -> Revision | None:
         """Return the revision in *path*; None if there is none, or it is damaged."""
+        if not self._most:
+            return None
         try:
             # Read once: other threads may replace it.
             known = self._read.get(path)

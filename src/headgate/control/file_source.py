@@ -104,33 +104,33 @@ class FileSource:
         self.files = PolicyFiles(path)
         self.place = place_of(self.files.path)
         self._may_be_missing = may_be_missing
-        self._read_only = read_only
-        self._history = FileHistory(self.files.path, most=most) if has_history else None
+        self._read_only = read_only or not has_history
+        self._history = FileHistory(self.files.path, most=most if has_history else 0)
         self._parse = parse
         self._interval = interval
         self._pause = pause
         self._unrecorded: Revision | None = None
-        self._known: tuple[Stamp, Revision | tuple[Problem, ...]] | None = None
+        self._known: tuple[Stamp, Revision | InvalidFileError] | None = None
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def head(self) -> Revision:
         """Return the newest revision. Raises `InvalidFileError`, `SourceError`."""
         stamp, known = self.files.stamp(), self._known
         if known is None or known[0] != stamp:
-            found: Revision | tuple[Problem, ...]
+            found: Revision | InvalidFileError
             try:
                 with _translated(self.place), collector_paused():
                     found = self._looked_at()
             except InvalidFileError as error:
                 if not error.is_lasting:
                     raise
-                found = error.problems
+                found = error
             known = stamp, found
             # A file that has just been written may be written again without looking different.
             self._known = None if _is_fresh(stamp) else known
-        if isinstance(known[1], Revision):
-            return known[1]
-        raise InvalidFileError(known[1], is_lasting=True)
+        if isinstance(known[1], InvalidFileError):
+            raise known[1].with_traceback(None)
+        return known[1]
 
     def wait(self, known: Revision, timeout: float) -> None:
         """Block until the file has another content than *known*. Raises `InvalidFileError`."""
@@ -153,7 +153,7 @@ class FileSource:
         an edit by hand is not overwritten.
         """
         history = self._history
-        if self._read_only or history is None or self.files.path.is_dir():
+        if self._read_only or self.files.path.is_dir():
             what = "a directory of files" if self.files.path.is_dir() else "opened for reading only"
             raise ReadOnlyError(f"{self.place}: edit the rules by hand: this is {what}")
         if not self._may_be_written():
@@ -162,20 +162,20 @@ class FileSource:
         with _translated(self.place, is_change=True):
             try:
                 with history.locked(to_write=True):
-                    newest = self._before(revision, history)
+                    newest = self._before(revision)
                 # Without the lock: among thousands of rules this takes seconds.
                 text = self._text_after(newest, revision)
                 with history.locked(to_write=True):
-                    self._before(revision, history)
+                    self._before(revision)
                     fingerprint = fingerprint_of((self.files.path, text))
-                    self._write(history, replace(revision, fingerprint=fingerprint, text=text))
+                    self._write(replace(revision, fingerprint=fingerprint, text=text))
             except InvalidFileError as error:
                 hint = "The policy file is invalid, so the change was not applied. Fix it first."
                 raise ReadOnlyError(f"{self.place}: {hint}\n{error}") from error
 
-    def _before(self, revision: Revision, history: FileHistory) -> Revision:
+    def _before(self, revision: Revision) -> Revision:
         """Return the newest revision. Raises `ConflictError` unless *revision* is the next one."""
-        newest = self._settled(history, is_recorded=True)
+        newest = self._settled(is_recorded=True)
         if newest.number != revision.number - 1:
             raise ConflictError(f"{self.place}: the policy is at revision {newest.number}")
         return newest
@@ -194,7 +194,7 @@ class FileSource:
         newest = self.head()
         if newest.number == number != 0:
             return newest
-        if self._history is None or number > newest.number:
+        if number > newest.number:
             raise UnknownRevisionError(f"{self.place}: there is no revision {number}")
         with _translated(self.place):
             return self._history.at(number)
@@ -202,10 +202,8 @@ class FileSource:
     def history(self, *, before: int | None = None, most: int = 50) -> Sequence[tuple[int, Change]]:
         """Return number and change of the newest revisions below *before*."""
         newest = self.head()
-        found: list[tuple[int, Change]] = []
-        if self._history is not None:
-            with _translated(self.place):
-                found = self._history.changes(before=before, most=most)
+        with _translated(self.place):
+            found = self._history.changes(before=before, most=most)
         is_listed = newest.number > 0 and (before is None or newest.number < before)
         if is_listed and newest.number not in dict(found):
             found = [(newest.number, newest.change), *found]
@@ -222,16 +220,14 @@ class FileSource:
     def _looked_at(self) -> Revision:
         """Return the newest revision, recorded in the history if that is possible."""
         history = self._history
-        if history is None:
-            return self._settled(None, is_recorded=False)
         if self._is_writable():
             try:
                 with history.locked(to_write=True):
-                    return self._settled(history, is_recorded=True)
+                    return self._settled(is_recorded=True)
             except OSError as error:
                 LOG.warning("%s: the history cannot be written: %s", self.place, error)
         with history.locked(to_write=False):
-            return self._settled(history, is_recorded=False)
+            return self._settled(is_recorded=False)
 
     def _is_writable(self) -> bool:
         if self._read_only or not self.files.path.is_file():
@@ -244,26 +240,26 @@ class FileSource:
         except FileNotFoundError:
             return True
 
-    def _settled(self, history: FileHistory | None, *, is_recorded: bool) -> Revision:
+    def _settled(self, *, is_recorded: bool) -> Revision:
         """Return the newest revision, after a pending change and changes by hand."""
-        texts = self._texts()
+        history, texts = self._history, self._texts()
         fingerprint = None if texts is None else texts.fingerprint
-        pending = None if history is None else history.pending()
-        if history is not None and pending is not None:
+        pending = history.pending()
+        if pending is not None:
             if pending.fingerprint == fingerprint:
                 if is_recorded:
                     history.complete()
                 return pending
             if is_recorded:
                 history.abandon()
-        newest = None if history is None else history.newest()
+        newest = history.newest()
         if texts is None:
             return self._missing(newest)
-        last = 0 if history is None else max([0, *history.numbers])
+        last = max([0, *history.numbers])
         if newest is not None and newest.fingerprint == fingerprint and newest.number == last:
             return newest
         revision = self._adopted(texts, newest, last)
-        if is_recorded and history is not None and revision.number > last:
+        if is_recorded and revision.number > last:
             history.prepare(revision)
             history.complete()
             self._unrecorded = None
@@ -278,7 +274,7 @@ class FileSource:
             self.files.read()
         except PolicyError as error:
             raise InvalidFileError(error.problems) from error
-        return self._settled(self._history, is_recorded=False)  # it has come in the meantime
+        return self._settled(is_recorded=False)  # it has come in the meantime
 
     def _texts(self) -> Texts | None:
         """Read the files once they are no longer being written; None if there is none."""
@@ -303,8 +299,6 @@ class FileSource:
 
     def _is_known(self, texts: Texts) -> bool:
         """True if a `FileSource` wrote the texts: then they are complete."""
-        if self._history is None:
-            return False
         known = (self._history.pending(), self._history.newest())
         return any(one is not None and one.fingerprint == texts.fingerprint for one in known)
 
@@ -327,8 +321,8 @@ class FileSource:
         content = (parsed, texts.fingerprint, texts.whole)
         return Revision(number, document, versions, change, *content)
 
-    def _write(self, history: FileHistory, revision: Revision) -> None:
-        target, text = self._target, revision.text or b""
+    def _write(self, revision: Revision) -> None:
+        history, target, text = self._history, self._target, revision.text or b""
         history.prepare(revision)
         try:
             clear_leftovers(target)

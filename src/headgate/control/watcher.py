@@ -155,7 +155,13 @@ class PolicyWatcher:
         """Rules that were validated, for others who read the same ones."""
         self.state = State()
         if in_force is not None:
-            self._begin_with(in_force)
+            self._warn(in_force.warnings)
+            self.state = State(
+                revision=in_force.policy.revision,
+                loaded_at_ns=self._clock(),
+                fingerprint=in_force.fingerprint,
+                warnings=in_force.warnings,
+            )
 
     @property
     def place(self) -> str:
@@ -296,8 +302,9 @@ class PolicyWatcher:
         if self._is_in_force(newest):
             if was_stale:
                 self._log.info("%s: available again", self.place)
-            self._in_force = newest
-            self._forget_rejected()
+            self._in_force, self._rejected = newest, None
+            if self.state.problems is not None:
+                self._update(problems=None, rejected=None)
         elif newest.number == 0 and self._had_something():
             self._report_empty()
         else:
@@ -325,7 +332,7 @@ class PolicyWatcher:
         problem = Problem("error", self.place, message)
         if self.state.problems != (problem,):
             self._log.error("%s: %s", self.place, message)
-            self._report_invalid((problem,), 0)
+            self._report_invalid((problem,), rejected=0)
 
     @collector_paused()
     def _take(self, revision: Revision, *, is_kept: bool = False) -> None:
@@ -338,8 +345,12 @@ class PolicyWatcher:
             if self._has_numbers:
                 config = replace(config, revision=revision.number)
             number = self._apply(config)
+        except PolicyError as error:
+            self._reject(revision, error.problems)
+            return
         except HeadgateError as error:
-            self._reject(revision, self._problems_of(error))
+            message = f"cannot be applied: {str(error) or type(error).__name__}"
+            self._reject(revision, (Problem("error", self.place, message),))
             return
         if number is None or self._has_numbers:
             number = revision.number
@@ -372,16 +383,6 @@ class PolicyWatcher:
                 reason = f"{self._keep}: {error.strerror or error}"
                 self._log.warning("no copy of revision %d was kept: %s", revision.number, reason)
 
-    def _begin_with(self, loaded: Loaded) -> None:
-        revision, warnings = loaded.policy.revision, loaded.warnings
-        self._warn(warnings)
-        self.state = State(
-            revision=revision,
-            loaded_at_ns=self._clock(),
-            fingerprint=loaded.fingerprint,
-            warnings=warnings,
-        )
-
     def _warn(self, warnings: tuple[Problem, ...]) -> None:
         if warnings:
             self._log.warning("%s: warnings\n%s", self.place, _lines(warnings))
@@ -390,17 +391,11 @@ class PolicyWatcher:
         self._rejected = revision
         message = "%s: revision %d is invalid; %s\n%s"
         self._log.error(message, self.place, revision.number, self._kept(), _lines(problems))
-        self._report_invalid(problems, revision.number)
+        self._report_invalid(problems, rejected=revision.number)
 
-    def _report_invalid(self, problems: tuple[Problem, ...], number: int) -> None:
+    def _report_invalid(self, problems: tuple[Problem, ...], **more: Any) -> None:
         self._errors.add()
-        self._update(problems=problems, rejected=number, failures=self.state.failures + 1)
-
-    def _forget_rejected(self) -> None:
-        """Record that the newest revision is in force; it may not have been for a while."""
-        self._rejected = None
-        if self.state.problems is not None:
-            self._update(problems=None, rejected=None)
+        self._update(problems=problems, failures=self.state.failures + 1, **more)
 
     def _use_last_known_good(self) -> None:
         """Begin with the copy on disk, if there is one. The caller has the lock."""
@@ -432,11 +427,7 @@ class PolicyWatcher:
                 return
             if isinstance(error, InvalidFileError):
                 self._log.warning("%s: invalid; %s\n%s", self.place, self._kept(), trouble)
-                self._errors.add()
-                failures = self.state.failures + 1
-                self._update(
-                    is_stale=True, trouble=trouble, problems=error.problems, failures=failures
-                )
+                self._report_invalid(error.problems, is_stale=True, trouble=trouble)
             else:
                 self._log.warning("%s: unavailable; %s: %s", self.place, self._kept(), trouble)
                 self._update(is_stale=True, trouble=trouble)
@@ -449,12 +440,6 @@ class PolicyWatcher:
     def _kept(self) -> str:
         kept = self.state.revision
         return "no policy is in force" if kept is None else f"revision {kept} stays in force"
-
-    def _problems_of(self, error: HeadgateError) -> tuple[Problem, ...]:
-        if isinstance(error, PolicyError):
-            return error.problems
-        message = f"cannot be applied: {str(error) or type(error).__name__}"
-        return (Problem("error", self.place, message),)
 
     def _update(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)

@@ -110,7 +110,9 @@ class Call:
         if operation.body is not None:
             read = json_body_of if operation.needs_body else body_of
             content = await read(self.scope, self.receive, OPTIONS)
-            self.body = document_of(content) if content or operation.needs_body else {}
+            if content or operation.needs_body:
+                # In a thread: to parse 9,000 rules takes 35 ms.
+                self.body = await to_thread(document_of, content)
             known = operation.body.get("properties")
             if known is not None:
                 self.check_fields(sorted(known))
