@@ -26,6 +26,8 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from headgate.observability.sketches import Packed
+
 HOURS: Final = 48
 DAY: Final = 24
 """The whole hours of a day; the current hour comes on top."""
@@ -89,17 +91,10 @@ class _Hour(NamedTuple):
 
     number: int
     figures: Sequence[int]
-    keys: Distinct
+    keys: Packed
 
-    @classmethod
-    def from_text(cls, text: str) -> _Hour:
-        """Read the text of `to_text`. Raises `ValueError`."""
-        number, figures, keys = text.split(" ")
-        return cls(int(number), tuple(map(int, figures.split(","))), Distinct.from_text(keys))
 
-    def to_text(self) -> str:
-        """Return it as text, which takes less memory and is part of a snapshot."""
-        return f"{self.number} {','.join(map(str, self.figures))} {self.keys.to_text()}"
+_NO_KEYS: Final = Distinct().packed()
 
 
 class _RuleStats:
@@ -123,13 +118,13 @@ class _RuleStats:
         self._counts = [0] * len(FIGURES)
         self._keys = Distinct(KEYS)
         self._most_of_hour = KEYS_OF_AN_HOUR
-        self._past: dict[int, str] = {}
+        self._past: dict[int, _Hour] = {}
         self._begin(since_ns // HOUR_NS)
 
     def allot(self, keys: int, of_hour: int) -> None:
         """Keep at most *keys* hashes in all, and *of_hour* of each hour from now on."""
         self._keys.allot(keys)
-        self._hour.keys.allot(of_hour)
+        self._hour_keys.allot(of_hour)
         self._most_of_hour = of_hour
 
     def add(self, figures: Iterable[int], keys: Iterable[str], now_ns: int) -> None:
@@ -140,34 +135,40 @@ class _RuleStats:
             self._hour_counts[index] += 1
         for number in map(hash_of, keys):
             self._keys.add(number)
-            self._hour.keys.add(number)
+            self._hour_keys.add(number)
 
     def snapshot(self, now_ns: int) -> Data:
-        """Return the statistics as data for JSON."""
+        """Return the statistics."""
         self._go_to(now_ns // HOUR_NS)
         return {
             **self._facts,
             "counts": self._counts.copy(),
-            "keys": self._keys.to_text(),
-            "hours": [*self._past.values(), self._hour.to_text()],
+            "keys": self._keys.packed(),
+            "hours": [*self._past.values(), self._hour],
         }
 
+    @property
+    def _hour(self) -> _Hour:
+        """The current hour."""
+        return _Hour(self._number, tuple(self._hour_counts), self._hour_keys.packed())
+
     def _begin(self, number: int) -> None:
+        self._number = number
         self._hour_counts = [0] * len(FIGURES)
-        self._hour = _Hour(number, self._hour_counts, Distinct(self._most_of_hour))
+        self._hour_keys = Distinct(self._most_of_hour)
 
     def _go_to(self, number: int) -> None:
         """Begin the hour *number*, unless it is the current one."""
-        if number == self._hour.number:
+        if number == self._number:
             return
-        if number < self._hour.number:
+        if number < self._number:
             self._go_back(number)
             return
         if any(self._hour_counts):
-            self._past[self._hour.number] = self._hour.to_text()
+            self._past[self._number] = self._hour
         self._past = {
-            past: text if past >= number - DAY else text[: text.rindex(" ") + 1]  # no keys
-            for past, text in self._past.items()
+            past: hour if past >= number - DAY else hour._replace(keys=_NO_KEYS)
+            for past, hour in self._past.items()
             if past > number - HOURS
         }
         self._begin(number)
@@ -175,10 +176,10 @@ class _RuleStats:
     def _go_back(self, number: int) -> None:
         """Add the counts of hours ahead to this one: the clock stepped back."""
         for past in [past for past in self._past if past >= number]:
-            hour = _Hour.from_text(self._past.pop(past))
+            hour = self._past.pop(past)
             self._hour_counts[:] = _sums((self._hour_counts, hour.figures))
-            self._hour.keys.merge(hour.keys)
-        self._hour = self._hour._replace(number=number)
+            self._hour_keys.merge(Distinct.unpacked(hour.keys))
+        self._number = number
 
 
 Data = dict[str, Any]
@@ -272,7 +273,7 @@ class Candidates:
                     self._record_denial(name, by_rule, without, revision, now_ns)
 
     def snapshot(self) -> Data:
-        """Return all statistics as data for JSON and `merged_candidates`, at most 1 MB."""
+        """Return all statistics for `merged_candidates`, at most 1 MB."""
         with self._lock:
             now_ns = self._clock()
             rules = [stats.snapshot(now_ns) for stats in self._stats.values()]
@@ -404,12 +405,12 @@ def _of_last_version(seen: Sequence[tuple[int, Data]]) -> list[Data]:
 
 
 def _merged(rules: Sequence[Data], hour: int) -> Data:
-    hours = [_Hour.from_text(text) for one in rules for text in one["hours"]]
+    hours: list[_Hour] = [hour for one in rules for hour in one["hours"]]
     # Hours ahead were counted before the clock stepped back.
     hours = [one if one.number <= hour else one._replace(number=hour) for one in hours]
     day = [one for one in hours if one.number >= hour - DAY]
     name, candidate_of = rules[0]["rule_id"], rules[0]["candidate_of"]
-    keys = (Distinct.from_text(one["keys"]) for one in rules)
+    keys = (one["keys"] for one in rules)
     is_compared = candidate_of is not None
     return {
         "rule_id": name,
@@ -427,13 +428,11 @@ def _merged(rules: Sequence[Data], hour: int) -> Data:
     }
 
 
-def _figures(
-    counts: Iterable[Sequence[int]], keys: Iterable[Distinct], *, is_compared: bool
-) -> Data:
+def _figures(counts: Iterable[Sequence[int]], keys: Iterable[Packed], *, is_compared: bool) -> Data:
     figures: Data = dict(zip(FIGURES, _sums(counts), strict=True))
     if not is_compared:
         figures |= dict.fromkeys(COMPARED)
-    merged = Distinct().merge(*keys)
+    merged = Distinct().merge(*map(Distinct.unpacked, keys))
     return {**figures, "keys": merged.count, "keys_exact": merged.is_exact}
 
 
@@ -450,7 +449,7 @@ def _series(hours: Iterable[_Hour], place: int, last: int) -> list[int]:
 def _folded(rules: Sequence[Data]) -> Data:
     by_number: dict[int, list[_Hour]] = {}
     for one in rules:
-        for hour in map(_Hour.from_text, one["hours"]):
+        for hour in one["hours"]:
             by_number.setdefault(hour.number, []).append(hour)
     last = max(by_number)
     return {
@@ -459,17 +458,21 @@ def _folded(rules: Sequence[Data]) -> Data:
         "began_ns": max(one["began_ns"] for one in rules),
         "is_restart": any(one["is_restart"] for one in rules),
         "counts": _sums(one["counts"] for one in rules),
-        "keys": Distinct(KEYS).merge(*(Distinct.from_text(one["keys"]) for one in rules)).to_text(),
+        "keys": _merged_keys(KEYS, (one["keys"] for one in rules)),
         "hours": [
             _Hour(
                 number,
                 _sums(one.figures for one in some),
-                Distinct(KEYS_OF_AN_HOUR).merge(*(one.keys for one in some)),
-            ).to_text()
+                _merged_keys(KEYS_OF_AN_HOUR, (one.keys for one in some)),
+            )
             for number, some in sorted(by_number.items())
             if number > last - HOURS
         ],
     }
+
+
+def _merged_keys(most: int, keys: Iterable[Packed]) -> Packed:
+    return Distinct(most).merge(*map(Distinct.unpacked, keys)).packed()
 
 
 def _sums(counts: Iterable[Sequence[int]]) -> list[int]:

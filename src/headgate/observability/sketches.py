@@ -31,12 +31,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from heapq import nlargest
-from sys import byteorder, maxsize
+from sys import maxsize
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
@@ -190,17 +189,20 @@ def hash_of(key: str) -> int:
     return int.from_bytes(blake2b(text, digest_size=8, person=_PERSON).digest(), "little")
 
 
+Packed = tuple[int, "array[int]"]
+"""The bound of a `Distinct`, and its hashes."""
+
+
 class Distinct:
     """The number of different keys, by the hashes below *bound*, at most *most* of them."""
 
-    __slots__ = ("_most", "_text", "bound", "hashes")
+    __slots__ = ("_most", "bound", "hashes")
 
     def __init__(
         self, most: int = maxsize, *, bound: int = ALL, hashes: Iterable[int] = ()
     ) -> None:
         self.bound = bound
         self.hashes = set(hashes)
-        self._text: str | None = None
         self.allot(most)
 
     @property
@@ -217,7 +219,6 @@ class Distinct:
         """Add a hash."""
         if number >= self.bound or number in self.hashes:
             return
-        self._text = None
         self.hashes.add(number)
         if len(self.hashes) > self._most:
             self.bound = max(self.hashes)
@@ -233,28 +234,17 @@ class Distinct:
 
     def allot(self, most: int) -> None:
         """Keep at most *most* hashes from now on."""
-        self._text = None
         self._most = most
         if len(self.hashes) > most:
             kept = sorted(self.hashes)
             self.bound, self.hashes = kept[most], set(kept[:most])
 
-    def to_text(self) -> str:
-        """Return it as text, for JSON; cached while nothing is added."""
-        if self._text is None:
-            plain = array("Q", self.hashes)
-            if byteorder == "big":  # pragma: no cover - no machine of ours is
-                plain.byteswap()
-            text = b64encode(plain.tobytes()).decode("ascii")
-            self._text = text if self.is_exact else f"{self.bound:x}:{text}"
-        return self._text
-
     @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Read the text of `to_text`. Raises `ValueError`."""
-        bound, _, rest = text.rpartition(":")
-        hashes = array("Q")
-        hashes.frombytes(b64decode(rest, validate=True))
-        if byteorder == "big":  # pragma: no cover - no machine of ours is
-            hashes.byteswap()
-        return cls(bound=int(bound, 16) if bound else ALL, hashes=hashes)
+    def unpacked(cls, packed: Packed) -> Self:
+        """Return the sketch of `packed`."""
+        bound, hashes = packed
+        return cls(bound=bound, hashes=hashes)
+
+    def packed(self) -> Packed:
+        """Return its bound and its hashes, in little memory."""
+        return self.bound, array("Q", self.hashes)

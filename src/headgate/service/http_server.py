@@ -86,9 +86,10 @@ _ERRORS: Final = {
 }
 """Responses of the server itself."""
 
+_PHRASES: Final = {int(status): status.phrase for status in HTTPStatus}
 _STATUS_LINES: Final = {
-    int(status): f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")
-    for status in HTTPStatus
+    status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode("ascii")
+    for status in range(100, 600)  # settings name some without a phrase, such as 529
 }
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _DISCONNECT: Final = {"type": "http.disconnect"}
@@ -343,14 +344,15 @@ class Connection(asyncio.Protocol):
             self._server.running.add(one)
             one.task = self._loop.create_task(self._server.run(one))
         elif self._rejected_with is not None and self._current is None and not self._waiting:
-            self._write(*_ERRORS[self._rejected_with], is_last=True)
+            self._write(*_ERRORS[self._rejected_with], date_line=b"", is_last=True)
             self._close(is_read=False)
 
     def respond(self, exchange: Exchange, status: int, headers: Headers, body: bytes) -> None:
         """Write the response of *exchange* and go on with the next request."""
         is_last = not exchange.keep_alive or self._server.is_draining or CLOSE in headers
         is_head = exchange.scope["method"] == "HEAD"
-        self._write(status, headers, body, is_last=is_last, is_head=is_head)
+        date_line = self._server.date_line
+        self._write(status, headers, body, date_line=date_line, is_last=is_last, is_head=is_head)
         exchange.end()
         self._current = None
         self._idle_since = self._loop.time()
@@ -362,9 +364,16 @@ class Connection(asyncio.Protocol):
         self.update_reading()
 
     def _write(
-        self, status: int, headers: Headers, body: bytes, *, is_last: bool, is_head: bool = False
+        self,
+        status: int,
+        headers: Headers,
+        body: bytes,
+        *,
+        date_line: bytes,
+        is_last: bool,
+        is_head: bool = False,
     ) -> None:
-        parts = [_STATUS_LINES[status], self._server.date_line]
+        parts = [_STATUS_LINES[status], date_line]
         has_length = is_head or status in WITHOUT_LENGTH
         for name, value in headers:
             if name == b"content-length":

@@ -149,6 +149,18 @@ class TestExchange:
         tried(trial, app=app)
         assert bool(caplog.records) == fails
 
+    def test_a_status_may_have_no_phrase(self) -> None:
+        async def app(_scope: object, _receive: object, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 529, "headers": []})
+            await send({"type": "http.response.body", "body": b"ok"})
+
+        async def trial(house: House) -> None:
+            line = await house.line()
+            line.say(GET)
+            assert (await line.answer()).startswith(b"HTTP/1.1 529 \r\n")
+
+        tried(trial, app=app)
+
     def test_a_response_gets_the_length_that_the_app_does_not_send(self) -> None:
         async def app(_scope: object, _receive: object, send: Any) -> None:
             await send({"type": "http.response.start", "status": 200, "headers": []})

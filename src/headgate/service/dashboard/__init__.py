@@ -17,35 +17,18 @@ __all__ = ["HEADERS", "NAMES", "PAGE", "PREFIX", "File", "file_named"]
 
 PREFIX: Final = b"/dashboard/"
 PAGE: Final = "page.html"
-SCRIPTS: Final = (
-    "api.js",
-    "caller.js",
-    "candidates.js",
-    "charts.js",
-    "clock.js",
-    "connection.js",
-    "dom.js",
-    "editor.js",
-    "explain.js",
-    "findings.js",
-    "health.js",
-    "history.js",
-    "keys.js",
-    "main.js",
-    "pace.js",
-    "rules.js",
-    "traffic.js",
-    "words.js",
-)
-NAMES: Final = ("style.css", "icon.svg", *SCRIPTS)
-"""The files below `PREFIX`."""
-
 _TYPES: Final = {
     "html": b"text/html; charset=utf-8",
     "css": b"text/css; charset=utf-8",
     "js": b"text/javascript; charset=utf-8",
     "svg": b"image/svg+xml",
 }
+_FILES: Final = files("headgate.service.dashboard")
+NAMES: Final = sorted(
+    one.name for one in _FILES.iterdir() if one.name.endswith((".css", ".js", ".svg"))
+)
+"""The files below `PREFIX`."""
+
 _POLICY: Final = (
     b"default-src 'none'; connect-src 'self'; script-src 'self'; style-src 'self'; "
     b"img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -72,6 +55,6 @@ class File(NamedTuple):
 @cache
 def file_named(name: str) -> File:
     """The file *name*: the page, or one of `NAMES`."""
-    body = files("headgate.service.dashboard").joinpath(name).read_bytes()
+    body = _FILES.joinpath(name).read_bytes()
     digest = sha256(body).hexdigest()[:32]
     return File(body, _TYPES[name.rpartition(".")[2]], b'"%b"' % digest.encode())

@@ -5,7 +5,7 @@ original        the request that a gateway asks about, and the headers to trust
 check_request   the request that a body describes
 check           the engine call and its reply, with the JSON of a verdict
 reservations    amounts that are held and settled later; receipts has their ids
-schemas         the bodies of requests and responses; openapi describes them
+schemas         the bodies of responses; openapi describes the whole API
 """
 
 from headgate.service.http.app import HttpApp

@@ -16,15 +16,7 @@ from headgate.policy.identity.address import read_address
 from headgate.policy.problems import did_you_mean, expected_one_of, nearest
 from headgate.service.http.body import described
 from headgate.service.http.replies import Flaw, RejectedError, problem
-from headgate.service.http.schemas import (
-    LONGEST_METHOD,
-    LONGEST_PATH,
-    CallerRequest,
-    CheckRequest,
-    CommitRequest,
-    ReservationRequest,
-    fields_of,
-)
+from headgate.service.http.schemas import AMOUNT, FLAG, TEXT, a_list, a_map, an_object, of
 from headgate.stores.base import LARGEST_AMOUNT
 
 if TYPE_CHECKING:
@@ -32,7 +24,10 @@ if TYPE_CHECKING:
 
     from headgate.policy.compiled import Costs
     from headgate.service.http.body import Document
+    from headgate.service.http.schemas import Schema
 
+LONGEST_METHOD: Final = 64
+LONGEST_PATH: Final = 8_192
 DEFAULT_TTL: Final = 60.0
 MAX_ERRORS: Final = 20
 """Errors that are listed at most, so that a reply is not many times as large as the body."""
@@ -48,22 +43,32 @@ class RequestedCheck(NamedTuple):
 
 
 class BodyFields(NamedTuple):
-    """The allowed and the required fields of a body."""
+    """The fields of a body, the required ones, and what the cost means in it."""
 
-    fields: frozenset[str]
+    fields: tuple[str, ...]
     required: tuple[str, ...] = ()
+    cost: str = ""
 
-    @classmethod
-    def of(cls, body: type) -> BodyFields:
-        fields = fields_of(body)
-        required = tuple(name for name, (_, is_required) in fields.items() if is_required)
-        return cls(frozenset(fields), required)
+    def schema(self) -> Schema:
+        """The JSON Schema of the body."""
+        fields = {name: _FIELDS[name].schema for name in self.fields}
+        if self.cost:
+            fields["cost"] = {**fields["cost"], "description": self.cost}
+        return an_object(*(name for name in fields if name not in self.required), **fields)
 
 
-TO_CHECK: Final = BodyFields.of(CheckRequest)
-TO_LOOK: Final = BodyFields.of(CallerRequest)
-TO_RESERVE: Final = BodyFields.of(ReservationRequest)
-TO_COMMIT: Final = BodyFields.of(CommitRequest)
+_CALLER: Final = ("method", "path", "host", "headers", "ip", "attributes")
+
+TO_LOOK: Final = BodyFields(_CALLER)
+TO_CHECK: Final = BodyFields(
+    (*_CALLER, "cost", "peek"),
+    ("path",),
+    "For all rules, or by rule id. Default: the cost that each rule defines.",
+)
+TO_RESERVE: Final = BodyFields(
+    (*_CALLER, "cost", "ttl"), ("path", "cost"), "At least 1 for each rule that holds an amount."
+)
+TO_COMMIT: Final = BodyFields(("cost",), (), "Default: the reserved amount.")
 
 
 class Flaws(list[Flaw]):
@@ -139,8 +144,10 @@ def _check_hold(ttl: float, longest: float, cost: object, flaws: Flaws) -> None:
 
 
 class _Field(NamedTuple):
-    """A field: whether a value is valid, words for a valid one, and how it is read."""
+    """A field: its JSON Schema, whether a value is valid, words for a valid one, and how it is
+    read."""
 
+    schema: Schema
     is_valid: Callable[[Any], bool]
     expected: str
     read: Callable[[Any, Flaws], Any] | None = None
@@ -225,30 +232,66 @@ def _cost(value: Any, flaws: Flaws) -> int | dict[str, int]:
 _INTEGER: Final = f"an integer from 0 to {LARGEST_AMOUNT}"
 _FIELDS: Final = {
     "method": _Field(
+        of("string", minLength=1, maxLength=LONGEST_METHOD, default="GET"),
         _is_method,
         f"a method such as POST, at most {LONGEST_METHOD} characters",
         lambda value, _: intern(value.upper()),
     ),
     "path": _Field(
+        of(
+            "string",
+            "As received, not decoded. A query is ignored.",
+            pattern="^[/*]",
+            maxLength=LONGEST_PATH,
+        ),
         _is_path,
         f"a path that begins with /, at most {LONGEST_PATH} characters",
         _without_query,
     ),
-    "host": _Field(lambda value: type(value) is str, "a text such as api.example.com"),
+    "host": _Field(
+        of("string", "Default: the Host header."),
+        lambda value: type(value) is str,
+        "a text such as api.example.com",
+    ),
     "headers": _Field(
+        {
+            "oneOf": [
+                a_map({"oneOf": [TEXT, a_list(TEXT)]}),
+                a_list(of("array", items=TEXT, minItems=2, maxItems=2)),
+            ],
+            "description": "Names and values, or a list of pairs.",
+        },
         lambda value: type(value) in (dict, list),
         "an object of names and texts, or a list of pairs",
         _headers,
     ),
-    "ip": _Field(_is_address, "an address such as 203.0.113.7 or 2001:db8::1"),
+    "ip": _Field(
+        of("string", "The peer address of the request: a client's or a proxy's."),
+        _is_address,
+        "an address such as 203.0.113.7 or 2001:db8::1",
+    ),
     "attributes": _Field(
-        lambda value: type(value) is dict, "an object of names and texts", _attributes
+        {**a_map(TEXT), "description": "Other attributes that rules can match."},
+        lambda value: type(value) is dict,
+        "an object of names and texts",
+        _attributes,
     ),
     "cost": _Field(
+        {"oneOf": [AMOUNT, a_map(AMOUNT)]},
         lambda value: type(value) is dict or _is_amount(value),
         f"{_INTEGER}, or an object of such by the ids of rules",
         _cost,
     ),
-    "peek": _Field(lambda value: type(value) is bool, "true or false"),
-    "ttl": _Field(_is_ttl, "seconds, at least 0.001"),
+    "peek": _Field(FLAG, lambda value: type(value) is bool, "true or false"),
+    "ttl": _Field(
+        of("number", "Seconds.", minimum=0.001, default=60), _is_ttl, "seconds, at least 0.001"
+    ),
 }
+
+REQUESTS: Final = {
+    "CheckRequest": TO_CHECK.schema(),
+    "CallerRequest": TO_LOOK.schema(),
+    "ReservationRequest": TO_RESERVE.schema(),
+    "CommitRequest": TO_COMMIT.schema(),
+}
+"""The schemas of bodies of requests, by name."""

@@ -1,4 +1,4 @@
-"""The OpenAPI document, derived from the declarations of operations and bodies."""
+"""The OpenAPI document: the operations, with the schemas of bodies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
-from headgate.service.http.schemas import NAMED, body_schema
+from headgate.service.http.check_request import REQUESTS
+from headgate.service.http.schemas import RESPONSES, ref
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,10 +47,6 @@ _OUTAGE: Final = (
 _OF_BODY: Final = (400, 408, 413, 415)
 
 
-def _ref(name: str) -> Fragment:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
 def _response(
     description: str,
     kind: str | None = None,
@@ -71,9 +68,9 @@ def _response(
         plain = "object" if kind == _JSON else "string"
         found["content"] = {kind: {"schema": {"type": plain}}}
     elif kind is not None:
-        content = {_JSON: _ref(kind)} | ({_PROBLEM: _ref(kind)} if denies else {})
+        content = {_JSON: ref(kind)} | ({_PROBLEM: ref(kind)} if denies else {})
         if or_problem:
-            content[_PROBLEM] = {"anyOf": [_ref(kind), _ref("Problem")]}
+            content[_PROBLEM] = {"anyOf": [ref(kind), ref("Problem")]}
         found["content"] = {media: {"schema": schema} for media, schema in content.items()}
     return found
 
@@ -95,10 +92,10 @@ def _operation(
         "responses": {str(status): one for status, one in responses.items()},
     }
     for status in problems:
-        content = {_PROBLEM: {"schema": _ref("Problem")}}
+        content = {_PROBLEM: {"schema": ref("Problem")}}
         found["responses"][str(status)] = {"description": _WHY[status], "content": content}
     if body is not None:
-        schema = {"type": "object"} if body == _JSON else _ref(body)
+        schema = {"type": "object"} if body == _JSON else ref(body)
         found["requestBody"] = {"required": needs_body, "content": {_JSON: {"schema": schema}}}
     return found | ({"parameters": [parameter]} if parameter is not None else {})
 
@@ -254,7 +251,7 @@ def openapi_document(
         "servers": [{"url": "/"}],
         "paths": {**PATHS, **(RLS_PATHS if has_rls else {}), **paths},
         "components": {
-            "schemas": {one.__name__: body_schema(one) for one in NAMED},
+            "schemas": {**REQUESTS, **RESPONSES},
             "headers": headers,
             **secured,
         },

@@ -1,280 +1,133 @@
-"""The bodies of requests and responses, declared once: the OpenAPI document is derived from them.
+"""JSON Schema of the bodies of responses, and the words to write it in.
 
-A field is required unless it is `NotRequired`. An `Annotated` field has a description, and
-`Keywords` of JSON Schema if its type alone does not say everything.
+The schema of a request is in `check_request`, beside what validates it.
 """
 
 from __future__ import annotations
 
-from types import NoneType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    NotRequired,
-    TypedDict,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Any, Final
 
 from headgate.responses.bodies import BLOCKED, BUSY, EXCEEDED, OUTAGE
 from headgate.stores.base import LARGEST_AMOUNT
 
 Schema = dict[str, Any]
 
-LONGEST_METHOD: Final = 64
-LONGEST_PATH: Final = 8_192
+
+def of(kind: str | list[str], description: str = "", /, **keywords: Any) -> Schema:
+    """A value of a type of JSON Schema; *keywords* are of JSON Schema too."""
+    found = {"type": kind, **keywords}
+    return {**found, "description": description} if description else found
 
 
-class Keywords:
-    """JSON Schema keywords of a field."""
-
-    def __init__(self, **words: Any) -> None:
-        self.words = words
-
-
-Whole = Annotated[int, Keywords(minimum=0)]
-Amount = Annotated[int, Keywords(minimum=0, maximum=LARGEST_AMOUNT)]
-Cost = Amount | dict[str, Amount]
-Method = Annotated[str, Keywords(minLength=1, maxLength=LONGEST_METHOD, default="GET")]
-Path = Annotated[
-    str,
-    "As received, not decoded. A query is ignored.",
-    Keywords(pattern="^[/*]", maxLength=LONGEST_PATH),
-]
-Pair = Annotated[list[str], Keywords(minItems=2, maxItems=2)]
-Estimate = Annotated[
-    Literal[True], "The wait is an estimate, as for a slot; absent if it is exact."
-]
+def an_object(*optional: str, **fields: Schema) -> Schema:
+    """An object with these *fields* and no others; all but the *optional* ones are required."""
+    required = [name for name in fields if name not in optional]
+    schema = of("object", additionalProperties=False, properties=fields)
+    return {**schema, "required": required} if required else schema
 
 
-class CallerRequest(TypedDict):
-    """A caller, and as far as known its request."""
-
-    method: NotRequired[Method]
-    path: NotRequired[Path]
-    host: NotRequired[Annotated[str, "Default: the Host header."]]
-    headers: NotRequired[
-        Annotated[dict[str, str | list[str]] | list[Pair], "Names and values, or a list of pairs."]
-    ]
-    ip: NotRequired[Annotated[str, "The peer address of the request: a client's or a proxy's."]]
-    attributes: NotRequired[Annotated[dict[str, str], "Other attributes that rules can match."]]
+def a_list(items: Schema) -> Schema:
+    return of("array", items=items)
 
 
-class CheckRequest(CallerRequest):
-    """A request to decide."""
-
-    path: Path  # type: ignore[misc]  # required here
-    cost: NotRequired[
-        Annotated[Cost, "For all rules, or by rule id. Default: the cost that each rule defines."]
-    ]
-    peek: NotRequired[bool]
+def a_map(values: Schema) -> Schema:
+    """An object with any names."""
+    return of("object", additionalProperties=values)
 
 
-class ReservationRequest(CallerRequest):
-    """A request for which an amount is held."""
-
-    path: Path  # type: ignore[misc]  # required here
-    cost: Annotated[Cost, "At least 1 for each rule that holds an amount."]
-    ttl: NotRequired[Annotated[float, "Seconds.", Keywords(minimum=0.001, default=60)]]
+def ref(name: str) -> Schema:
+    """The schema *name* of `components.schemas`."""
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
-class CommitRequest(TypedDict):
-    """The actual cost of a reservation."""
+TEXT: Final = of("string")
+FLAG: Final = of("boolean")
+INTEGER: Final = of("integer")
+WHOLE: Final = of("integer", minimum=0)
+AMOUNT: Final = of("integer", minimum=0, maximum=LARGEST_AMOUNT)
 
-    cost: NotRequired[Annotated[Cost, "Default: the reserved amount."]]
-
-
-class RuleDecision(TypedDict):
-    """The decision of one rule."""
-
-    id: str
-    mode: Literal["enforce", "shadow"]
-    limit: Annotated[str, "The tightest limit, in the notation of rules."]
-    quota: Whole
-    cost: Amount
-    allowed: bool
-    remaining: Whole
-    retry_after_ms: Annotated[int | None, "0 if allowed; null if the cost can never fit."]
-    is_estimate: NotRequired[Estimate]
-    reset_after: Annotated[float, Keywords(minimum=0)]
-    source: str
-
-
-class Decision(TypedDict):
-    """The decision of all rules."""
-
-    allowed: bool
-    limit: Annotated[str | None, "The id of the tightest rule; null if there is none."]
-    quota: Annotated[int | None, "The quota of the tightest limit."]
-    remaining: Annotated[int | None, "The largest cost that would be allowed now."]
-    retry_after: Annotated[int | None, "Seconds, rounded up; null if waiting does not help."]
-    retry_after_ms: Annotated[int | None, "The same in milliseconds."]
-    is_estimate: NotRequired[Estimate]
-    delay_ms: NotRequired[
-        Annotated[
-            int,
-            "Time to wait in the queue; absent if the request may proceed now.",
-            Keywords(minimum=1),
-        ]
-    ]
-    reset_after: Annotated[float, "Seconds until all limits are unused again."]
-    source: Annotated[str | None, "The origin of the decision: `store`, or a fallback."]
-    revision: Annotated[int, "The revision of the policy in force."]
-    rules: list[RuleDecision]
-
-
-Error = Annotated[str, Keywords(enum=[one[0] for one in (EXCEEDED, OUTAGE, BUSY, BLOCKED)])]
-Message = Annotated[str, "A message for people."]
-
-
-class DeniedDecision(Decision):
-    """A denial, for the code that enforces."""
-
-    error: Error
-    message: Message
-
-
-class Refusal(TypedDict):
-    """A denial that a gateway passes on."""
-
-    error: Error
-    message: Message
-    limit: NotRequired[Annotated[str, "The id of the rule that denied the request."]]
-    retry_after: NotRequired[int]
-    retry_after_ms: NotRequired[int]
-
-
-class _Held(TypedDict):
-    id: str
-    expires: Annotated[float, "Time of expiry, epoch seconds."]
-
-
-class Reservation(_Held, Decision):
-    """A decision that holds an amount."""
-
-
-class Settlement(TypedDict):
-    """The amounts that were charged, by rule."""
-
-    charged: dict[str, Amount]
-
-
-class LimitStatus(TypedDict):
-    """The state of one limit."""
-
-    name: Annotated[str, "The id of the rule; for its second limit `id/2`."]
-    limit: str
-    quota: int
-    window: NotRequired[Annotated[int, "Seconds."]]
-    remaining: NotRequired[int]
-    reset: NotRequired[Annotated[int, "Time of the full reset, epoch seconds."]]
-    reset_after: NotRequired[float]
-    endpoints: NotRequired[list[str]]
-    methods: NotRequired[list[str]]
-
-
-class Standing(TypedDict):
-    """All limits of a caller."""
-
-    limits: list[LimitStatus]
-
-
-class Health(TypedDict):
-    """The state of a worker."""
-
-    status: str
-    reasons: NotRequired[list[str]]
-
-
-class InvalidField(TypedDict):
-    """An error in a body."""
-
-    field: Annotated[str, "The field; empty for the whole body."]
-    message: Annotated[str, "The value that was found."]
-    hint: NotRequired[Annotated[str, "The value that was expected."]]
-
-
-class Problem(TypedDict):
-    """Problem details (RFC 9457)."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    errors: NotRequired[list[InvalidField]]
-
-
-NAMED: Final[tuple[type, ...]] = (
-    CheckRequest,
-    CallerRequest,
-    ReservationRequest,
-    CommitRequest,
-    RuleDecision,
-    Decision,
-    DeniedDecision,
-    Refusal,
-    Reservation,
-    Settlement,
-    Standing,
-    Health,
-    Problem,
+_ESTIMATE: Final = {
+    "const": True,
+    "description": "The wait is an estimate, as for a slot; absent if it is exact.",
+}
+_TIGHTEST: Final = "The id of the tightest rule; null if there is none."
+_LEFT: Final = "The largest cost that would be allowed now."
+_WAIT: Final = "Seconds, rounded up; null if waiting does not help."
+_PLACE: Final = "Time to wait in the queue; absent if the request may proceed now."
+_DECISION: Final = {
+    "allowed": FLAG,
+    "limit": of(["string", "null"], _TIGHTEST),
+    "quota": of(["integer", "null"], "The quota of the tightest limit."),
+    "remaining": of(["integer", "null"], _LEFT),
+    "retry_after": of(["integer", "null"], _WAIT),
+    "retry_after_ms": of(["integer", "null"], "The same in milliseconds."),
+    "is_estimate": _ESTIMATE,
+    "delay_ms": of("integer", _PLACE, minimum=1),
+    "reset_after": of("number", "Seconds until all limits are unused again."),
+    "source": of(["string", "null"], "The origin of the decision: `store`, or a fallback."),
+    "revision": of("integer", "The revision of the policy in force."),
+    "rules": a_list(ref("RuleDecision")),
+}
+_NOT_ALWAYS: Final = ("is_estimate", "delay_ms")
+_DENIED: Final = {
+    "error": {"enum": [one[0] for one in (EXCEEDED, OUTAGE, BUSY, BLOCKED)]},
+    "message": of("string", "A message for people."),
+}
+_HELD: Final = {"id": TEXT, "expires": of("number", "Time of expiry, epoch seconds.")}
+_LIMIT: Final = an_object(
+    *("window", "remaining", "reset", "reset_after", "endpoints", "methods"),
+    name=of("string", "The id of the rule; for its second limit `id/2`."),
+    limit=TEXT,
+    quota=INTEGER,
+    window=of("integer", "Seconds."),
+    remaining=INTEGER,
+    reset=of("integer", "Time of the full reset, epoch seconds."),
+    reset_after=of("number"),
+    endpoints=a_list(TEXT),
+    methods=a_list(TEXT),
 )
-"""The components of the OpenAPI document, by their names."""
+_INVALID_FIELD: Final = an_object(
+    "hint",
+    field=of("string", "The field; empty for the whole body."),
+    message=of("string", "The value that was found."),
+    hint=of("string", "The value that was expected."),
+)
 
-
-def fields_of(body: type) -> dict[str, tuple[Any, bool]]:
-    """The fields of *body*: the type of each, and whether it is required."""
-    found = {}
-    for name, hint in get_type_hints(body, include_extras=True).items():
-        is_optional = get_origin(hint) is NotRequired
-        found[name] = (get_args(hint)[0] if is_optional else hint, not is_optional)
-    return found
-
-
-def body_schema(body: type) -> Schema:
-    """The JSON Schema of an object with the fields of *body* and no others."""
-    fields = fields_of(body)
-    required = [name for name, (_, is_required) in fields.items() if is_required]
-    schema: Schema = {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {name: _schema(hint) for name, (hint, _) in fields.items()},
-    }
-    return schema | ({"required": required} if required else {})
-
-
-_TYPES: Final = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
-
-
-def _schema(hint: Any) -> Schema:
-    if hint in NAMED:
-        return {"$ref": f"#/components/schemas/{hint.__name__}"}
-    if is_typeddict(hint):
-        return body_schema(hint)
-    if hint in _TYPES:
-        return {"type": _TYPES[hint]}
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _annotated(*inner)
-    if origin is Literal:
-        return {"const": inner[0]} if len(inner) == 1 else {"enum": list(inner)}
-    if origin is list:
-        return {"type": "array", "items": _schema(inner[0])}
-    if origin is dict:
-        return {"type": "object", "additionalProperties": _schema(inner[1])}
-    if NoneType in inner:
-        return {"type": [_TYPES[one] for one in inner]}
-    return {"oneOf": [_schema(one) for one in inner]}
-
-
-def _annotated(hint: Any, *notes: str | Keywords) -> Schema:
-    found = _schema(hint)
-    for one in notes:
-        found |= {"description": one} if isinstance(one, str) else one.words
-    if "enum" in found:
-        del found["type"]
-    return found
+RESPONSES: Final[dict[str, Schema]] = {
+    "RuleDecision": an_object(
+        "is_estimate",
+        id=TEXT,
+        mode={"enum": ["enforce", "shadow"]},
+        limit=of("string", "The tightest limit, in the notation of rules."),
+        quota=WHOLE,
+        cost=AMOUNT,
+        allowed=FLAG,
+        remaining=WHOLE,
+        retry_after_ms=of(["integer", "null"], "0 if allowed; null if the cost can never fit."),
+        is_estimate=_ESTIMATE,
+        reset_after=of("number", minimum=0),
+        source=TEXT,
+    ),
+    "Decision": an_object(*_NOT_ALWAYS, **_DECISION),
+    "DeniedDecision": an_object(*_NOT_ALWAYS, **_DECISION, **_DENIED),
+    "Refusal": an_object(
+        *("limit", "retry_after", "retry_after_ms"),
+        **_DENIED,
+        limit=of("string", "The id of the rule that denied the request."),
+        retry_after=INTEGER,
+        retry_after_ms=INTEGER,
+    ),
+    "Reservation": an_object(*_NOT_ALWAYS, **_HELD, **_DECISION),
+    "Settlement": an_object(charged=a_map(AMOUNT)),
+    "Standing": an_object(limits=a_list(_LIMIT)),
+    "Health": an_object("reasons", status=TEXT, reasons=a_list(TEXT)),
+    "Problem": an_object(
+        "errors",
+        type=TEXT,
+        title=TEXT,
+        status=INTEGER,
+        detail=TEXT,
+        errors=a_list(_INVALID_FIELD),
+    ),
+}
+"""The schemas of bodies of responses, by name."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Samples = Mapping[str, tuple[Sample, ...]]
     """The samples of metrics by name."""
 
-FORMAT: Final = b"headgate live 2\n"
+FORMAT: Final = b"headgate live 3\n"
 """Change the number with `Snapshot`: a dead worker may be replaced by one of newer code while the
 others still run the old one."""
 
