@@ -239,8 +239,10 @@ class Plan:
         if self.engine is not None:
             ((handle, keys, costs),) = self.prepared
             plan.prepared = (PreparedTake(handle, (key,) * len(keys), costs),)
-            plan.is_immediate, plan.decide = self.is_immediate, self.decide
-            plan.shown, plan.may_delay = self.shown, self.may_delay
+            plan.is_immediate, plan.may_delay = self.is_immediate, self.may_delay
+            plan.decide, plan.template = self.decide, self.template
+            if self.decide is not None:
+                plan.allowed_cell = self.allowed_cell
             plan.engine = self.engine
         return plan
 
