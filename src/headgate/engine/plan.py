@@ -231,6 +231,21 @@ class Plan:
         shadows = [one for one in rules if one.rule.mode == "shadow" and one.block is None]
         self.shadows = tuple(shadows)
 
+    def for_key(self, key: str) -> Plan:
+        """A copy of this plain plan of one rule for the counters of *key*, prepared as this is."""
+        (one,) = self.rules
+        checks = [Check(check.group, key, check.limit, check.cost) for check in one.checks]
+        plan = Plan(self.revision, (RulePlan(one.rule, key, one.cost, one.limits, tuple(checks)),))
+        if self.engine is not None:
+            ((handle, keys, costs),) = self.prepared
+            plan.prepared = (PreparedTake(handle, (key,) * len(keys), costs),)
+            plan.is_immediate, plan.may_delay = self.is_immediate, self.may_delay
+            plan.decide, plan.template = self.decide, self.template
+            if self.decide is not None:
+                plan.allowed_cell = self.allowed_cell
+            plan.engine = self.engine
+        return plan
+
     @property
     def has_queue(self) -> bool:
         """True if a rule has a queue in the store."""

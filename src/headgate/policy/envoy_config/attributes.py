@@ -115,7 +115,7 @@ ADDRESS: Final = "remote_address"
 Entries = tuple[tuple[str, str], ...]
 """Keys and values, in their order."""
 
-_WELL_KNOWN: Final = {
+WELL_KNOWN: Final = {
     "remote_address": "peer",
     "masked_remote_address": "peer",
     "path": "path",
@@ -159,7 +159,7 @@ class _Shape(NamedTuple):
 def _shape(keys: tuple[str, ...]) -> _Shape:
     known: dict[str, int] = {}
     for place, key in enumerate(keys):
-        field = _WELL_KNOWN.get(key)
+        field = WELL_KNOWN.get(key)
         if field is not None:
             known.setdefault(field, place)
     return _Shape(joined(keys), tuple(attribute_names(keys)), tuple(known.items()))

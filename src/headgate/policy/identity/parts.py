@@ -51,6 +51,8 @@ LONGEST_VALUE: Final = 128
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._/:@,+*$()-]{0,128}")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._/:@,+*$()-]")
+is_plain: Final = re.compile(r"[A-Za-z0-9._/:@,+*$()-]{1,128}").fullmatch
+"""True for a value that is not empty and stands in a key as it is."""
 _LONGEST_SALT: Final = blake2b.MAX_KEY_SIZE
 
 
