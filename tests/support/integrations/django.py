@@ -117,10 +117,12 @@ class _Handler(ASGIHandler):
 
 
 class AsyncDjangoContract(DjangoContract):
-    """The same with async views under ASGI."""
+    """The same with async views under ASGI.
+
+    It declares no `can_cancel`: Django does not pass the cancellation of its task on to the view.
+    """
 
     interface = "asgi"
-    can_cancel = True
     reads_while_sending = False  # Django reads all of a body before it calls the view
 
     def handler(self) -> Any:

@@ -12,7 +12,7 @@ import http.client
 import os
 import socket
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -104,10 +104,12 @@ class HttpSocket(Socket):
         self._url, self._ends, self._number = url, ends, number
         self._headers = {**headers, NUMBER: number}
         self._opened: ClientConnection | None = None
+        self._closing = ExitStack()
 
     def connect(self) -> Reply:
         try:
-            self._opened = opened = connect(self._url, additional_headers=self._headers, proxy=None)
+            opening = connect(self._url, additional_headers=self._headers, proxy=None)
+            self._opened = opened = self._closing.enter_context(opening)
         except InvalidStatus as error:
             response = error.response
         else:
@@ -122,8 +124,7 @@ class HttpSocket(Socket):
         return str(self._opened.recv())
 
     def close(self) -> None:
-        assert self._opened is not None
-        self._opened.close()
+        self._closing.close()
         self._ends.wait(self._number)
 
 

@@ -25,6 +25,7 @@ from headgate.stores.operations import (
     TakeEach,
 )
 from headgate.testing import ManualClock, StoreContract
+from headgate.testing.capabilities import Contract, needs
 from tests.contract.queues import QueueContract, QueueHistoryContract
 from tests.contract.slot_shares import (
     KeepingContract,
@@ -234,6 +235,23 @@ def test_what_a_store_does_not_promise_is_not_collected() -> None:
     for cls, is_exact in ((Approximate, False), (Exact, True)):
         assert is_collected(cls, "retry_after_is_exact_to_the_tick") == is_exact
         assert is_collected(cls, "a_denied_cost_consumes_nothing")
+
+
+def test_a_test_that_its_own_class_excludes_is_collected_where_it_applies() -> None:
+    class Unable(Contract):
+        is_able = False
+
+        @needs("is_able")
+        def test_it(self) -> None:
+            pass
+
+    class Able(Unable):
+        is_able = True
+
+    class Neither(Able):
+        is_able = False
+
+    assert [one.test_it is not None for one in (Unable, Able, Neither)] == [False, True, False]
 
 
 def is_kept(promise: str, make: Callable[[ManualClock], Store]) -> bool:

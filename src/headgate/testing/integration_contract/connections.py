@@ -56,10 +56,10 @@ class StreamContract(IntegrationUnderTest):
         assert exchange.finish_body() == b""
 
 
+@needs("has_websockets")
 class WebSocketContract(IntegrationUnderTest):
     """Websockets: the app answers each message with itself."""
 
-    @needs("has_websockets")
     def test_a_websocket_is_accepted_with_headers_or_denied_before_that(self) -> None:
         self.start(Route(), limits="1/hour", name="api")
         first = self.running().websocket(_SOCKET, {})
@@ -71,7 +71,6 @@ class WebSocketContract(IntegrationUnderTest):
         assert denied.status == 429
         assert int(denied.headers["retry-after"]) >= 1
 
-    @needs("has_websockets")
     def test_websockets_and_requests_share_the_limit_of_the_app(self) -> None:
         self.start(Route(), limits="1/hour")
         socket = self.running().websocket(_SOCKET, {})
@@ -79,7 +78,6 @@ class WebSocketContract(IntegrationUnderTest):
         socket.close()
         assert self.ask().status == 429
 
-    @needs("has_websockets")
     def test_a_websocket_has_its_slot_until_it_is_closed(self) -> None:
         self.start(Route(), limits=Concurrency(1, ttl=600))
         socket = self.running().websocket(_SOCKET, {})
@@ -88,7 +86,6 @@ class WebSocketContract(IntegrationUnderTest):
         socket.close()
         assert self.ask().status == 200
 
-    @needs("has_websockets")
     def test_a_websocket_is_a_503_in_an_outage_if_the_limit_fails_closed(self) -> None:
         self.start(Route(), limits="1/hour", on_store_failure="fail_closed", store=self.remote)
         self.remote.is_gone = True

@@ -116,10 +116,10 @@ class AppLimitContract(IntegrationUnderTest):
         assert self.ask("/items/1").status == 200
 
 
+@needs("has_route_limits")
 class RouteLimitContract(IntegrationUnderTest):
     """Limits of single routes."""
 
-    @needs("has_route_limits")
     def test_routes_without_a_shared_name_are_counted_apart(self) -> None:
         own = {"limits": "1/hour"}
         self.start(Route(path="/a", limit=own), Route(path="/b", limit=own), Route(path="/c"))
@@ -127,31 +127,29 @@ class RouteLimitContract(IntegrationUnderTest):
         assert self.statuses(2, "/b") == [200, 429]
         assert self.statuses(2, "/c") == [200, 200]
 
-    @needs("has_route_limits")
     def test_routes_with_one_name_share_a_limit(self) -> None:
         shared = {"limits": "2/hour", "name": "shared"}
         self.start(Route(path="/a", limit=shared), Route(path="/b", limit=shared))
         assert [self.ask(path).status for path in ("/a", "/b", "/a")] == [200, 200, 429]
 
-    @needs("has_route_limits")
     def test_all_paths_of_a_route_share_its_limit(self) -> None:
         self.start(Route(path="/items/{item}", limit={"limits": "1/hour"}))
         assert [self.ask(f"/items/{n}").status for n in range(2)] == [200, 429]
 
-    @needs("has_route_limits", "has_app_limits")
+    @needs("has_app_limits")
     def test_the_response_has_the_figures_of_the_app_and_of_the_route(self) -> None:
         own = {"limits": "5/hour", "name": "route"}
         self.start(Route(limit=own), limits="9/hour", name="app")
         assert self.left() == {"app": 8, "route": 4}
 
-    @needs("has_route_limits", "has_app_limits")
+    @needs("has_app_limits")
     def test_a_denial_of_the_route_refunds_what_the_app_charged(self) -> None:
         own = {"limits": "1/hour", "name": "route"}
         self.start(Route(path="/a", limit=own), Route(path="/b"), limits="9/hour", name="app")
         assert self.statuses(3, "/a") == [200, 429, 429]
         assert self.left("/b") == {"app": 7}
 
-    @needs("has_route_limits", "has_app_limits")
+    @needs("has_app_limits")
     def test_a_denial_of_the_app_does_not_charge_the_route(self) -> None:
         own = {"limits": "2/hour fixed_window", "name": "route"}
         self.start(Route(limit=own), limits="1/minute fixed_window", name="app")
@@ -159,7 +157,6 @@ class RouteLimitContract(IntegrationUnderTest):
         self.clock.advance(60)
         assert self.left() == {"app": 0, "route": 0}
 
-    @needs("has_route_limits")
     def test_a_denial_of_a_route_has_retry_after_and_the_figures(self) -> None:
         self.start(Route(limit={"limits": "1/hour", "name": "route"}))
         self.ask()
@@ -168,7 +165,6 @@ class RouteLimitContract(IntegrationUnderTest):
         assert int(denial.headers["retry-after"]) >= 1
         assert remaining(denial) == {"route": 0}
 
-    @needs("has_route_limits")
     def test_limits_keys_and_costs_of_a_route_may_depend_on_the_request(self) -> None:
         own = {"limits": _limits, "key": _user, "cost": _cost, "name": "route"}
         self.start(Route(limit=own))
@@ -177,18 +173,16 @@ class RouteLimitContract(IntegrationUnderTest):
         assert [self.ask(x_cost=cost, **paid).status for cost in ("2", "2", "1")] == [200, 429, 200]
         assert self.statuses(3, x_user="c", x_plan="unlimited") == [200, 200, 200]
 
-    @needs("has_route_limits")
     def test_exempt_when_exempts_from_the_limit_of_a_route(self) -> None:
         self.start(Route(limit={"limits": "1/hour", "exempt_when": _is_staff}))
         assert self.statuses(3, x_user="staff") == [200, 200, 200]
         assert self.statuses(2) == [200, 429]
 
-    @needs("has_route_limits")
     def test_a_route_limit_in_shadow_mode_denies_nothing(self) -> None:
         self.start(Route(limit={"limits": "1/hour", "mode": "shadow"}))
         assert self.statuses(3) == [200, 200, 200]
 
-    @needs("has_route_limits", "has_app_limits")
+    @needs("has_app_limits")
     def test_an_exempt_route_skips_the_limits_of_the_app_and_keeps_its_own(self) -> None:
         self.start(
             Route(path="/free", is_exempt=True),
@@ -203,14 +197,13 @@ class RouteLimitContract(IntegrationUnderTest):
         assert self.statuses(2, "/own") == [200, 429]
         assert self.statuses(2, "/app") == [200, 429]
 
-    @needs("has_route_limits")
     def test_a_route_of_a_mounted_app_has_its_limit(self) -> None:
         own = {"limits": "1/hour"}
         self.start(Route(path="/items", mount="/v1", limit=own), Route(path="/items", limit=own))
         assert self.statuses(2, "/v1/items") == [200, 429]
         assert self.statuses(2, "/items") == [200, 429]
 
-    @needs("has_route_limits", "answers_http_errors")
+    @needs("answers_http_errors")
     def test_an_error_of_the_framework_in_a_limited_route_has_headers(self) -> None:
         self.start(Route(behaviour="raises", limit={"limits": "2/hour", "name": "route"}))
         assert self.left() == {"route": 1}

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.algorithms import Outcome
 from headgate.limiter import RateLimiter
-from headgate.limits import Concurrency, LeakyQueue
+from headgate.limits import (
+    GCRA,
+    Concurrency,
+    DenyAll,
+    FixedWindow,
+    LeakyQueue,
+    SlidingWindowLog,
+    TokenBucket,
+    Unlimited,
+)
 from headgate.stores import MemoryStore
 from headgate.stores.operations import (
     CancelQueued,
@@ -35,8 +44,13 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Operation
 
 KEYS: Final = ("a", "b", "c")
+STACKS: Final = (
+    (TokenBucket(10, 1), FixedWindow(8, 10)),
+    (SlidingWindowLog(5, 3), GCRA(rate=2, burst=9), Unlimited()),
+    (DenyAll(), TokenBucket(10, 1)),
+)
 COUNTER_VERBS: Final = (
-    *("hit", "hit", "peek", "hit_many", "charge", "refund", "reserve"),
+    *("hit", "hit", "hit_up_to", "peek", "hit_many", "charge", "refund", "reserve"),
     *("settle", "reset"),
 )
 QUEUES: Final = tuple(
@@ -66,9 +80,9 @@ class HistoryContract(StoreUnderTest):
 
     @needs("exact")
     def test_a_random_history_is_that_of_the_memory_store(self) -> None:
-        for limit in (*TENS, *ODD):
+        for limits in (*((limit,) for limit in (*TENS, *ODD)), *STACKS):
             for seed in range(self.histories):
-                LimiterHistory(self, limit, seed).play(150)
+                LimiterHistory(self, limits, seed).play(150)
 
     def test_a_random_history_of_a_queue_is_that_of_the_memory_store(self) -> None:
         for limits in QUEUES:
@@ -114,19 +128,19 @@ class History:
 
 
 class LimiterHistory(History):
-    """A history of all verbs of a limiter with *limit*."""
+    """A history of all verbs of a limiter with *limits*."""
 
-    def __init__(self, subject: StoreUnderTest, limit: Limit, seed: int) -> None:
+    def __init__(self, subject: StoreUnderTest, limits: tuple[Limit, ...], seed: int) -> None:
         super().__init__(subject, COUNTER_VERBS, seed)
-        self.limit = limit
-        self.limiters = subject.limiter(limit), RateLimiter(limit, store=self.reference)
+        self.steps.append(str(limits))
+        self.quota = max(limit.quota for limit in limits if not isinstance(limit, Unlimited))
+        self.period_ns = max(limit.period_ns for limit in limits)
+        self.limiters = subject.limiter(limits), RateLimiter(limits, store=self.reference)
         self.reservations: list[list[Any]] = []
 
     def pause_ns(self) -> int:
-        period_ns = self.limit.period_ns
-        return self.random.randint(
-            0, self.random.choice((1, 1_000, period_ns // 10, 2 * period_ns))
-        )
+        longest_ns = self.random.choice((1, 1_000, self.period_ns // 10, 2 * self.period_ns))
+        return self.random.randint(0, longest_ns)
 
     def apply(self, verb: str, key: str) -> None:
         amount = self.cost() * (self.random.choice((1, 1, 5)) if verb == "charge" else 1)
@@ -136,8 +150,12 @@ class LimiterHistory(History):
                 hits = [(key, amount), (self.random.choice(KEYS), self.cost()), (key, self.cost())]
                 for both in zip(*[one.hit_many(hits) for one in self.limiters], strict=True):
                     self.compare_figures(*both)
+            case "hit_up_to":
+                first, second = (one.hit_up_to(key, amount) for one in self.limiters)
+                self.compare(first.granted, second.granted)
+                self.compare_figures(first.decision, second.decision)
             case "reserve":
-                ttl = self.random.randint(1, 1 + self.limit.period_ns // 1_000) * 1_000 / SECOND
+                ttl = self.random.randint(1, 1 + self.period_ns // 1_000) * 1_000 / SECOND
                 pair = [one.reserve(key, amount, ttl) for one in self.limiters]
                 self.compare(*[one.allowed for one in pair])
                 if pair[0].allowed:
@@ -154,19 +172,21 @@ class LimiterHistory(History):
                 self.compare_figures(*[getattr(one, verb)(key, amount) for one in self.limiters])
 
     def cost(self) -> int:
-        return self.random.choice((1, 1, 1, 2, 0, self.random.randint(0, self.limit.quota + 1)))
+        return self.random.choice((1, 1, 1, 2, 0, self.random.randint(0, self.quota + 1)))
 
     def compare_figures(self, found: Decision, expected: Decision) -> None:
-        wait_ns, up = expected.retry_after_ns, self.subject.rounded_up
-        self.compare(
-            (found.allowed, found.remaining, found.retry_after_ns, found.reset_after_ns),
-            (
-                expected.allowed,
-                expected.remaining,
-                None if wait_ns is None else up(wait_ns),
-                up(expected.reset_after_ns),
-            ),
-        )
+        up = self.subject.rounded_up
+        for one, other in zip((found, *found.limits), (expected, *expected.limits), strict=True):
+            wait_ns = other.retry_after_ns
+            self.compare(
+                (one.allowed, one.remaining, one.retry_after_ns, one.reset_after_ns),
+                (
+                    other.allowed,
+                    other.remaining,
+                    None if wait_ns is None else up(wait_ns),
+                    up(other.reset_after_ns),
+                ),
+            )
 
 
 class OperationHistory(History):

@@ -32,13 +32,6 @@ class PartialContract(StoreUnderTest):
                 assert part.decision == limiter.peek("key", rest), f"{limit}: {n}"
                 assert part.decision.allowed == (rest == 0), f"{limit}: {n}"
 
-    def test_the_rest_fits_exactly_after_the_wait(self) -> None:
-        for limit, limiter in self.limiters():
-            limiter.hit("key", 4)
-            part = limiter.hit_up_to("key", 8)
-            assert part.granted == 6, limit
-            self.assert_fits_exactly_after(part.decision, limiter, 2)
-
     def test_checks_of_one_counter_add_up(self) -> None:
         for limit in TENS:
             check = Check(self.new_name(), "key", limit, 7)
