@@ -197,6 +197,19 @@ class TestReports:
         calls.exchange(store)
         assert peer.totals == {"a": 5}
 
+    def test_the_end_of_an_outage_of_a_region_is_logged_once(
+        self, calls: Calls, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        peer = Peer()
+        store = regional({"us": peer})
+        for peer.error in (GONE, None, None):
+            calls.run(store, taking("a"))
+            calls.exchange(store)
+        lines = [one.getMessage() for one in caplog.records if one.name.endswith("replication")]
+        assert len(lines) == 2
+        assert "cannot report usage to us" in lines[0]
+        assert "us can be reached again after 1 failed attempts" in lines[1]
+
     def test_a_region_that_was_gone_gets_them_without_further_requests(self, calls: Calls) -> None:
         peer = Peer()
         store = regional({"us": peer}, every_ns=MILLISECOND)
