@@ -1,4 +1,6 @@
-"""Unit tests use manual clocks: no fallback recovers in the background."""
+"""Unit tests use manual clocks: nothing goes on in the background but heartbeats."""
+
+from typing import Any
 
 import pytest
 
@@ -7,4 +9,10 @@ from headgate.runtime.background import BackgroundWork
 
 @pytest.fixture(autouse=True)
 def _without_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BackgroundWork, "start", lambda _work, _due_ns=None: None)
+    start = BackgroundWork.start
+
+    def start_heartbeat(work: BackgroundWork[Any], due_ns: int | None = None) -> None:
+        if work._name == "headgate-heartbeat":
+            start(work, due_ns)
+
+    monkeypatch.setattr(BackgroundWork, "start", start_heartbeat)

@@ -11,11 +11,12 @@ import pytest
 
 from headgate import AsyncRateLimiter, Concurrency, RateLimiter, TokenBucket
 from headgate.errors import OptionError, StoreError
-from headgate.runtime.heartbeat import HEART, Beat
+from headgate.runtime.heartbeat import Beat
 from headgate.stores import MemoryStore, Store
 from headgate.stores.operations import Operation, RenewSlot
 from headgate.testing import ManualClock
 from headgate.testing.virtual_loop import VirtualLoop, run_virtually
+from tests.support.heartbeats import listened
 
 if TYPE_CHECKING:
     from headgate.stores.base import R
@@ -66,14 +67,6 @@ class Telling(Store):
         return reply
 
 
-def renew_all_due(beat: object) -> None:
-    """Renew what is due by the time that *beat* is: other tests may have left slots behind."""
-    assert isinstance(beat, Beat)
-    due_ns = beat.pulse.due_ns
-    while HEART.renew_due(due_ns):
-        pass
-
-
 class TestHeartbeat:
     def test_a_slot_is_renewed_while_it_is_held(self) -> None:
         store = Telling()
@@ -83,16 +76,18 @@ class TestHeartbeat:
                 assert store.renewals.acquire(timeout=SOON)
         assert not slot
         assert slot._beat is not None
-        assert slot._beat.is_over  # type: ignore[union-attr]  # it is a Beat
+        assert slot._beat.is_over
 
-    def test_a_slot_that_was_lost_is_false_and_says_so(self) -> None:
-        store = Telling()
+    def test_a_slot_that_was_lost_is_false_and_says_so(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        heart, store = listened(monkeypatch), Telling()
         limiter = RateLimiter(Concurrency(1, 60), store=store)
         slot = limiter.slot("key", heartbeat=True)
         assert slot.take()
         assert bool(slot)
         limiter.reset("key")
-        renew_all_due(slot._beat)
+        heart.renew_at(heart.begun[0].due_ns)
         assert slot.is_lost
         assert not slot
         assert not slot.renew()
@@ -107,8 +102,10 @@ class TestHeartbeat:
             assert not slot.renew()
             assert slot.is_lost
 
-    def test_a_slot_that_was_forgotten_is_not_renewed_for_ever(self) -> None:
-        store = Telling()
+    def test_a_slot_that_was_forgotten_is_not_renewed_for_ever(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        heart, store = listened(monkeypatch), Telling()
         limiter = RateLimiter(Concurrency(1, 60), store=store)
         slot = limiter.slot("key", heartbeat=True)
         assert slot.take()
@@ -116,7 +113,7 @@ class TestHeartbeat:
         del slot
         gc.collect()
         assert isinstance(beat, Beat)
-        renew_all_due(beat)
+        heart.renew_at(beat.due_ns)
         assert beat.is_over
         assert not store.renewals.acquire(blocking=False)
 

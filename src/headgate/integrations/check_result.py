@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headgate.engine.verdict import Verdict
     from headgate.integrations.request_limiter import RequestLimiter, RequestPlan
     from headgate.overload import Place
-    from headgate.runtime.heartbeat import AsyncBeat, Beat
+    from headgate.runtime.heartbeat import Beat
 
 LOG: Final = logging.getLogger("headgate.integrations")
 
@@ -76,7 +76,7 @@ class CheckResult:
     """The places in fair queues."""
     began_ns: int | None = None
     """The time of the start, if the time of the request is measured."""
-    beat: Beat | AsyncBeat | None = None
+    beat: Beat | None = None
     """The heartbeat of its slots."""
 
     @property

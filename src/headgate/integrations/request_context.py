@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from headgate.responses.headers import Lines, Pairs
     from headgate.responses.pressure import Load
     from headgate.runtime.effects import Effects
-    from headgate.runtime.heartbeat import AsyncBeat, Beat
+    from headgate.runtime.heartbeat import Beat
 
 ALLOW_ORIGIN: Final = "access-control-allow-origin"
 EXPOSE: Final = "Access-Control-Expose-Headers"
@@ -239,7 +239,7 @@ class RequestContext:
     ) -> Effects[CheckResult | Verdict]:
         """Wait for the places of an allowed request in queues; the result of the check, or a denial
         by a queue: then everything was given back."""
-        beat: Beat | AsyncBeat | None = None
+        beat: Beat | None = None
         if verdict.slots is not None or verdict.local_slots is not None:
             renew = partial(limiter.engine.renew, verdict)
             beat = yield StartHeartbeat(renew, verdict.slots_last_ns or 0, self)
@@ -576,7 +576,7 @@ def _settle(result: CheckResult, amounts: Mapping[str, int]) -> Effects[None]:
         yield from result.limiter.engine.settle(result.verdict, amounts)
 
 
-def _give_back(engine: Engine, verdict: Verdict, beat: Beat | AsyncBeat | None) -> Effects[None]:
+def _give_back(engine: Engine, verdict: Verdict, beat: Beat | None) -> Effects[None]:
     if beat is not None:
         beat.stop()
     yield from engine.undo(verdict)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.engine.use_cases import Engine
     from headgate.engine.verdict import Verdict
     from headgate.runtime.effects import Effects
-    from headgate.runtime.heartbeat import AsyncBeat, Beat
+    from headgate.runtime.heartbeat import Beat
 
 
 class _Reservation:
@@ -156,7 +156,7 @@ class _Slot:
         self._engine = engine
         self._stack = stack
         self._has_heartbeat = heartbeat
-        self._beat: Beat | AsyncBeat | None = None
+        self._beat: Beat | None = None
         self._verdict: Verdict | None = None
         self._is_held = False
         self._is_lost = False

@@ -27,8 +27,8 @@ class Rounds:
 
     __slots__ = ("bell", "due_ns", "ended", "loop")
 
-    def __init__(self) -> None:
-        self.loop = asyncio._get_running_loop()  # noqa: SLF001 (documented for such checks)
+    def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self.loop = loop
         self.ended = Signal()
         self.bell = Signal()
         """Cuts the pause before the next round short."""
@@ -64,7 +64,8 @@ class BackgroundWork(Generic[T]):
 
     *due* returns the time of the next round on *clock*, None if there is nothing to do: the work
     ends then, until `wake` is called. *work* is one round. Both receive the owner, which only a
-    round keeps alive.
+    round keeps alive. Work that `start` begins is done in the running event loop, or in a thread if
+    there is none or *in_thread* is true.
     """
 
     def __init__(
@@ -74,12 +75,15 @@ class BackgroundWork(Generic[T]):
         clock: Clock,
         due: Callable[[T], int | None],
         work: Callable[[T], Effects[object]],
+        *,
+        in_thread: bool = False,
     ) -> None:
         self._owner = weakref.ref(owner)
         self._name = name
         self._clock = clock
         self._due = due
         self._work = work
+        self._in_thread = in_thread
         self._is_closed = False
         self.after_fork()
 
@@ -119,8 +123,7 @@ class BackgroundWork(Generic[T]):
         return reply
 
     def start(self, due_ns: int | None = None) -> None:
-        """Do what `wake` does, for a caller that is no generator: begin the work in the running
-        event loop, or in a thread if there is none."""
+        """Do what `wake` does, for a caller that is no generator."""
         rounds = self._begin(due_ns)
         if rounds is None:
             return
@@ -157,7 +160,8 @@ class BackgroundWork(Generic[T]):
                 if due_ns is not None and due_ns < current.due_ns:
                     current.bell.set()
                 return None
-            self._current, self.is_cut_off = Rounds(), False
+            loop = None if self._in_thread else asyncio._get_running_loop()  # noqa: SLF001 (documented for such checks)
+            self._current, self.is_cut_off = Rounds(loop), False
             return self._current
 
     def _perform(self, rounds: Rounds) -> Effects[None]:

@@ -115,7 +115,7 @@ def test_the_slots_of_a_request_are_renewed_while_it_lasts(
         if environ["PATH_INFO"] == "/long":
             for _ in range(5):
                 clock.advance(20)
-                assert heart.renew_due(heart.beats[0].pulse.due_ns)
+                heart.renew_at(heart.begun[0].due_ns)
             during.append(ask(limited)[0])
         start_response("200 OK", [])
         return [b"ok"]
