@@ -361,10 +361,13 @@ def test_the_recovery_begins_again_after_a_store_raised_an_unknown_error(
     raised: list[object] = []
     in_background.setattr(threading, "excepthook", lambda error: raised.append(error.exc_type))
 
+    is_decided = threading.Event()
+
     class Odd(FailingStore):
         is_odd = True
 
         def run(self, operation: Any) -> Any:
+            is_decided.wait(10)  # a recovery that ends during the decision would begin again
             if self.is_odd:
                 raise ZeroDivisionError
             return super().run(operation)
@@ -372,6 +375,7 @@ def test_the_recovery_begins_again_after_a_store_raised_an_unknown_error(
     store = Odd()
     fallback = Fallback(store, store.clock)
     fallback.decide([RULE], GONE)
+    is_decided.set()
     wait_until(lambda: raised == [ZeroDivisionError], "the recovery has failed")
     assert ended(fallback)
     store.is_odd = False
