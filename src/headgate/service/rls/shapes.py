@@ -44,7 +44,7 @@ _PEER: Final = "peer"
 Places = tuple[tuple[int, ...], tuple[int, ...]]
 """The places of the values that are free in descriptors with the same keys, and of the others."""
 
-Asked = tuple["Hashable", tuple[int, ...], list[str]]
+CallShape = tuple["Hashable", tuple[int, ...], list[str]]
 """The shape of a call, the places of its free values, and all its values."""
 
 
@@ -67,11 +67,11 @@ class Shapes:
     def planned(self, request: Any) -> PlannedCall | None:
         """The call of *request*, a `RateLimitRequest`, planned like the first of its shape; None if
         it is the first, or has no shape."""
-        asked = self._asked(request)
-        shape = None if asked is None else self._shapes.get(asked[0])
-        if asked is None or shape is None:
+        call_shape = self._call_shape(request)
+        shape = None if call_shape is None else self._shapes.get(call_shape[0])
+        if call_shape is None or shape is None:
             return None
-        values = asked[2]
+        values = call_shape[2]
         texts = [text if place is None else text + values[place] for text, place in shape.texts]
         plan = shape.plan.for_key(texts[0] if len(texts) == 1 else "&".join(texts))
         call, lines, first, tokens, shown, _ = shape.planned
@@ -80,13 +80,13 @@ class Shapes:
 
     def learn(self, request: Any, planned: PlannedCall) -> None:
         """Keep *planned*, the call of *request*, if others of its shape can be planned like it."""
-        asked = self._asked(request)
-        if asked is not None and asked[0] not in self._shapes:
+        call_shape = self._call_shape(request)
+        if call_shape is not None and call_shape[0] not in self._shapes:
             if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
-            self._shapes[asked[0]] = _shape_of(asked, planned)
+            self._shapes[call_shape[0]] = _shape_of(call_shape, planned)
 
-    def _asked(self, request: Any) -> Asked | None:
+    def _call_shape(self, request: Any) -> CallShape | None:
         descriptors = request.descriptors
         if not self._free or len(descriptors) != 1 or not isinstance(request.domain, str):
             return None
@@ -116,7 +116,7 @@ class Shapes:
         return free, fixed
 
 
-def _shape_of(asked: Asked, planned: PlannedCall) -> Shape | None:
+def _shape_of(call_shape: CallShape, planned: PlannedCall) -> Shape | None:
     """The shape of which *planned* is the first call; None if others may be planned differently."""
     plan, call = planned.lines[0].plan, planned.call
     if plan is None or len(plan.rules) != 1 or planned.debug_tokens:
@@ -125,7 +125,7 @@ def _shape_of(asked: Asked, planned: PlannedCall) -> Shape | None:
     rule = one.rule.declared
     if LimitAdjustment.concerns(rule):
         return None
-    _, places, values = asked
+    _, places, values = call_shape
     names = [name for name, _ in call.descriptors[0].entries]
     free = {f"{_ATTRIBUTE}{names[place]}": place for place in places}
     texts: list[tuple[str, int | None]] = []
