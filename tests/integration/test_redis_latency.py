@@ -56,6 +56,29 @@ def test_the_default_timeout_leaves_time_for_several_round_trips_of_45_ms() -> N
     assert parse_redis_url("redis://far?timeout=1").connect_timeout == 4
 
 
+@pytest.mark.parametrize("ms", [26, 45])
+def test_a_server_26_to_45_ms_away_works_with_the_default_timeout(
+    proxy: FaultyProxy, ms: int
+) -> None:
+    proxy.delay_replies(ms=ms)
+    check = Check("c", "far", LIMITS[0][1])
+
+    def is_served(number: int) -> bool:
+        """Make the first call of a new store, in a thread or in an event loop."""
+        store = RedisStore(proxy.url)
+        try:
+            run = store.run if number % 2 else lambda take: asyncio.run(store.arun(take))
+            return run(Take((check,)))[0].allowed
+        except StoreError:
+            return False
+        finally:
+            store.close()
+
+    # A greeting and a call take longer than the timeout. A busy machine may add a few ms to some.
+    for kind in range(2):
+        assert any(is_served(2 * number + kind) for number in range(20))
+
+
 def test_the_first_call_of_a_thread_has_its_full_timeout_after_connecting(
     store: RedisStore,
 ) -> None:

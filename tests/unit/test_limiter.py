@@ -21,6 +21,7 @@ from headgate import (
     TokenBucket,
     UsageError,
 )
+from headgate.errors import OptionError
 from headgate.stores.operations import Operation
 from headgate.testing import ManualClock
 
@@ -220,3 +221,17 @@ def test_without_a_clock_a_limiter_reads_the_time_itself() -> None:
 def test_a_clock_before_the_epoch_counts_rightly(limits: str) -> None:
     limiter = RateLimiter(limits, clock=ManualClock(-1_000_000))
     assert [limiter.hit("key").remaining for _ in range(4)] == [9, 8, 7, 6]
+
+
+@pytest.mark.parametrize("limiter", [RateLimiter, AsyncRateLimiter])
+@pytest.mark.parametrize(
+    "store", ["redis://:secret@127.0.0.1:1/0", "redis+cluster://127.0.0.1:1", "shm://unnamed"]
+)
+def test_a_limiter_on_a_shared_store_needs_a_name(
+    limiter: type[RateLimiter] | type[AsyncRateLimiter], store: str
+) -> None:
+    with pytest.raises(OptionError, match="a limiter on a shared store needs a name") as caught:
+        limiter("5/minute", store=store)
+    assert "secret" not in str(caught.value)
+    limiter("5/minute", store=store, name="api")
+    limiter("5/minute")  # no other process has the counters of a memory store

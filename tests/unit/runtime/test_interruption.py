@@ -20,6 +20,7 @@ from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreake
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.replication import ReplicatedStore
 from headgate.stores.layers.replication.usage import usage_of
+from headgate.stores.layers.split import SplitStore
 from headgate.stores.operations import (
     CancelQueued,
     Charge,
@@ -35,6 +36,7 @@ from headgate.stores.operations import (
     Settle,
     Take,
     TakeEach,
+    TakeUpTo,
 )
 from headgate.units import MILLISECOND, SECOND
 from tests.support.interruption import Recorder, interrupted_at
@@ -59,6 +61,7 @@ OPERATIONS: dict[str, Operation[Any]] = {
     "look": Take((BUCKET,), consume=False),
     "take several": Take((BUCKET, OTHER)),
     "take each": TakeEach((Take((BUCKET,)), Take((OTHER,)))),
+    "take up to": TakeUpTo((BUCKET,)),
     "take slot": Take((SLOT,), lease="second"),
     "hold": Hold((BUCKET,), "new", SECOND),
     "settle": Settle((BUCKET,), "held", charge_lapsed=True),
@@ -98,9 +101,12 @@ class Stack:
             self.store = self.breaker = CircuitBreakerStore(
                 self.store, options=BreakerOptions(failures=1), time_ns=lambda: self.now_ns
             )
+        if layers in ("split", "all"):
+            self.store = SplitStore(self.store)
+            self.store.set_accuracies({"g": Accuracy(batch=4, split=2)})
         if layers in ("leases", "all"):
             self.store = LeasedStore(self.store, clock=self.recorder.inner.clock, keeps=False)
-            self.store.set_accuracies({"g": Accuracy(batch=4)})
+            self.store.set_accuracies({"g": Accuracy(batch=4, split=2 if layers == "all" else 1)})
         for operation in (
             Take((BUCKET,)),
             Take((SLOT,), lease="first"),
@@ -136,7 +142,7 @@ class Stack:
         )
 
 
-LAYERS = ("none", "breaker", "half-open", "replication", "leases", "all")
+LAYERS = ("none", "breaker", "half-open", "replication", "split", "leases", "all")
 KINDS = ("blocking", "coroutine", "future")
 
 

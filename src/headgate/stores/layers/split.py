@@ -26,6 +26,7 @@ from binascii import crc32
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import chain, islice
 from random import randrange
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Outcomes
 
 R = TypeVar("R")
-M = TypeVar("M", bound=Hold | MergeUsage | Settle | Take | TakeUpTo)
 
 TAGS: Final = 16
 """The number of hash tags that keys of a cluster have."""
@@ -98,22 +98,24 @@ class SplitStore(Layer):
         if not self._parts:
             return (yield from self.inner.effects(operation))
         reply: Any
-        if isinstance(operation, Take | TakeEach):
-            reply = yield from self._take(operation)
-        elif isinstance(operation, Charge | Refund):
-            reply = yield from self._spread(operation)
+        if isinstance(operation, TakeEach):
+            routed = [self._routed(take) for take in operation.takes]
+            reply = yield from self.inner.effects(TakeEach(tuple([take for take, _ in routed])))
+            pairs = zip(reply, routed, strict=True)
+            reply = tuple([_joined(*one, outcomes) for outcomes, one in pairs])
         else:
-            reply = yield from self.inner.effects(self._routed(operation))
+            one = self._routed(operation)
+            reply = _joined(*one, (yield from self.inner.effects(one[0])))
         return cast("R", reply)
 
     def prepare(self, places: Sequence[Place]) -> Prepared:
         kept = tuple(places)
-        bound = self._parts, *self._bind(kept)
+        bound = self._bind(kept)
 
         def effects(keys: Sequence[str], costs: Sequence[int]) -> Effects[Outcomes]:
             nonlocal bound
             if bound[0] is not self._parts:
-                bound = self._parts, *self._bind(kept)
+                bound = self._bind(kept)
             _, inner, counts = bound
             if max(counts) > 1:
                 number = self._pick(MOST_PARTS)
@@ -123,74 +125,49 @@ class SplitStore(Layer):
 
         return Prepared(effects)
 
-    def _bind(self, places: Sequence[Place]) -> tuple[Prepared, list[int]]:
-        """The handle of the inner store, and the number of sub-counters of each place."""
-        counts = [self._count(group, limit) for group, limit in places]
+    def _bind(self, places: Sequence[Place]) -> tuple[object, Prepared, list[int]]:
+        """The version of the settings, the handle of the inner store, and the number of
+        sub-counters of each place."""
+        counts = [self._count(*place) for place in places]
         pairs = zip(places, counts, strict=True)
-        return self.inner.prepare([_sub_place(*place, parts) for place, parts in pairs]), counts
+        inner = self.inner.prepare([_sub_place(*place, parts) for place, parts in pairs])
+        return self._parts, inner, counts
 
-    def _take(self, operation: Take | TakeEach) -> Effects[Any]:
-        """Take from one sub-counter of each check; peek at all."""
-        takes = operation.takes if isinstance(operation, TakeEach) else (operation,)
-        routed = [self._sub_takes(take) for take in takes]
-        if isinstance(operation, Take) and len(routed[0][1]) == 1:
-            return (yield from self.inner.effects(routed[0][1][0]))
-        flat = TakeEach(tuple([one for _, some in routed for one in some]))
-        replies = iter((yield from self.inner.effects(flat)))
-        results = [_summed([next(replies) for _ in some], counts) for counts, some in routed]
-        if isinstance(operation, TakeEach):
-            return tuple(results)
-        if isinstance(results[0], StoreError):
-            raise results[0]
-        return results[0]
+    def _routed(self, operation: Operation[Any]) -> tuple[Any, list[int]]:
+        """*operation* on the sub-counters that it belongs to.
 
-    def _sub_takes(self, take: Take) -> tuple[list[int], list[Take]]:
-        """The number of sub-counters of each check, and the takes that *take* stands for: one, or
-        one for each sub-counter to peek at."""
-        counts = [self._count(check.group, check.limit) for check in take.checks]
-        parts = max(counts, default=1)
-        numbers = [self._pick(MOST_PARTS)] if take.consume or parts == 1 else range(parts)
-        return counts, [self._moved(take, number) for number in numbers]
-
-    def _spread(self, operation: Charge | Refund) -> Effects[Outcomes]:
-        """Charge or refund an even part of each amount in each sub-counter."""
-        first = self._pick(MOST_PARTS)
-        checks: list[Check] = []
-        places: list[int] = []
-        for check in operation.checks:
-            places.append(len(checks))
-            parts = self._count(check.group, check.limit)
-            for number in range(parts):
-                cost = (check.cost + parts - 1 - number) // parts
-                if cost or number == 0:
-                    checks.append(self._sub_check(replace(check, cost=cost), first + number))
-        outcomes: Outcomes = yield from self.inner.effects(replace(operation, checks=tuple(checks)))
-        return tuple([outcomes[place] for place in places])
-
-    def _routed(self, operation: Operation[Any]) -> Operation[Any]:
-        """*operation* on the sub-counters that it belongs to."""
+        If each check stands for several outcomes of the reply, their numbers; else none.
+        """
         match operation:
-            case Hold(name=name) | Settle(name=name) | MergeUsage(origin=name):
-                return self._moved(operation, _number(name))
-            case TakeUpTo():
-                return self._moved(operation, self._pick(MOST_PARTS))
+            case Take(consume=False) | Charge() | Refund() | Reset():
+                first = self._pick(MOST_PARTS) if isinstance(operation, Charge | Refund) else 0
+                spread = [self._spread(operation, check, first) for check in operation.checks]
+                counts = [] if isinstance(operation, Reset) else list(map(len, spread))
+                return replace(operation, checks=tuple(chain.from_iterable(spread))), counts
             case GrantLease(check, holder, cap=cap):
-                parts = self._count(check.group, check.limit)
-                cap = None if cap is None else cap // parts
-                return replace(operation, check=self._sub_check(check, _number(holder)), cap=cap)
-            case Reset(checks):
-                found = [
-                    self._sub_check(check, number)
-                    for check in checks
-                    for number in range(self._count(check.group, check.limit))
-                ]
-                return replace(operation, checks=tuple(found))
-        return operation
-
-    def _moved(self, operation: M, number: int) -> M:
-        """*operation* on the sub-counters with *number*."""
+                cap = None if cap is None else cap // self._count(check.group, check.limit)
+                check = self._sub_check(check, _number(holder))
+                return replace(operation, check=check, cap=cap), []
+            case Hold(name=name) | Settle(name=name) | MergeUsage(origin=name):
+                number = _number(name)
+            case Take() | TakeUpTo():
+                number = self._pick(MOST_PARTS)
+            case _:
+                return operation, []
         checks = [self._sub_check(check, number) for check in operation.checks]
-        return replace(operation, checks=tuple(checks))
+        return replace(operation, checks=tuple(checks)), []
+
+    def _spread(self, operation: Operation[Any], check: Check, first: int) -> list[Check]:
+        """*check* in all sub-counters; of an amount an even part in each that gets any."""
+        parts = self._count(check.group, check.limit)
+        if not isinstance(operation, Charge | Refund):
+            return [self._sub_check(check, number) for number in range(parts)]
+        amounts = [(check.cost + parts - 1 - number) // parts for number in range(parts)]
+        return [
+            self._sub_check(replace(check, cost=amount), first + number)
+            for number, amount in enumerate(amounts)
+            if amount or number == 0
+        ]
 
     def _sub_check(self, check: Check, number: int) -> Check:
         """*check* in the sub-counter with *number*; a counter that is not split stays."""
@@ -225,20 +202,14 @@ def _sub_limit(limit: Limit, parts: int) -> Limit:
     return scaled(limit, Fraction(1, parts))
 
 
-def _summed(replies: list[Outcomes | StoreError], counts: list[int]) -> Outcomes | StoreError:
-    """The outcomes of peeks at all sub-counters as one; the error of any of them.
-
-    *counts* has the number of sub-counters of each check, of which the first replies have one each.
-    """
-    outcomes: list[Outcomes] = []
-    for reply in replies:
-        if isinstance(reply, StoreError):
-            return reply
-        outcomes.append(reply)
-    if len(outcomes) == 1:
-        return outcomes[0]
-    columns = zip(zip(*outcomes, strict=True), counts, strict=True)
-    return tuple([_sum(same[:count]) for same, count in columns])
+def _joined(operation: Operation[Any], counts: Sequence[int], reply: Any) -> Any:
+    """The *reply* to *operation*, with one of so many outcomes at a time as *counts* says: of a
+    peek their sum, else the first."""
+    if not counts or isinstance(reply, StoreError):
+        return reply
+    outcomes = iter(reply)
+    parts = [list(islice(outcomes, count)) for count in counts]
+    return tuple([_sum(same) if isinstance(operation, Take) else same[0] for same in parts])
 
 
 def _sum(same: Sequence[Outcome]) -> Outcome:

@@ -294,14 +294,6 @@ def test_a_limiter_in_an_event_loop_splits_its_counters() -> None:
     assert asyncio.run(main()) <= 100
 
 
-@pytest.mark.parametrize("limiter", [RateLimiter, AsyncRateLimiter])
-def test_no_accuracy_means_exact(limiter: type[RateLimiter] | type[AsyncRateLimiter]) -> None:
-    for store in (LeaseGrantingStore(), Far()):
-        made = limiter("3/minute", store=store, accuracy=None)
-        if isinstance(made, RateLimiter):
-            assert [made.hit("k").allowed for _ in range(4)] == [True] * 3 + [False]
-
-
 def test_outcomes_of_several_takes_keep_their_order() -> None:
     split = Split()
     costs = ((3, True), (0, False), (30, True))

@@ -225,10 +225,9 @@ class RegionUsage:
         if amount < 0:
             self._refund(length_ns, number, group, key, -amount)
             return False
-        window = self._windows.get((length_ns, number, group))
-        total = None if window is None else window.totals.get(key)
+        total = self._find((length_ns, number, group), key)
         if total is None:
-            total = self._new_total(length_ns, number, group, key, limit)
+            total = self._new_total((length_ns, number, group), key, limit)
         total.limit = limit
         total.amount += amount
         if total in self._pending:
@@ -261,43 +260,35 @@ class RegionUsage:
         The next call starts with other counters, whether or not these arrive: one that fails must
         not hold up the rest. Windows that have ended are left out.
         """
-        with self._lock:
-            now_ns = self._now(now_ns)
-            self._sweep(now_ns)
-            return self._next_reports(now_ns)
-
-    def _next_reports(self, now_ns: int) -> list[Report]:
-        pending = self._pending
         together: dict[tuple[int, int, int], list[Total]] = {}
-        for total in list(islice(pending, MOST_CHECKS)):
-            del pending[total]
-            if total.unreported <= 0:
-                continue
-            pending[total] = None
-            window = total.window
-            if not window.has_ended(now_ns):
-                label = window.length_ns, window.number, total.generation
-                together.setdefault(label, []).append(total)
-        return [self._report(label, totals, now_ns) for label, totals in together.items()]
+        with self._lock:
+            now_ns, pending = self._now(now_ns), self._pending
+            self._sweep(now_ns)
+            for total in list(islice(pending, MOST_CHECKS)):
+                del pending[total]
+                if total.unreported <= 0:
+                    continue
+                pending[total] = None
+                window = total.window
+                if not window.has_ended(now_ns):
+                    label = window.length_ns, window.number, total.generation
+                    together.setdefault(label, []).append(total)
+            return [self._report(label, totals, now_ns) for label, totals in together.items()]
 
     def acknowledge(self, report: Report, outcomes: Outcomes) -> None:
         """Record that the region has merged *report*; *outcomes* are those of a cost of 1 there."""
         with self._lock:
-            for reported, outcome in zip(report.totals, outcomes, strict=True):
-                self._acknowledge(reported, outcome.retry_after_ns, report.made_ns)
-
-    def _acknowledge(self, reported: Reported, retry_after_ns: int | None, made_ns: int) -> None:
-        total, amount, is_late = reported
-        total.acknowledged = max(total.acknowledged, amount)
-        if is_late and self._is_in_debt(retry_after_ns):
-            rest = max(total.unreported, 0)
-            self.spared += rest
-            self._count_spared(rest)
-            total.spared += rest
-        if total in self._pending and total.unreported <= 0:
-            del self._pending[total]
-        elif not is_late:
-            total.since = made_ns
+            for (total, amount, is_late), outcome in zip(report.totals, outcomes, strict=True):
+                total.acknowledged = max(total.acknowledged, amount)
+                if is_late and self._is_in_debt(outcome.retry_after_ns):
+                    rest = max(total.unreported, 0)
+                    self.spared += rest
+                    self._count_spared(rest)
+                    total.spared += rest
+                if total in self._pending and total.unreported <= 0:
+                    del self._pending[total]
+                elif not is_late:
+                    total.since = report.made_ns
 
     def _sweep(self, now_ns: int) -> None:
         """Remove totals of windows that have ended, up to `LOOKED_AT` of them."""
@@ -327,16 +318,18 @@ class RegionUsage:
     def _refund(self, length_ns: int, number: int, group: str, key: str, amount: int) -> None:
         """Refund in this window, and the rest in the one before: the charge may have been there."""
         for n in (number, number - 1):
-            window = self._windows.get((length_ns, n, group))
-            total = None if window is None else window.totals.get(key)
+            total = self._find((length_ns, n, group), key)
             if total is not None and amount:
                 amount = total.refund(amount)
 
-    def _new_total(self, length_ns: int, number: int, group: str, key: str, limit: Limit) -> Total:
+    def _find(self, place: tuple[int, int, str], key: str) -> Total | None:
+        window = self._windows.get(place)
+        return None if window is None else window.totals.get(key)
+
+    def _new_total(self, place: tuple[int, int, str], key: str, limit: Limit) -> Total:
         if self._count >= self._max_keys:
             self._make_room()
         self._count += 1
-        place = length_ns, number, group
         window = self._windows.get(place) or self._windows.setdefault(place, Window(*place))
         total = window.totals[key] = Total(window, key, limit, self._generation)
         return total
