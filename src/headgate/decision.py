@@ -190,8 +190,8 @@ def decide(key: str, limits: tuple[Limit, ...], outcomes: tuple[Outcome, ...]) -
     It is that of `combine`; the parts are built only when they are read.
     """
     if len(outcomes) == 1:
-        allowed, remaining, wait, reset, delay, turn, source = outcomes[0]
-        return _new((key, limits[0], allowed, remaining, wait, reset, delay, turn, source, ()))
+        allowed, remaining, wait, reset, delay, place, source = outcomes[0]
+        return _new((key, limits[0], allowed, remaining, wait, reset, delay, place, source, ()))
     tightest = latest = outcomes[0]
     limit = limits[0]
     remaining, reset = tightest[1], tightest[3]
@@ -271,9 +271,9 @@ _EXACT_SOURCES: Final = frozenset({OVERRIDE, "fail_closed"})
 """Sources whose waits have nothing to do with slots."""
 
 
-def decide_blocked(wait_ns: int, asked: Iterable[tuple[str, Limit]]) -> Decision:
-    """The denial of the (key, limit) pairs in *asked*, which are blocked for *wait_ns* more."""
-    return combine([denial(key, limit, wait_ns, wait_ns, OVERRIDE) for key, limit in asked])
+def decide_blocked(wait_ns: int, pairs: Iterable[tuple[str, Limit]]) -> Decision:
+    """The denial of the (key, limit) pairs in *pairs*, which are blocked for *wait_ns* more."""
+    return combine([denial(key, limit, wait_ns, wait_ns, OVERRIDE) for key, limit in pairs])
 
 
 def denial(key: str, limit: Limit, wait_ns: int, reset_ns: int, source: str) -> Decision:
@@ -337,18 +337,18 @@ def read_on_failure(given: str | OnFailure) -> OnFailure:
     return given if isinstance(given, OnFailure) else OnFailure(checked_policy(given))
 
 
-def decide_without_store(policy: FailurePolicy, asked: Iterable[tuple[str, Limit]]) -> Decision:
-    """The decision for the (key, limit) pairs in *asked* that no store could make.
+def decide_without_store(policy: FailurePolicy, pairs: Iterable[tuple[str, Limit]]) -> Decision:
+    """The decision for the (key, limit) pairs in *pairs* that no store could make.
 
     Its `source` is the policy, which distinguishes it from a decision of the store.
     """
     if policy != "fail_open":
         wait_ns = RETRY_AFTER_FAILURE_NS
-        return combine([denial(key, limit, wait_ns, 0, policy) for key, limit in asked])
+        return combine([denial(key, limit, wait_ns, 0, policy) for key, limit in pairs])
     return combine(
         [
             Decision(key, limit, True, limit.quota, 0, 0, source=policy)  # noqa: FBT003
-            for key, limit in asked
+            for key, limit in pairs
         ]
     )
 

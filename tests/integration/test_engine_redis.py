@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,10 @@ rules:
     limit: 2/hour
     idempotency: {ttl: 1h}
 """
+)
+
+ONE_RULE = read_policy(
+    "version: 1\nrules: [{id: all, key_by: global, limit: 10/hour fixed_window}]\n"
 )
 
 ESTIMATES = read_policy(
@@ -244,6 +250,41 @@ def test_never_more_are_admitted_than_fit_in_an_event_loop(url: str) -> None:
         await engine.aclose()
 
     asyncio.run(story())
+
+
+def test_a_cached_plan_serves_a_forked_process_too(url: str) -> None:
+    engine = RuleEngine(ONE_RULE, store=url, namespace="forked")
+    assert left_of(engine.check(ask())) == [9]
+    child = os.fork()
+    if child == 0:  # pragma: no cover (in another process)
+        left_there = [left_of(engine.check(ask())) for _ in range(2)]
+        os._exit(0 if left_there == [[8], [7]] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [left_of(engine.check(ask())) for _ in range(2)] == [[6], [5]]
+    engine.close()
+
+
+def test_a_cached_plan_serves_event_loops_together_and_after_each_other(url: str) -> None:
+    engine = AsyncRuleEngine(ONE_RULE, store=url, namespace="loops")
+    left_there: list[int] = []
+    both = threading.Barrier(2)
+
+    async def check(*, is_beside: bool = False) -> None:
+        for _ in range(2):
+            if is_beside:
+                await asyncio.to_thread(both.wait, 30)
+            verdict = await engine.check(ask())
+            assert verdict.source == "store"
+            left_there.extend(left_of(verdict))
+
+    asyncio.run(check())
+    beside = threading.Thread(target=lambda: asyncio.run(check(is_beside=True)))
+    beside.start()
+    asyncio.run(check(is_beside=True))
+    beside.join()
+    asyncio.run(check())
+    assert sorted(left_there, reverse=True) == [9, 8, 7, 6, 5, 4, 3, 2]
+    asyncio.run(engine.aclose())
 
 
 def test_a_caller_that_goes_away_holds_nothing_there(url: str) -> None:

@@ -22,12 +22,12 @@ from headgate.algorithms import Outcome
 from headgate.decision import Decision, combine, decide_blocked
 from headgate.engine.plan import Plan
 from headgate.engine.recorder import begin, record
-from headgate.engine.use_cases import Calls
+from headgate.engine.use_cases import Calls, rule_checks
 from headgate.engine.verdict import Verdict
 from headgate.errors import StoreError
 from headgate.limits import SlidingWindowCounter
 from headgate.runtime.effects import Interrupted, RunAll
-from headgate.runtime.fallback import ELSEWHERE, RuleChecks
+from headgate.runtime.fallback import ELSEWHERE
 from headgate.stores.base import conclude, concluded
 from headgate.stores.operations import Charge, Check, Operation, Refund, Take, TakeEach
 from headgate.units import MICROSECOND
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from headgate.engine.use_cases import Engine
     from headgate.limits import Limit
     from headgate.runtime.effects import Effects
+    from headgate.runtime.fallback import RuleChecks
     from headgate.stores.operations import Outcomes
 
 Verb = Literal["take", "look", "report", "refund"]
@@ -75,11 +76,11 @@ class Part(NamedTuple):
 
     @property
     def is_denied(self) -> bool:
-        """True if the store is not asked about it."""
+        """True if it needs no call to the store."""
         return self.closed is not None or (self.planned.block is not None and self.is_question)
 
-    def unasked(self) -> Decision | None:
-        """The decision on it without the store; None if the store has to be asked."""
+    def at_once(self) -> Decision | None:
+        """The decision on it without the store; None if the store has to be called."""
         planned = self.planned
         if self.closed is not None:
             figures = Outcome(self.verb == "refund", 0, None, 0, source=CLOSED)
@@ -127,7 +128,7 @@ class CallPlan:
 
     @property
     def steps(self) -> Steps:
-        """The parts by what is asked of them."""
+        """The parts by their verbs and roles."""
         if self._steps is None:
             self._steps = Steps(self.parts, each_alone=self.each_alone)
         return self._steps
@@ -230,7 +231,7 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """The *parts* of a call by what is asked of them."""
+    """The *parts* of a call by their verbs and roles."""
 
     __slots__ = (
         "first",
@@ -247,13 +248,13 @@ class Steps:
     )
 
     def __init__(self, parts: Sequence[Part], *, each_alone: bool) -> None:
-        asked = [(n, part.verb, part.role) for n, part in enumerate(parts) if not part.is_denied]
-        reports = [(n, role) for n, verb, role in asked if verb == "report"]
+        left = [(n, part.verb, part.role) for n, part in enumerate(parts) if not part.is_denied]
+        reports = [(n, role) for n, verb, role in left if verb == "report"]
         self.reports = tuple([n for n, role in reports if role != "hidden"])
         self.trials = tuple([n for n, role in reports if role == "hidden"])
-        self.refunds = tuple([n for n, verb, _ in asked if verb == "refund"])
-        self.looks = tuple([n for n, verb, _ in asked if verb == "look"])
-        takers = [(n, role) for n, verb, role in asked if verb == "take"]
+        self.refunds = tuple([n for n, verb, _ in left if verb == "refund"])
+        self.looks = tuple([n for n, verb, _ in left if verb == "look"])
+        takers = [(n, role) for n, verb, role in left if verb == "take"]
         self.takers = tuple([n for n, _ in takers])
         self.takes = tuple([n for n, role in takers if role == "decides"])
         self.quotas = tuple([n for n, role in takers if role == "quota"])
@@ -293,12 +294,14 @@ class _Deciding:
         self._parts = call.parts
         self._steps = call.steps
         self._here: set[int] = set()  # parts that were decided without the store
-        self.decisions: list[Any] = [one.unasked() for one in self._parts]
+        self.decisions: list[Any] = [one.at_once() for one in self._parts]
 
     def decide(self) -> Effects[None]:
         steps, call = self._steps, self._call
         if steps.first_operations:
-            yield from self._ask(steps.first, steps.first_operations, is_open=not steps.is_denied)
+            yield from self._perform(
+                steps.first, steps.first_operations, is_open=not steps.is_denied
+            )
         if steps.trials:
             yield from self._record_trials()
         if call.each_alone:
@@ -309,7 +312,7 @@ class _Deciding:
             yield from self._undo()
             self._calls.end()
 
-    def _ask(
+    def _perform(
         self, step: Step, operations: Sequence[Operation[Any]], *, is_open: bool = True
     ) -> Effects[None]:
         replies = yield from self._replies(operations)
@@ -355,8 +358,8 @@ class _Deciding:
 
     def _record_trials(self) -> Effects[None]:
         """Record reports to hidden shadows, as far as they have something left."""
-        asked = [n for n in self._steps.trials if n not in self._here]
-        places = tuple([n for n in asked if self.decisions[n].remaining])
+        checked = [n for n in self._steps.trials if n not in self._here]
+        places = tuple([n for n in checked if self.decisions[n].remaining])
         if not places:
             return
         (reply,) = yield from self._replies(Step(reports=places).operations(self._parts))
@@ -366,7 +369,7 @@ class _Deciding:
     def _take_what_fits(self) -> Effects[None]:
         """Charge, now that the call is known to be allowed, what the store decides.
 
-        Should a quota be used up meanwhile, the others are asked again without it.
+        Should a quota be used up meanwhile, the others are taken again without it.
         """
         decisions = self.decisions
         while is_allowed(self._parts, decisions):
@@ -375,7 +378,7 @@ class _Deciding:
             if not places:
                 return
             step = Step((places,))
-            yield from self._ask(step, step.operations(self._parts))
+            yield from self._perform(step, step.operations(self._parts))
             if not self._here.isdisjoint(places) or all(decisions[n].allowed for n in places):
                 return
 
@@ -388,7 +391,7 @@ class _Deciding:
                 continue
             if decision.remaining:
                 (check,) = self._parts[place].planned.checks
-                takes.append(Take((_costing(check, decision.remaining),)))
+                takes.append(Take((check.with_cost(decision.remaining),)))
             self.decisions[place] = decision._replace(remaining=0)
         if takes:
             yield from self._calls.try_all([TakeEach(tuple(takes))])
@@ -412,38 +415,36 @@ class _Deciding:
         All or nothing: if another part denies, these are only looked at.
         """
         parts, decisions, fallback = self._parts, self.decisions, self._engine.fallback
-        asked = {
-            n: RuleChecks(parts[n].planned.checks, parts[n].planned.rule.on_failure) for n in silent
-        }
-        fallback.raise_if_required(asked.values(), error)
-        others = [n for n in range(len(parts)) if n not in asked]
+        rules = {n: rule_checks(parts[n].planned) for n in silent}
+        fallback.raise_if_required(rules.values(), error)
+        others = [n for n in range(len(parts)) if n not in rules]
         is_open = is_open and not any(self._keeps_others(n) for n in others)
         for n in silent:
             if parts[n].verb == "report":
-                charged = fallback.charge(asked[n], error, is_counted=False)
+                charged = fallback.charge(rules[n], error, is_counted=False)
                 decisions[n] = _recorded_here(charged, is_refund=False)
             elif parts[n].verb == "refund":
-                refunded = fallback.refund(asked[n], error, is_counted=False)
+                refunded = fallback.refund(rules[n], error, is_counted=False)
                 decisions[n] = _recorded_here(refunded, is_refund=True)
             elif parts[n].verb == "look":
-                self._take_here([n], asked, error, consume=False)
+                self._take_here([n], rules, error, consume=False)
                 is_open = is_open and not self._keeps_others(n)
         takers = [n for n in silent if parts[n].verb == "take"]
         together = [n for n in takers if parts[n].role == "decides"]
-        self._take_here(together, asked, error, consume=is_open)
+        self._take_here(together, rules, error, consume=is_open)
         is_open = is_open and all(decisions[n].allowed for n in together)
         for n in takers:
             if parts[n].role != "decides":
-                self._take_here([n], asked, error, consume=is_open)
+                self._take_here([n], rules, error, consume=is_open)
         # The call counts once: by what decides it, or else by what is recorded.
         binding = [n for n in silent if parts[n].role in ("decides", "quota")] or silent
-        fallback.count_request([asked[n] for n in binding], [decisions[n] for n in binding])
+        fallback.count_request([rules[n] for n in binding], [decisions[n] for n in binding])
 
     def _take_here(
-        self, places: list[int], asked: dict[int, RuleChecks], error: StoreError, *, consume: bool
+        self, places: list[int], rules: dict[int, RuleChecks], error: StoreError, *, consume: bool
     ) -> None:
         fallback = self._engine.fallback
-        together = [asked[n] for n in places]
+        together = [rules[n] for n in places]
         decided = fallback.decide(together, error, consume=consume, is_counted=False)
         for n, decision in zip(places, decided, strict=True):
             self.decisions[n] = decision
@@ -465,10 +466,6 @@ def _verdict(call: CallPlan, decisions: Sequence[Decision]) -> Verdict:
 
 def _checks(parts: Sequence[Part], places: Places) -> tuple[Check, ...]:
     return tuple([check for place in places for check in parts[place].planned.checks])
-
-
-def _costing(check: Check, cost: int) -> Check:
-    return Check(check.group, check.key, check.limit, cost)
 
 
 def _recorded(check: Check, outcome: Outcome, *, is_refund: bool) -> Decision:

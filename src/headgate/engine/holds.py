@@ -90,13 +90,13 @@ class Held:
         """True if the cost was 0, so that the store does not know the hold."""
         return not any(one.cost for one in self.rules)
 
-    def amounts(self, said: Mapping[str, int]) -> dict[str, int]:
-        """The amount of each rule: that of *said*, by id, or what was held. A candidate has the
+    def amounts(self, actual: Mapping[str, int]) -> dict[str, int]:
+        """The amount of each rule: that of *actual*, by id, or what was held. A candidate has the
         amount of the rule that it may replace."""
-        for rule, amount in said.items():
+        for rule, amount in actual.items():
             checked_cost(amount, f"the actual cost under {rule!r}")
         return {
-            one.rule.id: said.get(one.rule.id, said.get(one.rule.candidate_of or "", one.cost))
+            one.rule.id: actual.get(one.rule.id, actual.get(one.rule.candidate_of or "", one.cost))
             for one in self.rules
         }
 
@@ -203,13 +203,7 @@ def holdings(plan: Plan, name: str) -> Iterator[Holding]:
 
 
 def _checks(rules: Iterable[RulePlan], amounts: Mapping[str, int]) -> tuple[Check, ...]:
-    return tuple(
-        [
-            Check(check.group, check.key, check.limit, amounts[one.rule.id])
-            for one in rules
-            for check in one.amounts
-        ]
-    )
+    return tuple([check.with_cost(amounts[one.rule.id]) for one in rules for check in one.amounts])
 
 
 ExtraCosts = Sequence[tuple[RulePlan, int]]
@@ -235,12 +229,7 @@ def allowing(rules: Iterable[RulePlan], verdict: Verdict) -> Iterator[RulePlan]:
 
 def charge_of(costs: ExtraCosts) -> Charge | None:
     """The operation that charges *costs*, as debt if need be; None if it is nothing."""
-    checks = [
-        Check(check.group, check.key, check.limit, more)
-        for one, more in costs
-        if more > 0
-        for check in one.rates
-    ]
+    checks = [check.with_cost(more) for one, more in costs if more > 0 for check in one.rates]
     return Charge(tuple(checks)) if checks else None
 
 

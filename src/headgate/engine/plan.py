@@ -6,12 +6,12 @@ requests too that another rule denied.)
 
 A repeated request is recognised by a counter of one unit per lifetime, which is part of the rule's
 take: where it has been charged already it denies, and with that the whole take, so nothing is
-charged. Then the rules are asked again: those that have seen the request charge a second counter,
+charged. Then the take is made again: those that have seen the request charge a second counter,
 that of free retries, and nothing else. If that denies too, the retries are used up, and the request
 pays like any other. So a retry costs a second round trip, and is free only under the rules that say
 so. In a queue it waits for its place as every request does.
 
-Where the counter of a rule is blocked by an override, the store is not asked about it. A shadow
+Where the counter of a rule is blocked by an override, the store is not called for it. A shadow
 rule then reports what it would have decided; one that decides denies the whole request, and no rule
 is charged.
 """
@@ -182,10 +182,10 @@ class Plan:
     """The rules that decide."""
 
     shadows: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
-    """The shadow rules that are asked."""
+    """The shadow rules that are checked."""
 
     blocked: tuple[RulePlan, ...] = field(init=False, repr=False, compare=False)
-    """The rules that are not asked because their counters are blocked."""
+    """The rules that are not checked because their counters are blocked."""
 
     is_plain: bool = field(init=False, repr=False, compare=False)
     """True if nothing in it belongs to one request or one moment: no slots, holds, markers of
@@ -253,14 +253,14 @@ class Plan:
 
     @property
     def is_denied(self) -> bool:
-        """True if a rule that decides is blocked: the store is not asked then."""
+        """True if a rule that decides is blocked: the store is not called then."""
         return any(one.rule.mode == "enforce" for one in self.blocked)
 
     @property
     def left_open(self) -> list[RulePlan]:
         """The rules that have something to settle afterwards."""
-        asked = [one for one in self.rules if one.block is None]
-        return [one for one in asked if one.rule.id in self.open and one.amounts]
+        checked = [one for one in self.rules if one.block is None]
+        return [one for one in checked if one.rule.id in self.open and one.amounts]
 
     def for_holding(self) -> Plan:
         """The plan without markers of repeated requests where something is held, which is settled
@@ -295,7 +295,7 @@ class Plan:
 
 
 def marks_of(rules: Iterable[RulePlan], stages: Stages) -> list[Check]:
-    """The counters of repeated requests that *rules* are asked with at *stages*."""
+    """The counters of repeated requests that are checked with *rules* at *stages*."""
     return [mark for _, mark in _marked(rules, stages)]
 
 

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 def record_shadows(verdict: Verdict) -> None:
     """Count the decisions of shadow rules, and denials of rules that have a candidate."""
     plan = verdict.plan
-    if plan.blocked and plan.is_denied:  # the store was not asked
+    if plan.blocked and plan.is_denied:  # the store was not called
         return
-    said: list[RuleOutcome] = [
+    outcomes: list[RuleOutcome] = [
         (one.rule.id, one.key, one.rule.mode == "shadow", decision.allowed, decision.source)
         for one, decision in verdict.pairs
     ]
     pairs = zip(plan.rules, verdict.decisions, strict=True)
     without = [one.rule.id for one, decision in pairs if decision is None]
-    CANDIDATES.record(said, is_allowed=verdict.allowed, revision=plan.revision, without=without)
+    CANDIDATES.record(outcomes, is_allowed=verdict.allowed, revision=plan.revision, without=without)
 
 
 _OUTCOMES: Final[dict[tuple[bool, bool], Outcome]] = {
@@ -131,19 +131,19 @@ def record_denial(verdict: Verdict, source: str) -> Verdict:
     for one in verdict.rules:
         RECORDER.record(one.rule.id, "denied", source, one.key)
     if RECORDER.has_listener_for(denies=True):
-        said = tuple([replace(said_of(one), source=source) for one in verdict.rules])
-        RECORDER.notify(DecisionRecord(verdict.allowed, source, verdict.revision, 0, said))
+        rules = tuple([replace(record_of(one), source=source) for one in verdict.rules])
+        RECORDER.notify(DecisionRecord(verdict.allowed, source, verdict.revision, 0, rules))
     return verdict
 
 
 def _notify(verdict: Verdict, took_ns: int) -> None:
-    said = tuple([said_of(one) for one in verdict.rules])
+    rules = tuple([record_of(one) for one in verdict.rules])
     RECORDER.notify(
-        DecisionRecord(verdict.allowed, verdict.source, verdict.revision, took_ns, said)
+        DecisionRecord(verdict.allowed, verdict.source, verdict.revision, took_ns, rules)
     )
 
 
-def said_of(one: RuleVerdict) -> RuleRecord:
+def record_of(one: RuleVerdict) -> RuleRecord:
     """The report of a rule for listeners."""
     decision = one.decision
     return RuleRecord(

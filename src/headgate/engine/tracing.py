@@ -23,11 +23,11 @@ REPLAY: Final = "replay"
 
 
 def traced_lines(
-    verdicts: Iterable[Verdict], show_key: Callable[[str], str], turns: Iterable[Traced] = ()
+    verdicts: Iterable[Verdict], show_key: Callable[[str], str], places: Iterable[Traced] = ()
 ) -> list[tuple[str, str]]:
-    """The headers with the traces of *verdicts* and *turns*; *show_key* makes keys presentable."""
+    """The headers with the traces of *verdicts* and *places*; *show_key* makes keys presentable."""
     return decision_lines(
-        [each for verdict in verdicts for each in _all_traced(verdict, show_key)] + [*turns]
+        [each for verdict in verdicts for each in _all_traced(verdict, show_key)] + [*places]
     )
 
 
@@ -42,14 +42,14 @@ def traced(
     revision: int,
 ) -> Traced:
     """The trace of the *decision* of one limit of *rule*."""
-    is_turn = decision.source == GATE  # which has no limit
+    is_place = decision.source == GATE  # which has no limit
     return Traced(
         rule,
         allowed=decision.allowed,
         mode=mode,
         key=key,
         counter=counter,
-        limit="" if is_turn else limit_in_words(decision.limit),
+        limit="" if is_place else limit_in_words(decision.limit),
         quota=decision.limit.quota,
         remaining=None if decision.source in _UNCOUNTED else decision.remaining,
         cost=cost,
@@ -58,7 +58,7 @@ def traced(
     )
 
 
-def traced_turn(queueing: Queueing, revision: int, show_key: Callable[[str], str]) -> Traced:
+def traced_place(queueing: Queueing, revision: int, show_key: Callable[[str], str]) -> Traced:
     """The trace of a request that had its place in a fair queue."""
     return Traced(
         queueing.rule.id,

@@ -28,8 +28,8 @@ from headgate.engine.verdict import (
     Verdict,
     charged,
     is_here,
+    verdict_at_once,
     verdict_of,
-    verdict_unasked,
     verdict_without_store,
 )
 from headgate.errors import SettledError, StoreError
@@ -174,7 +174,7 @@ class Engine:
             if decision.allowed and RECORDER.until_sampled > 1 and not RECORDER.has_listeners:
                 return count_allowed(decided)
             return record(decided, began_ns)
-        verdict = self._take_now(plan) if plan.is_immediate else verdict_unasked(plan)
+        verdict = self._take_now(plan) if plan.is_immediate else verdict_at_once(plan)
         return None if verdict is None else record(verdict, began_ns)
 
     def decide(self, plan: Plan, *, is_recorded: bool = True) -> Effects[Verdict]:
@@ -201,10 +201,10 @@ class Engine:
 
     def peek(self, plan: Plan) -> Effects[Verdict]:
         """Say what `decide` would decide now; nothing is charged."""
-        verdict = verdict_unasked(plan)
+        verdict = verdict_at_once(plan)
         if verdict is None:
             calls = Calls(self.store)
-            verdict = yield from self._ask(plan, calls, consume=False)
+            verdict = yield from self._call_store(plan, calls, consume=False)
             calls.end()
         return verdict
 
@@ -218,7 +218,8 @@ class Engine:
             replies = yield from calls.run(TakeEach(tuple(takes)))
         except StoreError as error:
             replies = [error] * len(plans)
-        verdicts = [self._concluded(one, (said,)) for one, said in zip(plans, replies, strict=True)]
+        pairs = zip(plans, replies, strict=True)
+        verdicts = [self._concluded(plan, (reply,)) for plan, reply in pairs]
         if calls.is_interrupted:
             for verdict in verdicts:
                 yield from self._undo(verdict, calls)
@@ -235,7 +236,7 @@ class Engine:
         try:
             granted, outcomes = yield from calls.run(TakeUpTo(one.checks))
         except StoreError as error:
-            is_here, part = True, self.fallback.take_up_to(_asked(one), error)
+            is_here, part = True, self.fallback.take_up_to(rule_checks(one), error)
         else:
             self.succeed()
             part = PartialHit(granted, conclude(one.checks, outcomes))
@@ -268,7 +269,7 @@ class Engine:
     def reserve(self, plan: Plan, name: str, ttl_ns: int) -> Effects[Verdict]:
         """Decide, with what the rules in `plan.open` charge held under *name* for *ttl_ns*."""
         began_ns = begin()
-        verdict = verdict_unasked(plan)
+        verdict = verdict_at_once(plan)
         if verdict is None:
             calls = Calls(self.store)
             verdict = yield from self._reserve(plan.for_holding(), name, ttl_ns, calls)
@@ -278,7 +279,7 @@ class Engine:
         return record(verdict, began_ns)
 
     def settle(self, verdict: Verdict, amounts: Mapping[str, int]) -> Effects[bool]:
-        """Charge what a request really cost, by rule, in full; what was held if not said.
+        """Charge what a request really cost, by rule, in full; by default what was held.
 
         Once: `SettledError` after that. True if the store knew of the hold. Raises `StoreError` if
         the store could not be reached: it may be tried again, or the hold expires.
@@ -327,11 +328,11 @@ class Engine:
         try:
             outcomes = yield from calls.run(operation)
         except StoreError as error:
-            asked = RuleChecks(operation.checks, one.rule.on_failure)
+            amounts = rule_checks(one, operation.checks)
             if isinstance(operation, Charge):
-                decision = self.fallback.charge(asked, error)
+                decision = self.fallback.charge(amounts, error)
             else:
-                decision = self.fallback.refund(asked, error)
+                decision = self.fallback.refund(amounts, error)
         else:
             self.succeed()
             decision = conclude(operation.checks, outcomes)
@@ -371,7 +372,7 @@ class Engine:
         """Forget the counters of a rule. Raises `StoreError` if the store cannot be reached."""
         calls = Calls(self.store)
         yield from calls.run(Reset(one.checks))
-        self.fallback.reset(_asked(one))
+        self.fallback.reset(rule_checks(one))
         calls.end()
 
     # ---- slots -------------------------------------------------------------------------------
@@ -434,10 +435,10 @@ class Engine:
         return PreparedTake(self._takes.of(checks), tuple(keys), ONE if costs == ONE else costs)
 
     def _take_now(self, plan: Plan) -> Verdict | None:
-        """Decide by the prepared takes of *plan*; None if the store has to be asked."""
+        """Decide by the prepared takes of *plan*; None if the store has to be called."""
         replies: list[Outcomes | StoreError] = []
         for handle, keys, costs in plan.prepared:
-            # Only the first may have to ask the store: where there are more, it does not wait.
+            # Only the first may have to call the store: where there are more, it does not wait.
             take = handle.take if replies else handle.now
             try:
                 reply = None if take is None else take(keys, costs)
@@ -455,19 +456,19 @@ class Engine:
     def _decide_unprepared(self, plan: Plan) -> Effects[Verdict]:
         """Decide a plan that is not one prepared take: with slots, blocks, markers of repeated
         requests or shadow rules, or without rules."""
-        verdict = verdict_unasked(plan)
+        verdict = verdict_at_once(plan)
         if verdict is None:
             calls = Calls(self.store)
-            verdict = yield from self._ask(plan, calls, consume=True)
+            verdict = yield from self._call_store(plan, calls, consume=True)
             if calls.is_interrupted:
                 yield from self._undo(verdict, calls)
                 calls.end()
         return verdict
 
-    def _ask(self, plan: Plan, calls: Calls, *, consume: bool) -> Effects[Verdict]:
-        """Ask the store about a plan by one operation."""
+    def _call_store(self, plan: Plan, calls: Calls, *, consume: bool) -> Effects[Verdict]:
+        """Decide a plan by one operation of the store."""
         try:
-            replies, without = yield from asking(plan, calls, consume=consume)
+            replies, without = yield from take_all(plan, calls, consume=consume)
             verdict = verdict_of(plan, replies, consumed=consume, without=without)
         except StoreError as error:
             verdict = self._without_store(plan, error, consume=consume)
@@ -494,13 +495,13 @@ class Engine:
         self, plan: Plan, error: StoreError, *, consume: bool, is_reported: bool = True
     ) -> Verdict:
         """Decide in this process, each rule by its failure policy, all or nothing."""
-        asked = [_asked(one) for one in plan.deciding]
+        rules = [rule_checks(one) for one in plan.deciding]
         decisions = self.fallback.decide(
-            asked, error, consume=consume, lease=plan.lease, is_reported=is_reported
+            rules, error, consume=consume, lease=plan.lease, is_reported=is_reported
         )
         verdict = verdict_without_store(plan, decisions)
         if consume and verdict.allowed and plan.lease is not None:
-            slots = [check for one in plan.deciding for check in _asked(one, one.slots).shared]
+            slots = [check for one in plan.deciding for check in rule_checks(one, one.slots).shared]
             verdict.local_slots = ReleaseSlot(tuple(slots), plan.lease) if slots else None
         return verdict
 
@@ -562,7 +563,7 @@ class Engine:
         if verdict.allowed:
             for one in plan.deciding:
                 if one.rule.id not in plan.open:
-                    self.fallback.report_later(_asked(one), error)
+                    self.fallback.report_later(rule_checks(one), error)
         return verdict
 
     # ---- parts of refund and release ---------------------------------------------------------
@@ -583,7 +584,7 @@ class Engine:
         if not verdict.is_first("vacate"):  # a second time could take the places of others
             return False
         were_there = [
-            self.fallback.cancel_queued(_asked(one, (check,)), (place_ns,))
+            self.fallback.cancel_queued(rule_checks(one, (check,)), (place_ns,))
             for one, check, place_ns in places_of(verdict, is_here)
         ]
         if (step := cancellation_of(verdict)) is not None:
@@ -622,10 +623,10 @@ class Engine:
     def _charge_here(self, costs: ExtraCosts, error: StoreError) -> ExtraCosts:
         left = []
         for one, more in costs:
-            asked = _costing(one, more)
-            if not more or not asked.checks:
+            extra = _costing(one, more)
+            if not more or not extra.checks:
                 continue
-            if self.fallback.charge(asked, error).source == "fail_closed":
+            if self.fallback.charge(extra, error).source == "fail_closed":
                 left.append((one, more))
         return left
 
@@ -641,7 +642,7 @@ class Engine:
         here = held.decided_here(verdict)
         for one in here:
             amount = amounts[one.rule.id]
-            self.fallback.correct(_asked(one, one.amounts), amount - one.cost)
+            self.fallback.correct(rule_checks(one, one.amounts), amount - one.cost)
             if error is not None:
                 self.fallback.report_later(_costing(one, amount, one.amounts), error)
         if error is not None and error.is_undone:
@@ -662,9 +663,8 @@ def _all_allowed(outcomes: Outcomes) -> bool:
     return True
 
 
-def asking(plan: Plan, calls: Calls, *, consume: bool) -> Effects[tuple[Replies, frozenset[str]]]:
-    """Ask about a plan; the reply to each of its takes, and the rules under which it is a free
-    retry."""
+def take_all(plan: Plan, calls: Calls, *, consume: bool) -> Effects[tuple[Replies, frozenset[str]]]:
+    """Make the takes of a plan; the reply to each, and the rules under which it is a free retry."""
     stages: Stages = {}
     replies = list((yield from _takes(plan.operation(consume=consume), calls)))
     for place, rules in enumerate(plan.takes):
@@ -680,17 +680,18 @@ def asking(plan: Plan, calls: Calls, *, consume: bool) -> Effects[tuple[Replies,
     return replies, replayed(stages)
 
 
-def _takes(asked: TakeEach, calls: Calls) -> Effects[Replies]:
-    """Carry out *asked*; a single take by itself, which a lease may serve."""
-    if len(asked.takes) == 1:
-        return ((yield from calls.run(asked.takes[0])),)
-    return (yield from calls.run(asked))
+def _takes(operation: TakeEach, calls: Calls) -> Effects[Replies]:
+    """Carry out *operation*; a single take by itself, which a lease may serve."""
+    if len(operation.takes) == 1:
+        return ((yield from calls.run(operation.takes[0])),)
+    return (yield from calls.run(operation))
 
 
-def _asked(one: RulePlan, checks: tuple[Check, ...] | None = None) -> RuleChecks:
+def rule_checks(one: RulePlan, checks: tuple[Check, ...] | None = None) -> RuleChecks:
+    """The *checks* of a rule for the fallback; by default all."""
     return RuleChecks(one.checks if checks is None else checks, one.rule.on_failure)
 
 
 def _costing(one: RulePlan, amount: int, checks: tuple[Check, ...] | None = None) -> RuleChecks:
     rates = one.rates if checks is None else checks
-    return _asked(one, tuple([Check(c.group, c.key, c.limit, amount) for c in rates]))
+    return rule_checks(one, tuple([check.with_cost(amount) for check in rates]))

@@ -101,7 +101,7 @@ class Verdict:
     @property
     def rules(self) -> tuple[RuleVerdict, ...]:
         """The rules that have a say, in the order of the policy."""
-        return tuple([RuleVerdict(one.rule, one.key, one.cost, said) for one, said in self.pairs])
+        return tuple([RuleVerdict(one.rule, one.key, one.cost, own) for one, own in self.pairs])
 
     def header_lines(self, now_ns: int) -> Pairs | None:
         """The usual families of headers of an allowed request; None if there is more to say."""
@@ -111,7 +111,7 @@ class Verdict:
             if only is not None and only.source not in ELSEWHERE:
                 return template.lines(only, now_ns)
         return allowed_lines(
-            [(one.rule.id, said) for one, said in self.pairs if one.is_shown], now_ns
+            [(one.rule.id, decision) for one, decision in self.pairs if one.is_shown], now_ns
         )
 
     @property
@@ -170,9 +170,9 @@ class Verdict:
         if not self.allowed:
             return 0
         longest_ns = 0
-        for one, said in zip(self.plan.rules, self.decisions, strict=True):
-            if said is not None and said.delay_ns > longest_ns and one.rule.mode != "shadow":
-                longest_ns = said.delay_ns
+        for one, own in zip(self.plan.rules, self.decisions, strict=True):
+            if own is not None and own.delay_ns > longest_ns and one.rule.mode != "shadow":
+                longest_ns = own.delay_ns
         return longest_ns
 
     @property
@@ -202,7 +202,9 @@ def shows_replay(verdict: Verdict) -> bool:
     """True if the response shows that the request is a free retry: a rule under which it is one
     does not hide that."""
     pairs = zip(verdict.plan.rules, verdict.decisions, strict=True)
-    silent = [one.rule for one, said in pairs if said is None and one.rule.mode == "enforce"]
+    silent = [
+        one.rule for one, decision in pairs if decision is None and one.rule.mode == "enforce"
+    ]
     return verdict.is_replay and any(rule.headers in ("on", "brief") for rule in silent)
 
 
@@ -262,8 +264,8 @@ def verdict_of(
     return verdict
 
 
-def verdict_unasked(plan: Plan) -> Verdict | None:
-    """The verdict on a request for which the store need not be asked; None if it must be.
+def verdict_at_once(plan: Plan) -> Verdict | None:
+    """The verdict on a request for which the store need not be called; None if it must be.
 
     That is if nothing applies, or if the counter of a rule that decides is blocked: then only what
     is blocked has a say, and nothing is charged.
@@ -282,7 +284,7 @@ def verdict_without_store(plan: Plan, decided: Iterable[Decision]) -> Verdict:
         _without_store(one) if one.rule.mode == "shadow" else next(left) for one in plan.rules
     ]
     pairs = zip(plan.rules, decisions, strict=True)
-    allowed = all(said.allowed for one, said in pairs if one.rule.mode != "shadow")
+    allowed = all(own.allowed for one, own in pairs if one.rule.mode != "shadow")
     return Verdict(plan, decisions, allowed=allowed)
 
 
@@ -326,5 +328,5 @@ def _without_store(one: RulePlan) -> Decision:
     if one.block is not None:
         return _blocked(one)
     policy = one.rule.on_failure.mode
-    asked = [(check.key, check.limit) for check in one.checks]
-    return decide_without_store("fail_closed" if policy == "fail_closed" else "fail_open", asked)
+    pairs = [(check.key, check.limit) for check in one.checks]
+    return decide_without_store("fail_closed" if policy == "fail_closed" else "fail_open", pairs)

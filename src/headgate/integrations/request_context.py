@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.engine.plan import Plan
 from headgate.engine.recorder import record_again, record_places
-from headgate.engine.tracing import traced_lines, traced_turn
+from headgate.engine.tracing import traced_lines, traced_place
 from headgate.engine.verdict import rule_answers, shows_replay
 from headgate.errors import StoreError
 from headgate.integrations.check_result import CheckResult, CompletedResponse
@@ -451,7 +451,7 @@ class RequestContext:
             verdicts.append(self.denial)
         show_key = partial(hashed_key, salt=limiter.debug_salt)
         places = [
-            traced_turn(queueing, result.verdict.revision, show_key)
+            traced_place(queueing, result.verdict.revision, show_key)
             for result in self.results
             if result.places
             for queueing in result.planned.plan.queues

@@ -86,7 +86,7 @@ class LimiterVerbs:
         return f"{type(self).__name__}('{'; '.join(map(str, self.limits))}')"
 
     def _fast_path(self) -> Callable[[str, int], Decision | None] | None:
-        """A function that decides a hit at once, or returns None if the store has to be asked."""
+        """A function that decides a hit at once, or returns None if the store has to be called."""
         stack, engine, handle = self._stack, self._engine, self._handle
         if handle is None:
             return None
@@ -142,15 +142,15 @@ class LimiterVerbs:
         plan = self._stack.plan(key, n)
         return (yield from self._engine.take_up_to(plan))
 
-    def _hitting_many(self, asked: Iterable[str | tuple[str, int]]) -> Effects[list[Decision]]:
-        verdicts = yield from self._engine.decide_each(self._plans(asked))
+    def _hitting_many(self, items: Iterable[str | tuple[str, int]]) -> Effects[list[Decision]]:
+        verdicts = yield from self._engine.decide_each(self._plans(items))
         return [decision_of(verdict) for verdict in verdicts]
 
-    def _plans(self, asked: Iterable[str | tuple[str, int]]) -> list[Plan]:
-        if isinstance(asked, str):
-            raise UsageError(f"hit_many takes a list of (key, cost); for {asked!r} alone use hit")
+    def _plans(self, items: Iterable[str | tuple[str, int]]) -> list[Plan]:
+        if isinstance(items, str):
+            raise UsageError(f"hit_many takes a list of (key, cost); for {items!r} alone use hit")
         plans = []
-        for n, item in enumerate(asked):
+        for n, item in enumerate(items):
             match item:
                 case str():
                     plans.append(self._stack.plan(item, 1, "hit_many"))
@@ -181,7 +181,7 @@ class LimiterVerbs:
                 verdict = yield from self._waiting(key, cost, place, deadline)
             finally:
                 self._lines.leave(key, place)
-        yield from self._until_turn(key, verdict)
+        yield from self._until_place(key, verdict)
         return decision_of(record(verdict, began_ns, is_timed=False))
 
     def _waiting(self, key: str, cost: int, place: Place, deadline: int | None) -> Effects[Verdict]:
@@ -205,7 +205,7 @@ class LimiterVerbs:
             else:
                 yield Wait(signal, nap(wait_ns))
 
-    def _until_turn(self, key: str, verdict: Verdict) -> Effects[None]:
+    def _until_place(self, key: str, verdict: Verdict) -> Effects[None]:
         """Wait for the place in a queue that *verdict* grants; an interrupted caller gives it
         up."""
         if not verdict.delay_ns:
@@ -218,10 +218,10 @@ class LimiterVerbs:
             self._lines.wake(key)
             raise
 
-    def _hitting_in_turn(self, key: str, cost: int) -> Effects[Decision]:
+    def _hitting_and_waiting(self, key: str, cost: int) -> Effects[Decision]:
         """Hit, and wait for the place in a queue."""
         verdict = yield from self._engine.decide(self._stack.plan(key, cost))
-        yield from self._until_turn(key, verdict)
+        yield from self._until_place(key, verdict)
         return decision_of(verdict)
 
     def _reserving(self, key: str, cost: int, name: str, ttl: Seconds) -> Effects[Verdict]:
@@ -289,9 +289,9 @@ class RateLimiter(LimiterVerbs):
         """Allow as many of *n* units of *key* as fit in all limits now, and charge those."""
         return drive(self._hitting_up_to(key, n))
 
-    def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> list[Decision]:
+    def hit_many(self, items: Iterable[str | tuple[str, int]]) -> list[Decision]:
         """Hit several keys, each for itself, in one round trip; items are `(key, cost)`."""
-        return drive(self._hitting_many(asked))
+        return drive(self._hitting_many(items))
 
     def hit_all(self, hits: Iterable[Hit]) -> Decision:
         """Hit different keys under different limits, all or nothing."""
@@ -328,7 +328,7 @@ class RateLimiter(LimiterVerbs):
     def slot(self, key: str, partition: str | None = None, *, heartbeat: bool = False) -> Slot:
         """A slot under a `Concurrency` limit: `with limiter.slot(key) as slot:`, `if slot:`.
 
-        Where the limit has shares, *partition* is the part of the callers that asks. With a
+        Where the limit has shares, *partition* is the part of the callers that it is for. With a
         *heartbeat* the lease is renewed in the background for as long as the slot is held.
         """
         stack = self._stack_of_slot(key, partition)
@@ -350,7 +350,7 @@ class RateLimiter(LimiterVerbs):
         """
 
         def hit(key: str, cost: int) -> Decision:
-            return drive(self._hitting_in_turn(key, cost))
+            return drive(self._hitting_and_waiting(key, cost))
 
         chosen = hit if self._stack.has_queues else self.hit
         return decorate(chosen, self.acquire, key, cost, wait=wait, timeout=timeout, is_async=False)
@@ -387,9 +387,9 @@ class AsyncRateLimiter(LimiterVerbs):
         """Allow as many of *n* units of *key* as fit in all limits now, and charge those."""
         return await adrive(self._hitting_up_to(key, n))
 
-    async def hit_many(self, asked: Iterable[str | tuple[str, int]]) -> list[Decision]:
+    async def hit_many(self, items: Iterable[str | tuple[str, int]]) -> list[Decision]:
         """Hit several keys, each for itself, in one round trip; items are `(key, cost)`."""
-        return await adrive(self._hitting_many(asked))
+        return await adrive(self._hitting_many(items))
 
     async def hit_all(self, hits: Iterable[Hit]) -> Decision:
         """Hit different keys under different limits, all or nothing."""
@@ -437,7 +437,7 @@ class AsyncRateLimiter(LimiterVerbs):
         """Decorate an async function: see `RateLimiter.limit`."""
 
         async def hit(key: str, cost: int) -> Decision:
-            return await adrive(self._hitting_in_turn(key, cost))
+            return await adrive(self._hitting_and_waiting(key, cost))
 
         chosen = hit if self._stack.has_queues else self.hit
         return decorate(chosen, self.acquire, key, cost, wait=wait, timeout=timeout, is_async=True)

@@ -36,7 +36,7 @@ def decorate(
     _check_options(key, cost, wait=wait, timeout=timeout)
 
     def decide(shared: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        whose, price = _ask(key, shared, args, kwargs), _ask(cost, 1, args, kwargs)
+        whose, price = _resolve(key, shared, args, kwargs), _resolve(cost, 1, args, kwargs)
         return acquire(whose, price, timeout) if wait else hit(whose, price)
 
     def wrap(function: F) -> F:
@@ -91,7 +91,7 @@ def _shared_key(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '')}.{name}"
 
 
-def _ask(given: Any, default: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _resolve(given: Any, default: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if given is None:
         return default
     return given(*args, **kwargs) if callable(given) else given

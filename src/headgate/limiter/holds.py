@@ -182,7 +182,7 @@ class _Slot:
     @property
     def _granted(self) -> Verdict:
         if self._verdict is None:
-            raise SettledError(f"the slot of {self.key!r} was not asked for yet: enter it first")
+            raise SettledError(f"the slot of {self.key!r} was not requested yet: enter it first")
         return self._verdict
 
     @property
@@ -191,9 +191,7 @@ class _Slot:
 
     def _taking(self) -> Effects[Decision]:
         if self._verdict is not None:
-            raise SettledError(
-                f"the slot of {self.key!r} has been asked for already: make a new one"
-            )
+            raise SettledError(f"the slot of {self.key!r} was requested already: make a new one")
         engine, plan = self._engine, self._stack.plan_of_slot(self.key, self.name)
         verdict = self._verdict = yield from engine.decide(plan)
         self._is_held = self._is_out = verdict.allowed
@@ -229,7 +227,7 @@ class Slot(_Slot):
     __slots__ = ()
 
     def take(self) -> Decision:
-        """Ask for the slot, once. `with` does this by itself."""
+        """Request the slot, once. `with` does this by itself."""
         return drive(self._taking())
 
     def renew(self) -> bool:
@@ -254,7 +252,7 @@ class AsyncSlot(_Slot):
     __slots__ = ()
 
     async def take(self) -> Decision:
-        """Ask for the slot, once. `async with` does this by itself."""
+        """Request the slot, once. `async with` does this by itself."""
         return await adrive(self._taking())
 
     async def renew(self) -> bool:

@@ -41,7 +41,7 @@ Standing = tuple[int, int | None, int, int | None]
 """Requests that wait, nanoseconds that one more would wait, requests that are in, and slots."""
 
 
-class Asking(TypedDict, total=False):
+class EnterOptions(TypedDict, total=False):
     """The options of a request: its *weight*, its class, and the seconds that it may wait."""
 
     weight: int | None
@@ -155,25 +155,25 @@ class FairGate(_Gate):
         """Return a place, if it can be had without waiting; else None."""
         return self._state.try_enter(tenant, cost, priority)
 
-    def enter(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Place:
+    def enter(self, tenant: str, cost: int = 1, **options: Unpack[EnterOptions]) -> Place:
         """Wait for a place of *tenant*; check that it is true, and release it.
 
         Denied at once if it could not be had within the *timeout* or the gate's `max_wait`, or if
         too many wait.
         """
-        request = _read(tenant, cost, asking) if asking else None
+        request = _read(tenant, cost, options) if options else None
         priority = "default" if request is None else request.priority
         place = self._state.try_enter(tenant, cost, priority)
         if place is None:
             place = drive(self._state.enter(request or Request(tenant, cost)))
         return place
 
-    def place(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Place:
+    def place(self, tenant: str, cost: int = 1, **options: Unpack[EnterOptions]) -> Place:
         """`enter`, for `with gate.place(tenant) as place:`, which releases it at the end.
 
         A block that raises a `TimeoutError` did not succeed, in the sense of `Place.release`.
         """
-        return self.enter(tenant, cost, **asking)
+        return self.enter(tenant, cost, **options)
 
     def close(self) -> None:
         """Deny all requests that wait, and all that come."""
@@ -215,11 +215,11 @@ class AsyncFairGate(_Gate):
             self._move_to_running_loop()
         return self._state.try_enter(tenant, cost, priority)
 
-    async def enter(self, tenant: str, cost: int = 1, **asking: Unpack[Asking]) -> Place:
+    async def enter(self, tenant: str, cost: int = 1, **options: Unpack[EnterOptions]) -> Place:
         """Wait for a place; as `FairGate.enter`. A cancelled caller leaves the queue."""
         if get_running_loop() is not self._loop:
             self._move_to_running_loop()
-        request = _read(tenant, cost, asking) if asking else None
+        request = _read(tenant, cost, options) if options else None
         priority = "default" if request is None else request.priority
         place = self._state.try_enter(tenant, cost, priority)
         if place is None:
@@ -228,13 +228,13 @@ class AsyncFairGate(_Gate):
 
     @asynccontextmanager
     async def place(
-        self, tenant: str, cost: int = 1, **asking: Unpack[Asking]
+        self, tenant: str, cost: int = 1, **options: Unpack[EnterOptions]
     ) -> AsyncIterator[Place]:
         """`enter`, and release at the end: `async with gate.place(tenant) as place:`, `if place:`.
 
         A block that raises a `TimeoutError` did not succeed, in the sense of `Place.release`.
         """
-        with await self.enter(tenant, cost, **asking) as place:
+        with await self.enter(tenant, cost, **options) as place:
             yield place
 
     async def aclose(self) -> None:
@@ -280,10 +280,10 @@ def _changed(before: Mapping[str, Any], options: GateOptions) -> dict[str, Any]:
     return {**before, **given}
 
 
-def _read(tenant: str, cost: int, asking: Asking) -> Request:
-    weight, priority = asking.get("weight"), asking.get("priority", "default")
+def _read(tenant: str, cost: int, options: EnterOptions) -> Request:
+    weight, priority = options.get("weight"), options.get("priority", "default")
     if weight is not None:
         checked_weight(weight)
     if priority not in PRIORITIES:
         raise unknown_priority(priority)
-    return Request(tenant, cost, weight, priority, read_wait(asking.get("timeout"), "timeout"))
+    return Request(tenant, cost, weight, priority, read_wait(options.get("timeout"), "timeout"))

@@ -61,7 +61,7 @@ class _Waiter:
 
     item: Item
     request: Request
-    asked_ns: int
+    came_ns: int
     deadline_ns: int | None
     place: Place | None = None
     signal: Signal = field(default_factory=Signal)
@@ -82,7 +82,7 @@ class GateState:
         self.depth = 0
         """Requests that wait."""
         self.abandoned: deque[Place] = deque()
-        """Turns whose holders are gone, to be released by the next request."""
+        """Places whose holders are gone, to be released by the next request."""
         # A finalizer may throw a caller away that waits, while its thread has the lock.
         self._lock = threading.RLock()
         self._now = now
@@ -185,7 +185,7 @@ class GateState:
                 while (item := queue.pop()) is not None:
                     self.depth -= 1
                     waiter: _Waiter = item.load
-                    denial = self._denial(waiter.request, "closed", waiter.asked_ns, now, None)
+                    denial = self._denial(waiter.request, "closed", waiter.came_ns, now, None)
                     self._settle(waiter, denial)
             self._stop_fetching_if_idle()
 
@@ -422,7 +422,7 @@ class GateState:
         self.depth -= 1
         self.in_flight += 1
         waiter: _Waiter = item.load
-        waited_ns = max(now - waiter.asked_ns, 0)
+        waited_ns = max(now - waiter.came_ns, 0)
         scaled = self._scaled(waiter.request.priority) if self._is_scaled else self.in_flight
         self._settle(
             waiter, Place(self, item.tenant, now, self.in_flight, scaled, waited_ns, taken)
@@ -491,14 +491,14 @@ class GateState:
         """Deny a request that waits."""
         self._cancel(waiter)
         expected_ns = self._expected_ns(waiter.request, now)
-        denial = self._denial(waiter.request, reason, waiter.asked_ns, now, expected_ns)
+        denial = self._denial(waiter.request, reason, waiter.came_ns, now, expected_ns)
         self._settle(waiter, denial)
 
     def _denial(
-        self, request: Request, reason: Reason, asked_ns: int, now: int, expected_ns: int | None
+        self, request: Request, reason: Reason, came_ns: int, now: int, expected_ns: int | None
     ) -> Place:
         self._counters[reason].add()
-        count, waited_ns = self.in_flight, max(now - asked_ns, 0)
+        count, waited_ns = self.in_flight, max(now - came_ns, 0)
         return Place(None, request.tenant, now, count, count, waited_ns, 0, reason, expected_ns)
 
     def _weight(self, request: Request) -> int:

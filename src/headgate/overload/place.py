@@ -25,7 +25,7 @@ Reason = Literal[
 
 
 class Request(NamedTuple):
-    """A request that asks a gate."""
+    """A request to a gate."""
 
     tenant: str
     cost: int = 1
@@ -36,7 +36,7 @@ class Request(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Place:
-    """The result of asking a gate: true when the request may go on.
+    """The result of a request to a gate: true when the request may go on.
 
     It is in until `release`, which `with place:` does. It is released once; a further attempt does
     nothing. A place of an `AsyncFairGate` belongs to its event loop.

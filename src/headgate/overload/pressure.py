@@ -210,7 +210,7 @@ class _Control(ABC):
 
     def step_if_due(self) -> Effects[float]:
         """Take a step, unless the last one was less than an interval ago: threads that break and
-        loops that come and go may ask more often. Return the seconds until the next is due."""
+        loops that come and go may call more often. Return the seconds until the next is due."""
         interval, now = self.pressure.interval_ns / SECOND, self._time()
         left = self._stepped + interval - now
         if 0 < left <= interval:

@@ -6,7 +6,7 @@ sleeps. The delay is counted from when the reply is there. The store gave the pl
 so nothing leaves early, and all that leaves is late by the way back alone.
 
 The use cases are written once, in `Places`. A caller that is cancelled or interrupted while it
-waits cancels its place. Those behind it keep theirs; the place goes to the next that asks and fits.
+waits cancels its place. Those behind it keep theirs; the place goes to the next that fits.
 """
 
 from __future__ import annotations

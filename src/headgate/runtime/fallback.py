@@ -10,7 +10,6 @@ process: a fleet must not overload the store that is just back.
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from random import Random
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, Literal, Protocol
@@ -299,10 +298,10 @@ class Fallback:
             part = PartialHit(0, decide_without_store("fail_closed", pairs))
         else:
             granted, outcomes = self.local.run(TakeUpTo(rule.shared))
-            rest = tuple([replace(check, cost=check.cost - granted) for check in rule.checks])
+            rest = tuple([check.with_cost(check.cost - granted) for check in rule.checks])
             part = PartialHit(granted, decision_of(rule._replace(checks=rest), policy, outcomes))
             if granted and error.is_undone:
-                self._report_later([replace(check, cost=granted) for check in rule.checks])
+                self._report_later([check.with_cost(granted) for check in rule.checks])
         self._count([policy], [part.decision])
         return part
 
@@ -334,7 +333,7 @@ class Fallback:
 
     def correct(self, rule: RuleChecks, more: int) -> None:
         """Charge *more* than the estimate that was charged here; refund, if it is negative."""
-        checks = tuple([Check(c.group, c.key, c.limit, abs(more)) for c in rule.shared])
+        checks = tuple([check.with_cost(abs(more)) for check in rule.shared])
         if checks and more:
             self.local.run(Charge(checks) if more > 0 else Refund(checks))
 

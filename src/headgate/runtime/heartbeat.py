@@ -95,10 +95,10 @@ class Beat:
         """Record that a renewal begins: the next one is due only when its result is known."""
         self.due_ns = self._lapses_ns
 
-    def renewed(self, asked_ns: int) -> None:
-        """Record a renewal, by a call that began at *asked_ns*."""
-        self.due_ns = asked_ns + self._every_ns
-        self._lapses_ns = asked_ns + BEATS * self._every_ns
+    def renewed(self, began_ns: int) -> None:
+        """Record a renewal, by a call that began at *began_ns*."""
+        self.due_ns = began_ns + self._every_ns
+        self._lapses_ns = began_ns + BEATS * self._every_ns
 
     def failed(self, now: int) -> None:
         """Record a renewal with an unknown result: it is tried again while the lease may last."""
@@ -178,7 +178,7 @@ class Heart:
 
     def _renewal(self, beat: Beat) -> Effects[None]:
         self._in_flight.add(beat)
-        asked_ns = self.now()
+        began_ns = self.now()
         try:
             is_held = yield from beat.renew()
         except Exception as error:  # whatever it is, the lease may still be saved
@@ -186,7 +186,7 @@ class Heart:
                 LOG.exception("a lease could not be renewed, and will be tried again")
             beat.failed(self.now())
         else:
-            beat.renewed(asked_ns) if is_held else beat.denied()
+            beat.renewed(began_ns) if is_held else beat.denied()
         finally:
             self._in_flight.discard(beat)
         if beat.is_lost:

@@ -1,6 +1,6 @@
 """Waiting lines: the callers of `acquire`, first come, first served, a line for each key.
 
-Only the first in a line asks the store; the others wait until it has left. The first waits for its
+Only the first in a line calls the store; the others wait until it has left. The first waits for its
 retry time, or until it is woken because quota came back early. A place that is given up, by a
 timeout or an interruption, is taken out: nothing was charged for it.
 """
@@ -25,7 +25,7 @@ LONGEST_TIMEOUT: Final = 366 * 86_400
 
 
 class Place:
-    """A place in a line. Its signal is set when the caller is to ask the store (again)."""
+    """A place in a line. Its signal is set when the caller is to call the store (again)."""
 
     __slots__ = ("signal",)
 
@@ -55,7 +55,7 @@ class Lines:
             return len(line) == 1
 
     def arm(self, place: Place) -> Signal:
-        """Give *place* a new signal, before its caller asks the store."""
+        """Give *place* a new signal, before its caller calls the store."""
         with self._lock:
             place.signal = Signal()
             return place.signal
@@ -74,7 +74,7 @@ class Lines:
                 line[0].signal.set()
 
     def wake(self, key: str) -> None:
-        """Have the first in line ask again now: quota may have come back."""
+        """Have the first in line try again now: quota may have come back."""
         if self._by_key:
             with self._lock:
                 line = self._by_key.get(key)
@@ -104,7 +104,7 @@ def deadline_ns(timeout: float | None, now: int) -> int | None:
 
 
 def nap(wait_ns: int) -> float:
-    """The seconds to sleep for *wait_ns*: at most a day, then ask again."""
+    """The seconds to sleep for *wait_ns*: at most a day, then try again."""
     return min(seconds_at_least(wait_ns), 86_400.0)
 
 

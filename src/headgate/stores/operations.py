@@ -41,6 +41,10 @@ class Check:
     limit: Limit
     cost: int = 1
 
+    def with_cost(self, cost: int) -> Check:
+        """The check of the same counter for another *cost*."""
+        return Check(self.group, self.key, self.limit, cost)
+
 
 class Operation(Generic[R]):
     """Something that a store does atomically, or not at all."""

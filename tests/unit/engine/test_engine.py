@@ -9,6 +9,7 @@ import pytest
 
 from headgate.decision import OnFailure
 from headgate.engine.request import Request
+from headgate.engine.use_cases import Engine
 from headgate.engine.verdict import answer_of
 from headgate.errors import CostError, OptionError, StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
@@ -386,6 +387,17 @@ def test_in_an_event_loop_the_same() -> None:
         await one.aclose()
 
     asyncio.run(story())
+
+
+def test_a_plan_that_two_engines_share_is_decided_by_the_store_of_each() -> None:
+    compiled = PolicyInForce(Policy((rule("a", TEN),))).compiled
+    engines = [Engine(MemoryStore(clock=ManualClock(1_200))) for _ in range(2)]
+    plan = compiled.plan(ask())
+    for left in (9, 8):
+        for one in engines:
+            verdict = one.decide_now(plan)
+            assert verdict is not None
+            assert [part.decision.remaining for part in verdict.rules] == [left]
 
 
 def test_namespaces_keep_policies_apart(monkeypatch: pytest.MonkeyPatch) -> None:

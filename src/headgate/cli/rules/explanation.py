@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from headgate.algorithms import algorithm_for
 from headgate.decision import Decision, combine
 from headgate.engine.hold_times import HoldTimes
-from headgate.engine.use_cases import Calls, asking
-from headgate.engine.verdict import answer_of, verdict_of, verdict_unasked
+from headgate.engine.use_cases import Calls, take_all
+from headgate.engine.verdict import answer_of, verdict_at_once, verdict_of
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit
 from headgate.policy.explain import Membership
 from headgate.policy.model import BY_PRIORITY, ceiling
@@ -104,10 +104,10 @@ class Explainer:
 
     def _ask(self, request: Request, cost: int | None, *, consume: bool) -> Verdict:
         plan = self.engine.plan(request, cost=cost, lease=new_name())
-        unasked = verdict_unasked(plan)
-        if unasked is not None:
-            return unasked
-        replies, without = drive(asking(plan, Calls(self.store), consume=consume))
+        at_once = verdict_at_once(plan)
+        if at_once is not None:
+            return at_once
+        replies, without = drive(take_all(plan, Calls(self.store), consume=consume))
         verdict = verdict_of(plan, replies, consumed=consume, without=without)
         HoldTimes().estimate(verdict)
         return verdict
