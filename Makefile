@@ -21,8 +21,9 @@ test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev servers  ## all tests, none skipped, on all cores; JOBS=2 runs two files at a time
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --complete
 
-goldens: $(VENV)/.dev servers  ## record tests/golden again; review the diff
+goldens: $(VENV)/.dev servers  ## record tests/golden and the tables of fields and settings in docs; review the diff
 	HEADGATE_RECORD_GOLDENS=1 $(BIN)/python -m pytest tests/golden -q
+	HEADGATE_RECORD_GOLDENS=1 $(BIN)/python -m pytest tests/unit/policy/test_reference.py tests/unit/service/test_pages.py -q
 
 behaviours: $(VENV)/.dev  ## list new tests in tests/BEHAVIOURS.md; notes on deleted ones stay
 	$(BIN)/python scripts/behaviours.py

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 _HERE = Path(__file__).parent
@@ -17,6 +18,23 @@ def check_wire(name: str, value: object) -> None:
 def check_text(name: str, text: str) -> None:
     """Compare *text* with `text/<name>.txt`."""
     _check(_HERE / "text" / f"{name}.txt", text if text.endswith("\n") else text + "\n")
+
+
+def check_tables(page: Path, heading: str, rows: Iterable[str]) -> None:
+    """Compare *rows* with the tables of a *page* of the docs: the section *heading*, from its first
+    subheading on."""
+    text = page.read_text(encoding="utf-8")
+    before, title, after = text.partition(f"\n## {heading}\n")
+    section, end, rest = after.partition("\n## ")
+    introduction, _, tables = section.partition("### ")
+    found = "\n".join(rows).strip().removeprefix("### ")
+    if _RECORDING:
+        parts = (before, title, introduction, "### ", found, "\n", end, rest)
+        page.write_text("".join(parts), encoding="utf-8")
+        return
+    assert found.splitlines() == tables.strip().splitlines(), (
+        f"the tables of {page.name} differ; if this is intended, run `make goldens`"
+    )
 
 
 def _as_json(value: object, depth: int = 0) -> str:

@@ -237,6 +237,7 @@ class _HelpAll(Action):
 def _add_settings(parser: ArgumentParser, settings: Iterable[Setting]) -> None:
     """Add a flag for each of *settings* that may be one: the common ones first, the others, which
     `--help` leaves out, under the headings of their groups."""
+    parser.usage = "%(prog)s [OPTION ...]"
     full: list[tuple[Action, str]] = []
     text = "list every option and its variable, in groups, and exit"
     parser.add_argument("--help-all", action=_HelpAll, nargs=0, const=full, help=text)

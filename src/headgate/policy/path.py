@@ -57,7 +57,6 @@ LONG: Final = 1024
 
 _PLAIN = re.compile(r"/[A-Za-z0-9_~!$&'()*+,=:@./-]*")
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\\?#]*")
-_ENCODED_SLASH = re.compile(rb"%2[fF]")
 _ENCODED = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
 _SLASH = "\udc2f"
 """An encoded slash among decoded text; no text decodes to it."""
@@ -65,10 +64,9 @@ _SLASH = "\udc2f"
 _CONTROLS = bytes([*range(1, 32), 127])
 _OVERLONG = re.compile(rb"\xc0[\x80\xa0-\xbf]|\xc1[\x80-\xbe]")
 _UNSEEN = re.compile(rb"[\x01-\x1f\x7f\xc0\xc1]")
-_END = re.compile(r"[\0?#]")
+_ENDS = "\0?#"
 _BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\ufeff\udc85\udca0"
 _BLANKS_AND_DOTS = _BLANKS + "."
-_PARAMETER = re.compile(r";[^/]*")
 _UNSPELT = re.compile("[%\udc00-\udcff]")
 _OCTETS = re.compile("[\udc80-\udcff]+")
 
@@ -76,8 +74,7 @@ _DOTTED = re.compile(rf"(?:^|[/\\{_SLASH}])[{_BLANKS}]*\.")
 _SHIFTY = re.compile(rf"{_DOTTED.pattern}|[\\{_SLASH}]")
 """Parts that may be another resource for another server: dots, and possible slashes."""
 
-_HIDING = re.compile(rf"[\0?#]|[/\\{_SLASH}][{_BLANKS}]*;")
-"""Parts that make one server drop segments that another one resolves dots among."""
+_BLANK_NAME = re.compile(rf"/[{_BLANKS}]+;")
 
 _NOISY = re.compile(rf"[\0?#;{_BLANKS}]|\.(?:$|[/\\{_SLASH}])")
 _ALL_DOTS: tuple[Dots, ...] = ("resolved", "resolved among empty segments", "kept")
@@ -126,7 +123,7 @@ def readings(raw: str) -> tuple[Segments, ...]:
         pieces = _pieces(text, mild=mild, separators=separators, dots=dots)
         found[tuple(_looked_at(pieces))] = None
     ways = dict.fromkeys(map(_spelt_each, found))
-    if _HIDING.search(lenient) is not None and _DOTTED.search(lenient) is not None:
+    if _DOTTED.search(lenient) is not None and _hides_segments(lenient):
         # Of two servers in a row the second one reads what the first has made of it.
         ways |= dict.fromkeys([segments_of(path) for path, _ in _resources(lenient, literal)])
     return tuple(ways)
@@ -198,7 +195,7 @@ def _texts(raw: str) -> tuple[str, str]:
     """
     if not raw.startswith("/") and (target := _AUTHORITY.match(raw)):
         raw = raw[target.end() :]
-    parts = _ENCODED_SLASH.split(_octets(raw))
+    parts = _octets(raw).replace(b"%2F", b"%2f").split(b"%2f")
     if b"%" in b"/".join(parts):
         parts = [_ENCODED.sub(_decoded, part) for part in parts]
     literal = _text(parts)
@@ -236,7 +233,7 @@ def _short(overlong: re.Match[bytes]) -> bytes:
 def _pieces(text: str, *, mild: bool, separators: bool, dots: Dots) -> list[str]:
     """The segments of *text*, read in one way, as they are."""
     if separators:
-        text = text.replace("\\", "/").replace(_SLASH, "/")
+        text = _separated(text)
     if mild and _NOISY.search(text):
         text = _without_noise(text)
     if dots == "resolved" and "\0" not in text:  # some versions of normpath end there
@@ -248,13 +245,33 @@ def _pieces(text: str, *, mild: bool, separators: bool, dots: Dots) -> list[str]
 
 
 def _without_noise(text: str) -> str:
-    text = _END.split(text, maxsplit=1)[0]
-    if ";" in text:
-        text = _PARAMETER.sub("", text)
+    for end in _ENDS:
+        text = text.partition(end)[0]
     pieces = text.split("/")
-    if " " in text or not text.isascii():  # control characters are gone
+    if ";" in text:
+        pieces = [piece.partition(";")[0] if ";" in piece else piece for piece in pieces]
+    if _may_have_blanks(text):
         pieces = [piece.strip(_BLANKS) for piece in pieces]
-    return "/".join([piece.rstrip(_BLANKS_AND_DOTS) or piece for piece in pieces])
+        return "/".join([piece.rstrip(_BLANKS_AND_DOTS) or piece for piece in pieces])
+    return "/".join([piece.rstrip(".") or piece for piece in pieces])
+
+
+def _may_have_blanks(text: str) -> bool:
+    """Whether *text*, without control characters, may have blanks."""
+    return " " in text or not text.isascii()
+
+
+def _hides_segments(text: str) -> bool:
+    """Whether one server drops segments of *text* that another one resolves dots among: it ends
+    early, or a segment begins with its parameters."""
+    if any(end in text for end in _ENDS):
+        return True
+    text = _separated(text)
+    return "/;" in text or (_may_have_blanks(text) and _BLANK_NAME.search(text) is not None)
+
+
+def _separated(text: str) -> str:
+    return text.replace("\\", "/").replace(_SLASH, "/")
 
 
 def _without_dots(pieces: Iterable[str]) -> list[str]:

@@ -207,3 +207,11 @@ def test_help_has_the_common_options_and_help_all_the_rest(
         listed &= flags.keys()
         assert listed == {flag for flag, is_common in flags.items() if is_whole or is_common}
     assert 8 <= sum(flags.values()) <= 14
+
+
+def test_help_fits_on_one_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["up", "--help"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 48

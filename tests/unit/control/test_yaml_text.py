@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.control import yaml_text
 from headgate.control.documents import data_of
 from headgate.control.yaml_text import edited_text, text_of
 
@@ -203,6 +204,18 @@ def test_whatever_is_edited_is_read_back_as_it_was_meant(
                     rules.remove(one)
 
     edited(text, change)
+
+
+@pytest.mark.parametrize("wrong", ["rules: [", "version: 1\nrules: []\n", ""])
+def test_an_edit_that_is_not_read_back_as_meant_is_not_used(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = data_of("rules.yaml", BLOCK.encode())
+    after = before | {"rules": before["rules"][:1]}
+    for broken in ("_edited_parts", "_edited", "_written"):
+        monkeypatch.setattr(yaml_text, broken, lambda *_: wrong)
+        edited = edited_text(BLOCK.encode(), before, after)
+        assert data_of("rules.yaml", edited) == after
 
 
 def test_a_document_is_written_in_yaml_or_json() -> None:

@@ -1,6 +1,7 @@
 """The schema and the reader: what the one refuses the other refuses."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -26,6 +27,7 @@ from headgate.policy.model import (
 from headgate.policy.policy_document import PolicyDocument, RuleDocument, policy_schema
 from headgate.policy.tables import known_fields
 from tests.examples import example_count
+from tests.golden.command_line import CORPUS
 
 SOURCE_FIELDS = known_fields(Source).names
 ADDRESS_FIELDS = known_fields(AddressSource).names
@@ -293,6 +295,15 @@ def test_the_reader_knows_more(data: Any) -> None:
 def test_what_a_policy_is_written_as_fits_the_schema(data: Any) -> None:
     written = policy_to_data(read_policy_data(data))
     assert [error.message for error in validator().iter_errors(written)] == []
+
+
+def test_both_judge_the_recorded_documents_alike_except_where_the_reader_knows_more() -> None:
+    documents = json.loads((CORPUS / "policy_data.json").read_text("utf-8"))
+    verdicts = Counter(
+        (examine_policy_data(data).policy is not None, validator().is_valid(data))
+        for data in documents
+    )
+    assert verdicts == {(True, True): 123, (False, False): 273, (False, True): 27}
 
 
 def test_it_is_a_schema_and_plain_json() -> None:

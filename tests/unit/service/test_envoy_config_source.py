@@ -53,6 +53,7 @@ def test_what_is_new_is_applied_and_the_last_valid_one_is_kept(tmp_path: Path) -
         container = make_container(settings(tmp_path))
         assert container.envoy is not None
         errors = METRICS.value("policy_load_errors", what="envoy_config")
+        loads = METRICS.value("policy_loads", what="envoy_config")
         try:
             for text in (SHOP, "domain: [", SHOP.replace("shop", "bank")):
                 file.write_text(text)
@@ -62,6 +63,7 @@ def test_what_is_new_is_applied_and_the_last_valid_one_is_kept(tmp_path: Path) -
                 seen.append(
                     (set(container.core.envoy.domains), container.measures.rejected(), failed)
                 )
+            assert METRICS.value("policy_loads", what="envoy_config") - loads == 2
         finally:
             await container.aclose()
 

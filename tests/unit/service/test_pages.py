@@ -16,6 +16,7 @@ from headgate.config.declaration import table_rows
 from headgate.config.gateway import SETTINGS as GATEWAY
 from headgate.config.service import SETTINGS as SERVICE
 from headgate.config.service import gather
+from tests.golden.recorder import check_tables
 
 if TYPE_CHECKING:
     from headgate.config.declaration import Setting
@@ -36,9 +37,7 @@ def page(name: str) -> str:
 def test_the_tables_of_settings_are_those_of_the_code(
     heading: str, settings: tuple[Setting, ...]
 ) -> None:
-    section = page("configuration.md").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    table = "".join(section.partition("### ")[1:]).strip()
-    assert table == "\n".join(table_rows(settings)).strip()
+    check_tables(DOCS / "configuration.md", heading, table_rows(settings))
 
 
 def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:

@@ -104,9 +104,10 @@ ADDRESS: Final = "remote_address"
 # the keys in a row, each entry by its key. So that ordinary rules work too,
 #
 # - `remote_address` and `masked_remote_address` are the address of the caller, `path` (`:path`) its
-# path, `method` (`:method`) its method, `host` (`:authority`) its host; - every entry is also a
-# header of that name: an entry `x-api-key` is found where a policy looks for   keys. Keys of
-# entries are chosen in the configuration of the gateway, so no client can forge one.
+#   path, `method` (`:method`) its method, `host` (`:authority`) its host;
+# - every entry is also a header of that name: an entry `x-api-key` is found where a policy looks
+#   for keys. Keys of entries are chosen in the configuration of the gateway, so no client can forge
+#   one.
 #
 # What is missing is not known: a rule for a method is not for a descriptor without one; the path
 # of one without is `/`.
