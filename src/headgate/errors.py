@@ -7,21 +7,21 @@
     ├── KeyInvalidError (ValueError)      a key that is not a non-empty string
     ├── OptionError (ValueError)          a timeout, clock, policy or size that makes no sense
     ├── PolicyError (ValueError)          rules that cannot be read (`headgate.policy.problems`)
-    ├── UsageError (TypeError)            a verb that this kind of limit does not know
-    ├── StoreURLError (ValueError)        a store URL nobody can open
+    ├── UsageError (TypeError)            an operation that this kind of limit does not support
+    ├── StoreURLError (ValueError)        a store URL that is invalid
     ├── StoreError                        the store could not decide
     ├── SettledError                      a reservation or slot that is no longer open
     ├── ControlError                      a change of rules that was not made (`headgate.control`)
     │   ├── ConflictError, StaleVersionError, UnknownRuleError, UnknownRevisionError, ...
     │   ├── ReadOnlyError                 rules that cannot be changed where they are kept
-    │   └── StorageError                  the place where they are kept could not be asked
+    │   └── StorageError                  their storage is unavailable
     ├── SettingsError                     settings that make no sense (`headgate.config`)
     ├── ListenError, StartError           a service that does not start (`headgate.service`)
     ├── GatewayError                      a gateway that does not run (`headgate.gateway.processes`)
     ├── CallError                         a gRPC call that ends with a status (`headgate.service`)
     ├── MissingPackageError (ModuleNotFoundError)   an extra of Headgate that is not installed
-    └── RateLimitedError                  raised by the decorator alone (`headgate.decisions`)
-    HeadgateWarning (UserWarning)         something that works, and that its user will regret
+    └── RateLimitedError                  raised by the decorator alone (`headgate.decision`)
+    HeadgateWarning (UserWarning)         a use that works but is probably a mistake
 
 A denial is not an error: it is a `Decision` that is false.
 """
@@ -39,23 +39,23 @@ __all__ = ["MissingPackageError", "not_installed"]
 StoreFault = Literal[
     "unavailable",  # no reason is known
     "unreachable",  # no connection, or it broke
-    "timeout",  # no answer within the deadline; what was asked may have been done, once
+    "timeout",  # no answer within the deadline; the operation may have been executed, once
     "loading",  # the server has just started and is reading its data
     "readonly",  # a replica, or a primary that has been demoted
-    "out_of_memory",  # the server may not take more memory
-    "busy",  # a script of somebody else's does not end
-    "denied",  # a wrong password, or a user who may not do this
-    "cluster_down",  # a cluster with slots that nobody serves
+    "out_of_memory",  # the server has reached its memory limit
+    "busy",  # another client's script does not end
+    "denied",  # a wrong password, or a user without the permission
+    "cluster_down",  # a cluster with slots that no node serves
     "refused",  # any other error that the server answered with
     "closed",  # the store was closed by its owner
-    "circuit_open",  # it has been failing, and is left alone for a moment; nothing was asked
+    "circuit_open",  # the store has been failing; nothing was sent
 ]
 """Why a store could not decide."""
 
 STORE_FAULTS: Final[tuple[StoreFault, ...]] = get_args(StoreFault)
 
 _OPEN_FAULTS: Final[frozenset[StoreFault]] = frozenset(("unavailable", "unreachable", "timeout"))
-"""After which what was asked may have been done, unless the error says that it was not."""
+"""Faults after which the operation may have been executed, unless `is_undone` is set."""
 
 
 class HeadgateError(Exception):
@@ -100,18 +100,18 @@ class OptionError(HeadgateError, ValueError):
 
 
 class UsageError(HeadgateError, TypeError):
-    """A verb was used on a limit or a function that it cannot serve."""
+    """An operation that this kind of limit, or this function, does not support."""
 
 
 class StoreURLError(HeadgateError, ValueError):
-    """A store URL that nobody can open."""
+    """A store URL that is invalid."""
 
 
 class StoreError(HeadgateError):
     """The store could not decide: it is down, slow, full or refusing. Never a denial.
 
-    `reason` is a word for it, one of `STORE_FAULTS`: for metrics, and for whoever must react.
-    `is_undone`: whether what was asked was surely not done; if not said, it goes by the reason.
+    `reason` is one of `STORE_FAULTS`, for metrics and handlers. `is_undone` is True if the
+    operation was certainly not executed; the default follows from the reason.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class StoreError(HeadgateError):
         self.is_undone = reason not in _OPEN_FAULTS if is_undone is None else is_undone
 
     def copied(self, *, is_undone: bool | None = None) -> StoreError:
-        """The same to be raised elsewhere: exceptions are not for sharing. *is_undone* if given."""
+        """A copy to raise elsewhere, because threads must not share an exception."""
         is_undone = self.is_undone if is_undone is None else is_undone
         own = StoreError(str(self), reason=self.reason, is_undone=is_undone)
         own.__cause__ = self.__cause__
@@ -134,7 +134,7 @@ class StoreError(HeadgateError):
 
 
 class SettledError(HeadgateError):
-    """A reservation or a slot that has been settled, given back or refused already."""
+    """A reservation or a slot that has been already settled, returned or denied."""
 
 
 class MissingPackageError(HeadgateError, ModuleNotFoundError):
@@ -150,4 +150,4 @@ def not_installed(extra: str, error: ModuleNotFoundError) -> MissingPackageError
 
 
 class HeadgateWarning(UserWarning):
-    """Something that works, and that its user will regret."""
+    """A use that works but is probably a mistake."""

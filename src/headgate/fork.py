@@ -1,4 +1,4 @@
-"""What is to be made anew in a process that was forked: connections and locks, above all."""
+"""Objects that replace their connections and locks after a fork."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["Forkable", "watch_forks"]
 
 
 class Forkable(Protocol):
-    """What has to be told."""
+    """An object that must not share its connections and locks with its parent process."""
 
     def after_fork(self) -> None:
-        """This is another process now; only the thread that forked is in it."""
+        """Replace them. Called in the child process, whose only thread is the one that forked."""
 
 
 _known: WeakSet[Forkable] = WeakSet()
 
 
 def watch_forks(one: Forkable) -> None:
-    """Have *one* begin anew in each process that is forked off this one."""
+    """Call `after_fork` of *one* in each child process. Keeps a weak reference."""
     _known.add(one)
 
 

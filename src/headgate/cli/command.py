@@ -77,7 +77,7 @@ def repeated(names: str, metavar: str, meaning: str, **settings: Any) -> Argumen
     return argument(names, metavar, meaning, action="append", default=[], **settings)
 
 
-_WIDEST_TEXT: Final = 100
+_MAX_WIDTH: Final = 100
 JSON: Final = flag("--json", "print JSON, for programs")
 
 
@@ -85,9 +85,9 @@ JSON: Final = flag("--json", "print JSON, for programs")
 class Command:
     """A subcommand: its help, its arguments and its function; or a group of *commands*.
 
-    *doc* is its help, the docstring of its module: a line with the summary behind a colon, the
-    description, and from `example` on the text below the options. *settings* returns the settings
-    that are options of this command, which are slow to import.
+    *doc* is the docstring of its module: a first line with the summary after a colon, then the
+    description, then the examples, which help prints below the options. *settings* returns the
+    settings that are options of this command; it is a function because they are slow to import.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Parser(ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Namespace | None = None
     ) -> tuple[Namespace, list[str]]:
-        """Parse *args*. Reports an unknown argument here, where its neighbours are known."""
+        """Parse *args*. Rejects unknown arguments here, where the known ones can be suggested."""
         self._complete()
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
@@ -152,7 +152,7 @@ class Parser(ArgumentParser):
         from textwrap import fill
 
         self._complete()
-        width = min(get_terminal_size().columns, _WIDEST_TEXT)
+        width = min(get_terminal_size().columns, _MAX_WIDTH)
         paragraphs = self._command.description.split("\n\n")
         self.description = "\n\n".join(fill(one, width) for one in paragraphs)
         return super().format_help()
@@ -225,7 +225,7 @@ def time_ns(text: str) -> int:
 
 
 class _HelpAll(Action):
-    """Print the help with every option; `--help` has the common ones only."""
+    """Print the help with every option; `--help` lists only the common ones."""
 
     def __call__(self, parser: ArgumentParser, *_: object) -> None:
         for action, text in self.const:
@@ -235,8 +235,8 @@ class _HelpAll(Action):
 
 
 def _add_settings(parser: ArgumentParser, settings: Iterable[Setting]) -> None:
-    """Add a flag for each of *settings* that may be one: the common ones first, the others, which
-    `--help` leaves out, under the headings of their groups."""
+    """Add a flag for each of *settings* that has one: the common ones first, then the others, by
+    group, which only `--help-all` lists."""
     parser.usage = "%(prog)s [OPTION ...]"
     full: list[tuple[Action, str]] = []
     text = "list every option and its variable, in groups, and exit"
@@ -268,7 +268,7 @@ def _dest(one: Setting) -> str:
 
 
 def _metavar(one: Setting) -> str:
-    """The word that stands for the value: the one that `expected` has in capitals."""
+    """The word for the value in help: the first of `expected` if it is in capitals."""
     word = one.option.expected.partition(" ")[0].partition(",")[0]
     return word if word.isupper() else "SECONDS" if word == "seconds" else "WORD"
 

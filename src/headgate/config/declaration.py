@@ -1,8 +1,9 @@
-"""Declare settings: one field of a dataclass each, with its type, default and help.
+"""Declarations of settings: each is a field of a dataclass, with its type, default and help.
 
-A setting has one name in three spellings: `max_body` in a file, `HEADGATE_MAX_BODY` among the
-variables, `--max-body` on the command line. A flag wins over a variable, a variable over the file,
-the file over the default. All three, and the reference page, follow from the declaration.
+A setting has one name in three spellings: `max_body` in a file, `HEADGATE_MAX_BODY` in the
+environment, `--max-body` on the command line. A flag overrides a variable, a variable overrides the
+file, the file overrides the default. All three, and the reference page, follow from
+the declaration.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ PREFIX: Final = "HEADGATE_"
 class Option:
     """The declaration of a setting: `Annotated[int, Option("Bounds", Whole(1, 9), "N")] = 5`.
 
-    *group* is its heading, *kind* reads a value, *metavar* is the form of a value where the kind
-    does not have one.
+    *group* is the heading in help and reference. *kind* parses and checks a value. *metavar* is the
+    form of a value in help, if the kind has none.
     """
 
     group: str
@@ -35,7 +36,7 @@ class Option:
 
     @property
     def expected(self) -> str:
-        """The form of a value."""
+        """The form of a value, for help and errors."""
         kind = self.kind.item or self.kind
         if kind.words:
             *words, last = kind.words
@@ -44,34 +45,34 @@ class Option:
 
     @property
     def is_secret(self) -> bool:
-        """True for a value that is never on the command line, where others see it."""
+        """True for a secret. It has no flag: others can see the arguments of a process."""
         return self.kind is SECRET
 
     @property
     def is_listed(self) -> bool:
-        """True for several values, separated by commas in a text."""
+        """True for a list, whose values are separated by commas in a variable or flag."""
         return self.kind.item is not None
 
     @property
     def is_nested(self) -> bool:
-        """True for a value that only a file can have."""
+        """True for a nested value, which only a file can express."""
         return self.kind in (ADMIN_TOKENS, ADMIN_CERTIFICATES)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting by its *name*, a field of the dataclass *owner*."""
+    """A setting: the field *name* of the dataclass *owner*."""
 
     name: str
     option: Option
     default: object
     owner: type[Any]
     is_common: bool = False
-    """On the first page of help."""
+    """True if `--help` lists it; `--help-all` lists every setting."""
 
     @property
     def meaning(self) -> str:
-        """Its help: the docstring without the capital letter and the full stop."""
+        """Its help: the docstring of the field without the capital letter and the full stop."""
         text = docs_of(self.owner)[self.name]
         is_name = (text[:2].isalpha() and text[:2].isupper()) or text.startswith("Envoy")
         return (text if is_name else text[:1].lower() + text[1:]).removesuffix(".")
@@ -92,7 +93,7 @@ class Setting:
 
 
 def declared_in(kind: type[Any], common: Sequence[str] = ()) -> tuple[Setting, ...]:
-    """The settings of the dataclass *kind*, in their order; help begins with the *common* ones."""
+    """The settings of the dataclass *kind*, in order. `--help` lists only the *common* ones."""
     hints = get_type_hints(kind, include_extras=True)
     return tuple(
         Setting(
@@ -107,7 +108,7 @@ def declared_in(kind: type[Any], common: Sequence[str] = ()) -> tuple[Setting, .
 
 
 def default_of(one: Setting) -> str:
-    """The default of a setting as written; "" if there is none."""
+    """The default of a setting as a user writes it; "" if there is none."""
     value = one.default
     if value is None or value in (b"", ()):
         return ""
@@ -123,7 +124,7 @@ def default_of(one: Setting) -> str:
 
 
 def table_rows(settings: tuple[Setting, ...]) -> Iterator[str]:
-    """The table of *settings* in Markdown, with a heading for each group."""
+    """The lines of the reference of *settings*: a heading and a Markdown table for each group."""
     group = None
     for one in settings:
         if one.group != group:
@@ -132,10 +133,10 @@ def table_rows(settings: tuple[Setting, ...]) -> Iterator[str]:
             yield "|---|---|---|---|"
         default = default_of(one)
         shown = f"`{default}`" if default else ""
-        yield f"| `{one.name}` | {one.option.expected} | {shown} | {one.meaning}{_where(one)} |"
+        yield f"| `{one.name}` | {one.option.expected} | {shown} | {one.meaning}{_only_in(one)} |"
 
 
-def _where(one: Setting) -> str:
+def _only_in(one: Setting) -> str:
     if one.option.is_nested:
         return "; only in a file"
     return "; no flag: others can see a process's arguments" if one.option.is_secret else ""

@@ -1,4 +1,4 @@
-"""Plans of requests that came before: equal requests share one plan.
+"""A cache of plans: equal requests share one plan.
 
 The cache is a security boundary: a plan must never serve a request that the rules would plan
 differently. So a key holds everything that the compiled rules can read of a request (`Reads`), and
@@ -6,8 +6,8 @@ the cost that the caller gave. A plan is kept only if nothing in it belongs to o
 moment: no slots, holds, markers of repeated requests or blocks, and no override of its counters.
 
 A cache belongs to one compiled policy and to one pressure factor; when either changes, a new cache
-takes its place. It is bounded in bytes. The oldest plan is dropped first: a plan that is still
-needed is then planned again.
+takes its place. It is bounded in bytes. The oldest plan is dropped first, even if it is still
+in use; the next such request is planned again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from headgate.policy.model import Match, Policy, Rule
 
 MAX_BYTES: Final = 32 << 20
-"""The bytes that the plans of one policy take at most, as `_plan_bytes` estimates them."""
+"""The most bytes that the plans of one policy may take, as `_plan_bytes` estimates them."""
 
 MAX_KEY_BYTES: Final = 4096
-"""The bytes of a key above which its plan is not kept: callers choose paths and headers."""
+"""A plan with a longer key is not cached, because callers choose the paths and headers in it."""
 
 _PLAN_BYTES: Final = 650
-"""A plan without rules, its place in the cache, and the tuples of its key."""
+"""The size of a plan without rules, with its cache entry and the tuples of its key."""
 
 _RULE_BYTES: Final = 350
 _CHECK_BYTES: Final = 150
@@ -49,14 +49,14 @@ class PlanCache(BoundedCache["Plan"]):
         """The version of the pressure factor of the plans."""
 
     def keep(self, key: tuple[Hashable, ...], plan: Plan) -> None:
-        """Keep *plan* for requests with *key*, unless the key is long."""
+        """Cache *plan* for requests with *key*, unless the key is longer than `MAX_KEY_BYTES`."""
         key_bytes = _key_bytes(key)
         if key_bytes <= MAX_KEY_BYTES:
             self.put(key, plan, key_bytes + _plan_bytes(plan))
 
 
 def _key_bytes(key: tuple[Hashable, ...]) -> int:
-    """The bytes of all that is in *key*, roughly: its parts are texts."""
+    """The approximate size of *key*, whose parts are texts."""
     return len(repr(key).encode())
 
 
@@ -69,19 +69,19 @@ def _plan_bytes(plan: Plan) -> int:
     return size
 
 
-# The parts of a request that a policy reads: no others can change its plan.
+# The parts of a request that a policy reads. No other part can change its plan.
 
 
 _COOKIE: Final = "cookie"
-_NAMED: Final = "header:"
-_ATTRIBUTE: Final = "attribute:"
+_HEADER_PREFIX: Final = "header:"
+_ATTRIBUTE_PREFIX: Final = "attribute:"
 
 
 def reads_of(policy: Policy) -> Reads | None:
     """The parts of requests that the rules of *policy* read; None if that is not known."""
     headers = headers_of_interest(policy)
     if not all(name.isascii() for name in headers):
-        return None  # readers disagree on the lower case of other letters
+        return None  # implementations differ in the lower case of other letters
     return Reads(headers, attributes_of_interest(policy))
 
 
@@ -96,8 +96,8 @@ def headers_of_interest(policy: Policy) -> frozenset[str]:
             found.add(_COOKIE)
     for rule in policy.rules:
         found.update(_headers_of_rule(rule))
-    for kind in policy.priorities:
-        found.update(_headers_of_match(kind.match))
+    for priority in policy.priorities:
+        found.update(_headers_of_match(priority.match))
     return frozenset(name.lower() for name in found)
 
 
@@ -108,12 +108,12 @@ def attributes_of_interest(policy: Policy) -> tuple[str, ...]:
     for rule in policy.rules:
         found.update(name for name, _ in rule.match.attributes)
         for part in rule.key_by:
-            if part.startswith(_ATTRIBUTE):
-                found.add(part.removeprefix(_ATTRIBUTE))
+            if part.startswith(_ATTRIBUTE_PREFIX):
+                found.add(part.removeprefix(_ATTRIBUTE_PREFIX))
         if "endpoint" in rule.key_by:
             found.add(ROUTE)
-    for kind in policy.priorities:
-        found.update(name for name, _ in kind.match.attributes)
+    for priority in policy.priorities:
+        found.update(name for name, _ in priority.match.attributes)
     return tuple(sorted(found))
 
 
@@ -127,8 +127,8 @@ def _headers_of_match(match: Match) -> Iterator[str]:
 def _headers_of_rule(rule: Rule) -> Iterator[str]:
     yield from _headers_of_match(rule.match)
     for part in rule.key_by:
-        if part.startswith(_NAMED):
-            yield part.removeprefix(_NAMED)
+        if part.startswith(_HEADER_PREFIX):
+            yield part.removeprefix(_HEADER_PREFIX)
         elif part.startswith(f"{_COOKIE}:"):
             yield _COOKIE
     if rule.cost.header is not None:

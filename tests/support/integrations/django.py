@@ -119,7 +119,8 @@ class _Handler(ASGIHandler):
 class AsyncDjangoContract(DjangoContract):
     """The same with async views under ASGI.
 
-    It declares no `can_cancel`: Django does not pass the cancellation of its task on to the view.
+    It declares no `can_cancel`: Django's ASGI handler cancels a view only if the client
+    disconnects, not if the handler's own task is cancelled.
     """
 
     interface = "asgi"

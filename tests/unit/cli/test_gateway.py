@@ -23,7 +23,7 @@ def call(*arguments: str) -> int:
 def test_prints_a_configuration(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(name) == 0
     printed = capsys.readouterr()
-    assert printed.out.startswith("# Headgate decides")
+    assert "as Headgate decides" in printed.out.partition("\n")[0]
     assert printed.err == ""
 
 
@@ -128,7 +128,7 @@ def test_writes_a_new_file_and_replaces_none(
     assert call("envoy", "--output", str(target)) == 0
     assert capsys.readouterr().out == ""
     written = target.read_text("utf-8")
-    assert written.startswith("# Headgate decides")
+    assert "as Headgate decides" in written.partition("\n")[0]
     assert call("envoy", "--on-failure", "closed", "--output", str(target)) == 2
     assert "exists" in capsys.readouterr().err
     assert target.read_text("utf-8") == written

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_LONGEST_HEAD: Final = 64 * 1024
+_MAX_HEAD_BYTES: Final = 64 * 1024
 _CHAT: Final = (
-    "A headgate controls how much water enters a canal: each farm by it gets its fair share."
+    "A headgate controls how much water enters a canal: each farm along it gets its fair share."
 )
-_TOKENS_A_WORD: Final = 25
+_TOKENS_PER_WORD: Final = 25
 _SLOW_STEPS: Final = 5
-_SLOW_PAUSE: Final = 0.4
+_SLOW_PAUSE_S: Final = 0.4
 
 
 class DemoUpstream:
@@ -30,7 +30,7 @@ class DemoUpstream:
     async def start(self) -> None:
         """Start listening."""
         self._server = await asyncio.start_unix_server(
-            self._accept, self._path, limit=_LONGEST_HEAD
+            self._accept, self._path, limit=_MAX_HEAD_BYTES
         )
 
     async def aclose(self) -> None:
@@ -72,17 +72,17 @@ async def _skip_body(head: bytes, reader: asyncio.StreamReader) -> None:
         return
     left = int(headers.get(b"content-length", b"0"))
     while left:
-        left -= len(await reader.readexactly(min(left, _LONGEST_HEAD)))
+        left -= len(await reader.readexactly(min(left, _MAX_HEAD_BYTES)))
 
 
 async def _answer(head: bytes, writer: asyncio.StreamWriter) -> None:
     method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
     path = target.partition("?")[0]
     if path == "/slow":
-        await _slowly(writer)
+        await _send_slowly(writer)
         return
     page = _PAGES.get(path) or (_api if path.startswith("/api/") else None)
-    status, content, headers = page(method, path) if page else _missing(path)
+    status, content, headers = page(method, path) if page else _not_found(path)
     body = (json.dumps(content) + "\n").encode()
     lines = [
         f"HTTP/1.1 {status}",
@@ -94,7 +94,7 @@ async def _answer(head: bytes, writer: asyncio.StreamWriter) -> None:
     await writer.drain()
 
 
-async def _slowly(writer: asyncio.StreamWriter) -> None:
+async def _send_slowly(writer: asyncio.StreamWriter) -> None:
     """Send a slow response line by line."""
     lines = ("HTTP/1.1 200 OK", "content-type: text/plain", "transfer-encoding: chunked", "", "")
     writer.write("\r\n".join(lines).encode())
@@ -102,7 +102,7 @@ async def _slowly(writer: asyncio.StreamWriter) -> None:
         line = f"{step} of {_SLOW_STEPS}\n".encode()
         writer.write(b"%x\r\n%b\r\n" % (len(line), line))
         await writer.drain()
-        await asyncio.sleep(_SLOW_PAUSE)
+        await asyncio.sleep(_SLOW_PAUSE_S)
     writer.write(b"0\r\n\r\n")
     await writer.drain()
 
@@ -136,11 +136,11 @@ def _report(_method: str, _path: str) -> _Page:
 
 
 def _chat(_method: str, _path: str) -> _Page:
-    tokens = _TOKENS_A_WORD * len(_CHAT.split())
+    tokens = _TOKENS_PER_WORD * len(_CHAT.split())
     return "200 OK", {"answer": _CHAT, "tokens": tokens}, {"x-tokens": tokens}
 
 
-def _missing(path: str) -> _Page:
+def _not_found(path: str) -> _Page:
     return "404 Not Found", {"error": f"{path} does not exist; see /"}, {}
 
 

@@ -1,9 +1,9 @@
 """The filters that ask the service about a request, over Envoy's rate limit service protocol.
 
-A filter either allows or denies while the service does not answer. So there are two, if there are
-rules of both kinds: `exact-closed` for requests that a rule with `fail_closed` may match,
-`exact-open` for the others. Requests that no rule can match are not sent. `matching` decides that
-leniently: the service allows a request that no rule matches.
+While the service does not answer, a filter either allows or denies everything. So rules of both
+kinds need two filters: `exact-closed` for requests that a rule with `fail_closed` may match, and
+`exact-open` for the others. A request that no rule can match is not sent. Where `matching` cannot
+express a condition it sends the request, and the service applies the rules exactly.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ if TYPE_CHECKING:
 
 _RATELIMIT: Final = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
 _EXPRESSION: Final = "envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor"
-_NOTHING: Final = "request.headers['no such header']"
+_FAILING_EXPRESSION: Final = "request.headers['no such header']"
 """An expression that fails: no header has this name."""
 
-_MOST_REPORTED: Final = 10**9
-"""Envoy drops reports of more."""
+_MAX_REPORTED: Final = 10**9
+"""The largest report. Envoy drops larger ones."""
 
 _IS_FROM_UPSTREAM: Final = (
     "has(upstream.address)"
     " && !response.code_details.startsWith('upstream_reset_before_response_started')"
 )
-"""Also if the client or the upstream disconnects before the end: sent bytes count."""
+"""True if the upstream has responded, even if a side disconnects later: sent bytes count."""
 
 _BODY_BYTES: Final = (
     f"%CEL({_IS_FROM_UPSTREAM} ?"
-    f" (response.size < {_MOST_REPORTED} ? response.size : {_MOST_REPORTED}) : 0)%"
+    f" (response.size < {_MAX_REPORTED} ? response.size : {_MAX_REPORTED}) : 0)%"
 )
 
 
@@ -66,27 +66,27 @@ def exact_filters(
     policy: Policy, decided: Iterable[Decided], settings: GatewaySettings
 ) -> tuple[HttpFilter, ...]:
     """The filters for the rules that the service decides."""
-    how = {one.rule: one.decide for one in decided}
-    rules = [rule for rule in policy.rules if how.get(rule.id) == "exact"]
-    closed = [rule for rule in rules if _fails_closed(rule)]
-    opened = [rule for rule in rules if not _fails_closed(rule)]
-    elsewhere = [name for name, way in how.items() if way != "exact"]
-    made = []
-    config = _config(policy, rules, elsewhere, settings)
-    for_closed = _requests_of(closed, policy.identity)
-    for_opened = _requests_of(opened, policy.identity)
-    if closed:
+    decide = {one.rule: one.decide for one in decided}
+    rules = [rule for rule in policy.rules if decide.get(rule.id) == "exact"]
+    closed_rules = [rule for rule in rules if _fails_closed(rule)]
+    open_rules = [rule for rule in rules if not _fails_closed(rule)]
+    by_envoy = [rule_id for rule_id, way in decide.items() if way != "exact"]
+    filters = []
+    config = _config(policy, rules, by_envoy, settings)
+    for_closed = _requests_of(closed_rules, policy.identity)
+    for_open = _requests_of(open_rules, policy.identity)
+    if closed_rules:
         skipped = [] if for_closed is None else [negated(for_closed)]
-        made.append(_filter("exact-closed", {**config, "failure_mode_deny": True}, skipped))
-    if opened and not (closed and for_closed is None):
-        skipped = [for_closed] if closed and for_closed is not None else []
-        skipped += [] if for_opened is None else [negated(for_opened)]
-        made.append(_filter("exact-open", {**config, "failure_mode_deny": False}, skipped))
-    return tuple(made)
+        filters.append(_filter("exact-closed", {**config, "failure_mode_deny": True}, skipped))
+    if open_rules and not (closed_rules and for_closed is None):
+        skipped = [for_closed] if closed_rules and for_closed is not None else []
+        skipped += [] if for_open is None else [negated(for_open)]
+        filters.append(_filter("exact-open", {**config, "failure_mode_deny": False}, skipped))
+    return tuple(filters)
 
 
 def _fails_closed(rule: Rule) -> bool:
-    """True if *rule* denies without the service. A shadow rule never denies."""
+    """True if *rule* denies while the service is unavailable. A shadow rule never denies."""
     return rule.on_failure.mode == "fail_closed" and rule.mode == "enforce"
 
 
@@ -95,7 +95,7 @@ def _filter(name: str, config: Json, skipped: Sequence[Json]) -> HttpFilter:
 
 
 def _requests_of(rules: Sequence[Rule], identity: Identity) -> Json | None:
-    """The predicate of requests that some of *rules* may match; None for all."""
+    """The predicate of the requests that any of *rules* may match; None if that is all of them."""
     by_rest: dict[Match, dict[str, None]] = defaultdict(dict)
     for rule in rules:
         everywhere = ("/**",)
@@ -111,13 +111,13 @@ def _requests_of(rules: Sequence[Rule], identity: Identity) -> Json | None:
 
 
 def _config(
-    policy: Policy, rules: Sequence[Rule], elsewhere: Sequence[str], settings: GatewaySettings
+    policy: Policy, rules: Sequence[Rule], by_envoy: Sequence[str], settings: GatewaySettings
 ) -> Json:
     entries = _entries(policy, rules, settings)
-    first = [*_constant(DECIDED, ",".join(elsewhere)), DEBUG_ACTION]
-    asked = [{"actions": [*first, *entries]}]
+    first = [*_constant(DECIDED, ",".join(by_envoy)), DEBUG_ACTION]
+    rate_limits = [{"actions": [*first, *entries]}]
     after = [rule for rule in rules if rule.cost.after is not None]
-    asked += [_report(rule, policy.identity, entries) for rule in after]
+    rate_limits += [_report(rule, policy.identity, entries) for rule in after]
     return typed(
         _RATELIMIT,
         domain=GATEWAY_DOMAIN,
@@ -128,12 +128,12 @@ def _config(
         enable_x_ratelimit_headers="OFF",
         disable_x_envoy_ratelimited_header=True,
         rate_limit_service={"transport_api_version": "V3", "grpc_service": service()},
-        rate_limits=asked,
+        rate_limits=rate_limits,
     )
 
 
 def _report(rule: Rule, identity: Identity, entries: Sequence[Json]) -> Json:
-    """The report of a request's cost at its end; a denied request has none."""
+    """The action that reports the cost of a request at its end, unless the request was denied."""
     header = None if rule.cost.after is None else rule.cost.after.header
     amount = _BODY_BYTES if header is None else f"%RESPONSE_HEADER({header})%"
     headers = list(map(header_matcher, conditions_of(rule.match, identity)))
@@ -150,7 +150,7 @@ def _entries(policy: Policy, rules: Sequence[Rule], settings: GatewaySettings) -
     has_unix = any(one.is_unix for one in settings.listen)
     address = _expression(ADDRESS, "source.address") if has_unix else REMOTE_ADDRESS
     headers = sorted(_headers_sent(policy))
-    return [*request_actions(address, headers), *map(_line, _matched_values(rules))]
+    return [*request_actions(address, headers), *map(_matched_line, _matched_values(rules))]
 
 
 def request_actions(address: Json, headers: Iterable[str]) -> list[Json]:
@@ -165,8 +165,8 @@ def request_actions(address: Json, headers: Iterable[str]) -> list[Json]:
 
 
 def _headers_sent(policy: Policy) -> frozenset[str]:
-    """The headers that rules read; that of the client's address, which Envoy has resolved, only if
-    a rule reads it too."""
+    """The headers that rules read. Envoy resolves the client address, so the header with it is
+    among them only if a rule reads it."""
     identity = policy.identity
     address = replace(identity.address, header=":none")
     others = replace(policy, identity=replace(identity, address=address))
@@ -184,10 +184,10 @@ def _matched_values(rules: Sequence[Rule]) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def _line(matched: tuple[str, str]) -> Json:
-    """The action that sends a header's value again if one of several lines has it.
+def _matched_line(matched: tuple[str, str]) -> Json:
+    """The action that sends a matched header value if any line of the header has it.
 
-    Envoy sends the first line of a header, but a rule matches any line.
+    By itself Envoy sends only the first line of a header, but a rule matches any line.
     """
     name, value = matched
     text = f"request.headers[{_quoted(name)}]"
@@ -199,7 +199,7 @@ def _line(matched: tuple[str, str]) -> Json:
             ("contains", f",{value},"),
         )
     ]
-    return _expression(name, f"{' || '.join(tests)} ? {_quoted(value)} : {_NOTHING}")
+    return _expression(name, f"{' || '.join(tests)} ? {_quoted(value)} : {_FAILING_EXPRESSION}")
 
 
 def _quoted(text: str) -> str:

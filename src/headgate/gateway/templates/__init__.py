@@ -25,9 +25,9 @@ __all__ = ["GATEWAYS", "Gateway", "TemplateOptions", "gateway_named", "template_
 _OWN: Final = frozenset({"upstream", "listen", "server_name"})
 _HTTP: Final = _OWN | {"service"}
 _GRPC: Final = frozenset({"grpc", "rules", "timeout"})
-_BY_HTTP: Final = "it asks over HTTP, at --service"
-_BY_GRPC: Final = "it asks over gRPC, at --grpc"
-_HAS_OWN: Final = "its own resources have that"
+_BY_HTTP: Final = "it uses HTTP; see --service"
+_BY_GRPC: Final = "it uses gRPC; see --grpc"
+_HAS_OWN: Final = "its own resources configure that"
 _WHOLE: Final = "the printed configuration is always complete"
 
 
@@ -44,17 +44,17 @@ class Gateway:
     """The service's address by default, if it is not on this machine."""
 
     def check(self, given: frozenset[str]) -> None:
-        """Raise `OptionError` if one of the options *given* means nothing here."""
+        """Raise `OptionError` if one of the options *given* does not apply."""
         for option in sorted(given - self.options):
             flag = f"--{option.replace('_', '-')}"
             why = dict(self.others)[option]
             raise OptionError(f"{flag} does not apply to {self.name}: {why}")
 
-    def on_failure(self, asked: OnFailure | None) -> OnFailure:
+    def on_failure(self, chosen: OnFailure | None) -> OnFailure:
         """The behaviour while the service does not answer; `OptionError` if it is impossible."""
         if not self.closes_only:
-            return asked or "open"
-        if asked == "open":
+            return chosen or "open"
+        if chosen == "open":
             why = "always denies a request that it cannot check"
             raise OptionError(f"--on-failure open: {self.name} {why}; use closed, or leave it out")
         return "closed"

@@ -1,7 +1,8 @@
-"""nginx, Caddy and Traefik: gateways that ask the service over HTTP about each request.
+"""nginx, Caddy and Traefik: gateways that check each request with the service over HTTP.
 
-nginx uses `auth_request`. It knows only 2xx, 401 and 403, so a denial is requested as 403 and
-turned into 429. It drops the body of the answer, so the JSON is built again from the headers.
+nginx uses `auth_request`. It supports only 2xx, 401 and 403, so the service denies with 403
+and nginx responds with 429. It drops the body of the service's response, so the JSON is built again
+from the headers.
 
 Caddy uses `forward_auth` written out, so that clients also see the figures of allowed requests.
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _OPEN: Final = """\
 
-# Headgate is gone or too slow: go on without it.
+# Headgate is unavailable or too slow: allow the request.
 location @headgate_open {
     return 204;
 }"""
@@ -37,7 +38,7 @@ proxy_ssl_trusted_certificate /etc/ssl/certs/ca-certificates.crt;   # where Debi
 
 def nginx_text(options: TemplateOptions) -> str:
     """A file for `conf.d`, or a whole `nginx.conf`."""
-    # Rules that read Accept need the client's; then a 403 cannot be distinguished from a denial.
+    # Rules that read Accept need the client's header. Then another 403 looks like a denial.
     is_accept_seen = "accept" in (options.headers or ())
     site = filled(
         "nginx_site.conf",
@@ -56,7 +57,7 @@ def nginx_text(options: TemplateOptions) -> str:
             "timeout": str(options.timeout_ms),
             "answer_timeout": str(options.answer_timeout_ms),
             "accept": "" if is_accept_seen else _ACCEPT,
-            "misled": "" if is_accept_seen else _MISLED,
+            "untrusted": "" if is_accept_seen else _UNTRUSTED,
             "failure": "error_page 502 504 = @headgate_open;" if options.is_open else "",
             "open": _OPEN if options.is_open else "",
             "down": _DOWN_OPEN if options.is_open else _DOWN_CLOSED,
@@ -66,13 +67,14 @@ def nginx_text(options: TemplateOptions) -> str:
 
 
 _WHERE: Final = """\
-# For a directory that http { } includes, as /etc/nginx/conf.d; then: nginx -t && nginx -s reload"""
+# Put this file into a directory that http { } includes, such as /etc/nginx/conf.d. Then run:
+#   nginx -t && nginx -s reload"""
 _ACCEPT: Final = "proxy_set_header Accept application/json;    # refusals are JSON, errors are not"
-_MISLED: Final = """\
-# nginx is not among Headgate's `gateways`: Headgate does not take its word, and says so.
+_UNTRUSTED: Final = """\
+# Not a denial: nginx is not in Headgate's setting `gateways`, so Headgate does not trust it.
 if ($headgate_type != "application/json") { return 503; }"""
-_DOWN_OPEN: Final = "a rule fails closed, or Headgate did not understand the question"
-_DOWN_CLOSED: Final = "Headgate is gone, too slow, or a rule fails closed"
+_DOWN_OPEN: Final = "a rule fails closed, or Headgate rejected the request as invalid"
+_DOWN_CLOSED: Final = "Headgate is unavailable or too slow, or a rule fails closed"
 
 
 def _nginx_address(server: Upstream) -> str:
@@ -104,7 +106,7 @@ def caddy_text(options: TemplateOptions) -> str:
             "timeout": str(options.timeout_ms),
             "answer_timeout": str(options.answer_timeout_ms),
             "unreported": options.unreported,
-            "failing": "go on without it" if options.is_open else "503, to everything",
+            "failing": "allow the request" if options.is_open else "deny it with 503",
             "failure": f"reverse_proxy {upstream}"
             if options.is_open
             else filled("caddy_closed.caddyfile", {"unavailable": UNAVAILABLE}),
@@ -120,7 +122,7 @@ def traefik_text(options: TemplateOptions) -> str:
     """A file for the file provider, in YAML. Raises `OptionError` for unix sockets."""
     for flag, server in (("--service", options.service), ("--upstream", options.upstream)):
         if server.path:
-            reason = "Traefik cannot ask at a unix socket; expected http://host:port"
+            reason = "Traefik cannot use a unix socket; expected http://host:port"
             raise OptionError(f"{flag} {server.url}: {reason}")
     headers = ""
     if options.headers:

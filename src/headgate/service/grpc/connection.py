@@ -1,9 +1,9 @@
-"""A connection: makes calls of HTTP/2 frames and limits its peer.
+"""A connection: turns HTTP/2 frames into calls, and enforces the limits of its peer.
 
 zttp 0.0.35 closes a connection with GOAWAY on oversized frames or headers, too many CONTINUATION
 frames, concurrent streams (128), resets (256) and streams (4096) in the life of a connection,
-flow-control violations and malformed input. The limits on resets and streams would cut off a busy
-or unlucky caller, so a connection asks its peer to reconnect before they are reached.
+flow-control violations and malformed input. A busy caller would reach the limits on resets and
+streams, so a connection asks its peer to reconnect before.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from headgate.service.grpc.server import GrpcServer
 
 
-_FRAME_HEADER: Final = 9
-_SETTING: Final = 6
+_FRAME_HEADER_BYTES: Final = 9
+_SETTING_BYTES: Final = 6
 
 
 def with_max_calls(settings: bytes, calls: int) -> bytes:
     """Our SETTINGS frame with MAX_CONCURRENT_STREAMS set to *calls*, or to zttp's limit if
     lower."""
     frame = bytearray(settings)
-    for at in range(_FRAME_HEADER, len(frame), _SETTING):
+    for at in range(_FRAME_HEADER_BYTES, len(frame), _SETTING_BYTES):
         if int.from_bytes(frame[at : at + 2], "big") == zttp.H2Settings.MAX_CONCURRENT_STREAMS:
-            value = min(calls, int.from_bytes(frame[at + 2 : at + _SETTING], "big"))
-            frame[at + 2 : at + _SETTING] = value.to_bytes(4, "big")
+            value = min(calls, int.from_bytes(frame[at + 2 : at + _SETTING_BYTES], "big"))
+            frame[at + 2 : at + _SETTING_BYTES] = value.to_bytes(4, "big")
     return bytes(frame)
 
 
@@ -44,7 +44,7 @@ _WRITE_BUFFER: Final = 1 << 20
 _FLUSH_AT: Final = 1 << 16
 """Bytes of replies above which they are flushed."""
 _CONTENT_TYPES: Final = (b"application/grpc", b"application/grpc+proto")
-_ALSO: Final = (b"application/grpc+", b"application/grpc;")
+_CONTENT_PREFIXES: Final = (b"application/grpc+", b"application/grpc;")
 
 
 class Connection(asyncio.Protocol):
@@ -58,9 +58,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, Call] = {}
         self._timeouts: list[tuple[Call, bytes]] = []
-        """The timeouts of calls that came just now; most are answered at once and need none."""
+        """The timeouts of calls that just arrived. Most are answered at once and need no timer."""
         self._parked: dict[int, zttp.Stream] = {}
-        """Streams with bytes for which their callers have no flow-control window."""
+        """Streams with bytes that wait for flow-control window of the caller."""
         self._waiters: list[asyncio.Future[None]] = []
         self._held = 0
         self._pauses = 0
@@ -191,24 +191,25 @@ class Connection(asyncio.Protocol):
             self.loop.call_soon(self.flush)
 
     def hold(self, size: int) -> bool:
-        """Add *size* (may be negative) to the memory held for calls; false if that is too much."""
+        """Add *size* (may be negative) to the memory held for calls; False if it is too much."""
         self._held += size
         return self._held <= self.limits.connection_bytes
 
     def park(self, stream: zttp.Stream) -> None:
-        """Count the bytes of *stream* for which its caller has no flow-control window."""
+        """Keep *stream*, whose bytes wait for flow-control window. Too many bytes close the
+        connection."""
         self._parked[stream.stream_id] = stream
         if sum(self._unsent()) > self.limits.connection_bytes:
             self.close_with(zttp.H2ErrorCode.ENHANCE_YOUR_CALM)
 
     def record_overhead(self) -> None:
-        """Count an action that a normal peer takes seldom."""
+        """Count an action that a normal peer rarely takes."""
         self._budget.overhead += 1
         if self._budget.is_exceeded:
             self.close_with(zttp.H2ErrorCode.ENHANCE_YOUR_CALM)
 
     def pause(self) -> None:
-        """Stop reading until `resume` has been called as often."""
+        """Stop reading until `resume` has been called as often as `pause`."""
         self._pauses += 1
         if self._pauses == 1 and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
@@ -247,7 +248,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def finish(self) -> None:
-        """Close the connection in order: open calls end with UNAVAILABLE."""
+        """Close the connection gracefully: open calls end with UNAVAILABLE."""
         if not self._is_closed:
             for call in list(self._calls.values()):
                 call.fail(Code.UNAVAILABLE, "the server is stopping")
@@ -323,8 +324,8 @@ class Connection(asyncio.Protocol):
         call: Call
         if (unary := self._server.methods.get(event.target)) is not None:
             call = UnaryCall(self, stream, unary)
-        elif (many := self._server.streams.get(event.target)) is not None:
-            call = StreamCall(self, stream, many)
+        elif (streaming := self._server.streams.get(event.target)) is not None:
+            call = StreamCall(self, stream, streaming)
         else:
             self._reject(stream, Code.UNIMPLEMENTED, "this server has no such method")
             return
@@ -337,7 +338,7 @@ class Connection(asyncio.Protocol):
     def _is_accepted(
         self, event: zttp.Request, fields: dict[bytes, bytes], stream: zttp.Stream
     ) -> bool:
-        """True if the request is a gRPC call that we serve; it has been answered otherwise."""
+        """True if the request is a gRPC call that may start; otherwise it has been answered."""
         content_type = fields.get(b"content-type", b"")
         unanswered = len(self._unsent()) if self._parked else 0
         if len(self._calls) + unanswered >= self.limits.calls:
@@ -345,7 +346,7 @@ class Connection(asyncio.Protocol):
             self.record_overhead()
         elif event.method != b"POST":
             self._reject_http(stream, 405)
-        elif content_type not in _CONTENT_TYPES and not content_type.startswith(_ALSO):
+        elif content_type not in _CONTENT_TYPES and not content_type.startswith(_CONTENT_PREFIXES):
             self._reject_http(stream, 415)
         elif fields.get(b"te") != b"trailers":
             self._reject(stream, Code.INTERNAL, "the header te: trailers is missing")
@@ -364,7 +365,7 @@ class Connection(asyncio.Protocol):
             self.park(stream)
 
     def _unsent(self) -> list[int]:
-        """The bytes that wait for flow-control window, for each stream that has some."""
+        """The bytes that wait for flow-control window, by stream; forgets streams without any."""
         self._parked = {id_: one for id_, one in self._parked.items() if one.pending_bytes}
         return [one.pending_bytes or 0 for one in self._parked.values()]
 

@@ -1,4 +1,4 @@
-"""Servers in this process, which call an ASGI or a WSGI app as a real server does.
+"""Servers in this process that call an ASGI or WSGI app as a real server does.
 
 A test opens an `Exchange`, sends and reads in steps, and ends it or disconnects.
 """
@@ -30,7 +30,7 @@ _PEER: Final = "203.0.113.7"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response as the client has it. Header names are in lower case."""
+    """A response as the client receives it. Header names are in lower case."""
 
     status: int
     lines: tuple[tuple[str, str], ...]
@@ -38,7 +38,7 @@ class Reply:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers; each is sent once."""
+        """The headers by name. Raises `AssertionError` if one is sent twice."""
         found = dict(self.lines)
         if len(found) < len(self.lines):
             raise AssertionError(f"a header is sent twice: {self.lines}")
@@ -46,7 +46,7 @@ class Reply:
 
 
 class Exchange(ABC):
-    """A request on its way, and its response."""
+    """A request in flight and its response."""
 
     @abstractmethod
     def send(self, part: bytes, *, is_last: bool = False) -> None:
@@ -69,12 +69,12 @@ class Exchange(ABC):
         """Wait until the app is done with the request."""
 
     def finish(self) -> Reply:
-        """Read all that is left, and wait until the app is done."""
-        begun = self.start()
-        return Reply(begun.status, begun.lines, self.finish_body())
+        """Read the whole response, and wait until the app is done."""
+        started = self.start()
+        return Reply(started.status, started.lines, self.finish_body())
 
     def finish_body(self) -> bytes:
-        """Read all that is left of the body, and wait until the app is done."""
+        """Read the rest of the body, and wait until the app is done."""
         parts = []
         while part := self.read():
             parts.append(part)
@@ -87,11 +87,11 @@ class Socket(ABC):
 
     @abstractmethod
     def connect(self) -> Reply:
-        """Wait for the handshake: status 101, or that of a denial."""
+        """Wait for the handshake: status 101, or the status of a denial."""
 
     @abstractmethod
     def ask(self, text: str) -> str:
-        """Send *text*, and wait for a message."""
+        """Send *text*, and wait for the message that answers it."""
 
     @abstractmethod
     def close(self) -> None:
@@ -99,15 +99,15 @@ class Socket(ABC):
 
 
 class Server(ABC):
-    """A server of an app."""
+    """A server that calls one app."""
 
     @abstractmethod
     def open(self, method: str, path: str, headers: Mapping[str, str], length: int) -> Exchange:
         """Begin a request whose body has *length* bytes."""
 
     def websocket(self, path: str, headers: Mapping[str, str]) -> Socket:
-        """Open a websocket, if the server knows them."""
-        raise NotImplementedError(f"{type(self).__name__} has no websockets")
+        """Open a websocket, if the server supports them."""
+        raise NotImplementedError(f"{type(self).__name__} does not support websockets")
 
     @abstractmethod
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Server(ABC):
 
 
 class AsgiServer(Server):
-    """Serves an ASGI app in the event loop of a thread."""
+    """Serves an ASGI app in an event loop that runs in a thread."""
 
     def __init__(self, app: Any, *, has_lifespan: bool) -> None:
         self._app = app
@@ -130,7 +130,7 @@ class AsgiServer(Server):
         if has_lifespan:
             scope: Message = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
             self._lifespan = AsgiExchange(app, scope, self.loop)
-            self._lifespan.give({"type": "lifespan.startup"})
+            self._lifespan.deliver({"type": "lifespan.startup"})
             self._lifespan.expect("lifespan.startup.complete")
 
     async def _run(self, is_running: threading.Event) -> None:
@@ -155,7 +155,7 @@ class AsgiServer(Server):
 
     def close(self) -> None:
         if self._lifespan is not None:
-            self._lifespan.give({"type": "lifespan.shutdown"})
+            self._lifespan.deliver({"type": "lifespan.shutdown"})
             self._lifespan.expect("lifespan.shutdown.complete")
             self._lifespan.wait()
         self.loop.call_soon_threadsafe(self._closing.set)
@@ -180,12 +180,12 @@ def _scope(kind: str, path: str, headers: Mapping[str, str]) -> Message:
 
 
 class AsgiExchange(Exchange):
-    """One connection of an ASGI app."""
+    """One call of an ASGI app: a request, a websocket or the lifespan."""
 
     def __init__(self, app: Any, scope: Message, loop: asyncio.AbstractEventLoop) -> None:
         self._app, self._scope, self._loop = app, scope, loop
-        self._sent: queue.Queue[Message] = queue.Queue()
-        self._given: asyncio.Queue[Message] = asyncio.Queue()
+        self._from_app: queue.Queue[Message] = queue.Queue()
+        self._to_app: asyncio.Queue[Message] = asyncio.Queue()
         self._is_complete = False
         self._has_started = False
         self._ended = threading.Event()
@@ -194,55 +194,55 @@ class AsgiExchange(Exchange):
     async def _serve(self) -> None:
         async def send(message: Message) -> None:
             self._has_started = True
-            self._sent.put(message)
+            self._from_app.put(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
-                self._given.put_nowait({"type": "http.disconnect"})  # as servers do at the end
+                self._to_app.put_nowait({"type": "http.disconnect"})  # as servers do at the end
 
         try:
-            await self._app(self._scope, self._given.get, send)
+            await self._app(self._scope, self._to_app.get, send)
         except Exception as error:  # noqa: BLE001 (as a server: a 500, or a broken connection)
             if self._scope["type"] == "lifespan":
-                self._sent.put({"type": "lifespan.failed", "error": error})
+                self._from_app.put({"type": "lifespan.failed", "error": error})
             elif not self._has_started:
-                self._sent.put({"type": "http.response.start", "status": 500, "headers": []})
+                self._from_app.put({"type": "http.response.start", "status": 500, "headers": []})
         finally:
-            self._sent.put({"type": "end"})
+            self._from_app.put({"type": "end"})
             self._ended.set()
 
-    def give(self, message: Message) -> None:
-        """Give the app *message* to receive."""
-        self._loop.call_soon_threadsafe(self._given.put_nowait, message)
+    def deliver(self, message: Message) -> None:
+        """Deliver *message* to the app, which receives it next."""
+        self._loop.call_soon_threadsafe(self._to_app.put_nowait, message)
 
-    def take(self) -> Message:
-        """Wait for a message of the app."""
-        return self._sent.get(timeout=PATIENCE)
+    def next_message(self) -> Message:
+        """Wait for the next message that the app sends."""
+        return self._from_app.get(timeout=PATIENCE)
 
     def expect(self, kind: str) -> Message:
-        """Wait for a message of the app, which has to be of *kind*."""
-        message = self.take()
+        """Wait for the next message that the app sends, which must be of *kind*."""
+        message = self.next_message()
         if message["type"] != kind:
             raise AssertionError(f"expected {kind}, got {message}")
         return message
 
     def send(self, part: bytes, *, is_last: bool = False) -> None:
-        self.give({"type": "http.request", "body": part, "more_body": not is_last})
+        self.deliver({"type": "http.request", "body": part, "more_body": not is_last})
 
     def start(self) -> Reply:
         return reply_of(self.expect("http.response.start"))
 
     def read(self) -> bytes:
         while not self._is_complete:
-            message = self.take()
+            message = self.next_message()
             self._is_complete = message["type"] == "end" or not message.get("more_body", False)
             if message.get("body"):
                 return bytes(message["body"])
         return b""
 
     def disconnect(self) -> None:
-        self.give({"type": "http.disconnect"})
+        self.deliver({"type": "http.disconnect"})
 
     def cancel(self) -> None:
-        """Cancel the task of the request, as a server does that shuts down."""
+        """Cancel the task of the request, as a server does when it shuts down."""
         self._future.cancel()
 
     def wait(self) -> None:
@@ -255,25 +255,25 @@ class AsgiSocket(Socket):
 
     def __init__(self, exchange: AsgiExchange) -> None:
         self._exchange = exchange
-        exchange.give({"type": "websocket.connect"})
+        exchange.deliver({"type": "websocket.connect"})
 
     def connect(self) -> Reply:
-        message = self._exchange.take()
+        message = self._exchange.next_message()
         if message["type"] == "websocket.accept":
             return reply_of({**message, "status": 101})
         return reply_of(message)
 
     def ask(self, text: str) -> str:
-        self._exchange.give({"type": "websocket.receive", "text": text})
+        self._exchange.deliver({"type": "websocket.receive", "text": text})
         return str(self._exchange.expect("websocket.send")["text"])
 
     def close(self) -> None:
-        self._exchange.give({"type": "websocket.disconnect", "code": 1000})
+        self._exchange.deliver({"type": "websocket.disconnect", "code": 1000})
         self._exchange.wait()
 
 
 def reply_of(message: Message) -> Reply:
-    """The start of a response."""
+    """The status and headers of an ASGI *message*."""
     lines = [
         (name.decode("latin-1").lower(), value.decode("latin-1"))
         for name, value in message.get("headers", ())
@@ -285,7 +285,7 @@ def reply_of(message: Message) -> Reply:
 
 
 class WsgiServer(Server):
-    """Serves a WSGI app, each request in a thread of its own."""
+    """Serves a WSGI app; each request has its own thread."""
 
     def __init__(self, app: WSGIApplication) -> None:
         self._app = app
@@ -303,7 +303,7 @@ class WsgiServer(Server):
 
 
 class WsgiExchange(Exchange):
-    """One request of a WSGI app. The app makes the next part of its body when the test reads."""
+    """One call of a WSGI app. Each `read` of the test runs the app up to its next part."""
 
     def __init__(
         self,
@@ -329,9 +329,9 @@ class WsgiExchange(Exchange):
         environ |= {f"HTTP_{name.upper().replace('-', '_')}": v for name, v in headers.items()}
         setup_testing_defaults(environ)
         self._environ = environ
-        self._begun: list[tuple[str, list[tuple[str, str]]]] = []
+        self._started: list[tuple[str, list[tuple[str, str]]]] = []
         self._parts: deque[bytes] = deque()
-        """Parts that the app has made and the test has not read."""
+        """Parts of the response that the test has not read yet."""
         self._body: Iterable[bytes] = ()
         self._iterator: Iterator[bytes] = iter(())
         self._worker = ThreadPoolExecutor(1, "contract-wsgi")
@@ -341,17 +341,17 @@ class WsgiExchange(Exchange):
         try:
             self._body = app(self._environ, self._start_response)
             self._iterator = filter(None, self._body)
-            if not self._begun:  # the response starts with the first part
+            if not self._started:  # the response starts with the first part
                 self._parts.append(next(self._iterator, b""))
         except Exception:  # noqa: BLE001 (as a server: a 500)
             return Reply(500, ())
-        status, lines = self._begun[-1]
+        status, lines = self._started[-1]
         return Reply(int(status[:3]), tuple((name.lower(), value) for name, value in lines))
 
     def _start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None, /
     ) -> Callable[[bytes], object]:
-        self._begun.append((status, headers))
+        self._started.append((status, headers))
         return self._parts.append
 
     def _next(self) -> bytes:
@@ -386,21 +386,21 @@ class WsgiExchange(Exchange):
 
 
 class _Input(io.RawIOBase):
-    """The body of a request of *length* bytes, which comes in parts."""
+    """The body of a request, *length* bytes long, that arrives in parts."""
 
     def __init__(self, length: int) -> None:
         self.parts: queue.Queue[bytes] = queue.Queue()
-        self._left = length
-        self._kept = b""
+        self._missing = length
+        self._buffered = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        if not self._kept and self._left:
-            self._kept = self.parts.get(timeout=PATIENCE)
-        found = self._kept[: min(len(buffer), self._left)]
+        if not self._buffered and self._missing:
+            self._buffered = self.parts.get(timeout=PATIENCE)
+        found = self._buffered[: min(len(buffer), self._missing)]
         buffer[: len(found)] = found
-        self._kept = self._kept[len(found) :]
-        self._left -= len(found)
+        self._buffered = self._buffered[len(found) :]
+        self._missing -= len(found)
         return len(found)

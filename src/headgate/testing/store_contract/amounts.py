@@ -86,7 +86,7 @@ class AmountsContract(StoreUnderTest):
             self.clock.advance_ns(wait_ns)
             assert lowered.hit("key").allowed, f"{old} -> {new}"
 
-    def test_what_a_lowered_limit_holds_too_much_may_be_of_an_older_cell(self) -> None:
+    def test_a_lowered_limit_counts_usage_in_older_cells(self) -> None:
         name = self.new_name()
         wide = self.limiter(SlidingWindowCounter(30, 6, subwindows=3), name)
         narrow = self.limiter(SlidingWindowCounter(10, 6, subwindows=3), name)
@@ -97,7 +97,7 @@ class AmountsContract(StoreUnderTest):
             assert narrow.peek("key").remaining <= 10
             allowed.append(sum(narrow.hit("key").allowed for _ in range(12)))
             self.clock.advance(2)
-        assert not any(allowed[:7])  # thirty units are worked off first, ten in a window
+        assert not any(allowed[:7])  # the thirty units expire first, ten in a window
         assert 0 < sum(allowed[-9:]) <= 30
 
     def test_limits_that_alternate_on_a_counter_allow_no_more_than_the_larger(self) -> None:
