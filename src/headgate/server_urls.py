@@ -111,8 +111,8 @@ class URLReader:
                 query, keep_blank_values=True, strict_parsing=bool(query), errors="strict"
             )
         except ValueError:
-            told = "after the '?' belongs name=value&name=value, percent-encoded"
-            raise self.wrong(told) from None
+            message = "expected name=value&name=value, percent-encoded, after the '?'"
+            raise self.wrong(message) from None
 
     def _address(self, text: str, usual_port: int) -> Address:
         host, port = self._split_port(text, usual_port)

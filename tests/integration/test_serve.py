@@ -110,7 +110,7 @@ class TestStarting:
             wait_until(lambda: "serves with" in service.log, "the service listens")
             answer = PLAIN.get(f"{service.url}/readyz")
             assert answer.status_code == 503
-            assert "the store cannot be asked (unreachable)" in answer.text
+            assert "the store is unavailable (unreachable)" in answer.text
             assert PLAIN.get(f"{service.url}/healthz").status_code == 200
 
 

@@ -258,13 +258,13 @@ def ask(target: Target, load: Load, consent: str | None) -> None:
         raise OptionError(f"--yes-really names {consent!r}; the URL is of {host!r}")
     if not is_terminal(sys.stdin) or not is_terminal(sys.stderr):
         raise OptionError(
-            f"{host} is not this machine, and there is no terminal to ask on; if it may be sent "
-            f"about {load.requests:,} requests, give --yes-really {host}"
+            f"{host} is not this machine, and there is no terminal for the question; to send it "
+            f"about {load.requests:,} requests, pass --yes-really {host}"
         )
     seconds = load.duration_ns / SECOND
     print(
         f"This sends about {load.requests:,} requests to {host} in {seconds:g} s, from here.\n"
-        "Only do that to what is yours. Type the host name to go on: ",
+        "Only test a server of your own. Type the host name to continue: ",
         end="",
         file=sys.stderr,
         flush=True,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EVERY: Final = 2.0
 DEADLINE: Final = 1.0
 
-NOT_YET: Final = "the store has not been asked yet"
+NOT_YET: Final = "the store has not been checked yet"
 _PROBE: Final = "readiness"
 _LIMIT: Final = TokenBucket(1, 1)
 
@@ -78,14 +78,14 @@ class Readiness:
     async def look(self) -> None:
         """Probe the store now."""
         before = self._trouble
-        self._trouble = await self._asked()
+        self._trouble = await self._probe_store()
         self._has_answered = self._has_answered or self._trouble is None
         if self._trouble is not None and before in (None, NOT_YET):
             LOG.error("%s; the failure mode of each rule applies", self._trouble)
         elif self._trouble is None and before not in (None, NOT_YET):
             LOG.info("the store answers again")
 
-    async def _asked(self) -> str | None:
+    async def _probe_store(self) -> str | None:
         """Probe the store; the problem, or None if it answers."""
         try:
             async with asyncio.timeout(self._deadline):
@@ -93,7 +93,7 @@ class Readiness:
         except TimeoutError:
             return f"the store did not answer within {self._deadline:g} s"
         except StoreError as error:
-            return f"the store cannot be asked ({error.reason})"
+            return f"the store is unavailable ({error.reason})"
         return None
 
     async def aclose(self) -> None:
@@ -101,7 +101,7 @@ class Readiness:
         await self._looking.aclose()
 
     def _failed(self, error: BaseException) -> None:
-        self._trouble = f"the store cannot be asked ({type(error).__name__})"
+        self._trouble = f"the store is unavailable ({type(error).__name__})"
 
     async def _keep_looking(self) -> None:
         while True:

@@ -49,7 +49,7 @@ def check_sources(settings: Settings) -> tuple[str, ...]:
     summary = []
     if settings.rules is not None and is_etcd(settings.rules):
         source = open_source(settings.rules, read_only=True)
-        summary.append(f"{source.place}: not asked")
+        summary.append(f"{source.place}: not contacted")
     elif settings.rules is not None:
         summary.append(_checked_files(settings.rules))
     if settings.envoy_config is not None:

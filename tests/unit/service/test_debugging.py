@@ -82,7 +82,7 @@ def test_the_admin_api_makes_tokens() -> None:
         made = await desk.ask("POST /debug-tokens", {"ttl": 60})
         assert made["header"] == "Headgate-Debug"
         assert made["token"].startswith(f"{made['expires']}.")
-        assert any(event.what.startswith("make a debug token") for event in desk.audit.events)
+        assert any(event.what.startswith("create a debug token") for event in desk.audit.events)
         for wrong in ({"ttl": 0}, {"ttl": "1h"}, {"ttl": True}, {"for": 5}):
             status, _ = await desk.refusal("POST /debug-tokens", wrong)
             assert status in (400, 422)

@@ -54,7 +54,7 @@ def test_is_ready_with_rules_and_a_store_that_answers() -> None:
 
 def test_is_not_ready_before_the_store_has_been_asked() -> None:
     readiness = Readiness(Fickle(), namespace="shop", missing_rules=lambda: None)
-    assert readiness.reasons() == ("the store has not been asked yet",)
+    assert readiness.reasons() == ("the store has not been checked yet",)
 
 
 def test_says_everything_that_is_missing() -> None:
@@ -62,7 +62,7 @@ def test_says_everything_that_is_missing() -> None:
     store.error = StoreError("down", reason="unreachable")
     assert looked(store, "no policy is in force") == (
         "no policy is in force",
-        "the store cannot be asked (unreachable)",
+        "the store is unavailable (unreachable)",
     )
 
 
@@ -85,7 +85,7 @@ def test_a_store_that_has_answered_once_may_be_gone_for_all_replicas_alike() -> 
             told.append((readiness.reasons(), readiness.trouble()))
         return told
 
-    gone = ("the store cannot be asked (unreachable)",)
+    gone = ("the store is unavailable (unreachable)",)
     assert asyncio.run(look()) == [(gone, ()), ((), ()), ((), gone), ((), ())]
 
 
@@ -138,6 +138,6 @@ def test_a_store_that_goes_and_comes_back_is_told_once_each(
     with caplog.at_level("INFO", logger="headgate.service"):
         asyncio.run(look())
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("ERROR", f"the store cannot be asked (unreachable); {_DECIDED}"),
+        ("ERROR", f"the store is unavailable (unreachable); {_DECIDED}"),
         ("INFO", "the store answers again"),
     ]

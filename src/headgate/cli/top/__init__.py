@@ -5,7 +5,7 @@ effect of candidate rules, and the health of store and policy. The figures are t
 all its workers together.
 
 On a terminal it runs until you press q; press ? for the other keys. Otherwise, and with --once, it
-prints one picture. It needs an admin token (the role read is enough) from --token-file or
+prints one snapshot. It needs an admin token (the role read is enough) from --token-file or
 HEADGATE_ADMIN_TOKEN.
 
 examples:
@@ -62,7 +62,7 @@ _ARGUMENTS: Final = (
     ),
     argument("--token-file", "FILE", "a file with the token (default HEADGATE_ADMIN_TOKEN)"),
     argument("--interval", "TIME", "polling interval (default 1s)", type=_interval, default="1s"),
-    flag("--once", "print one picture and exit"),
+    flag("--once", "print one snapshot and exit"),
     argument("--rule", "ID", "show this rule only"),
     JSON,
 )
@@ -87,7 +87,7 @@ COMMAND: Final = Command("top", __doc__, _ARGUMENTS, _run)
 
 
 def _print(client: AdminClient, arguments: Namespace) -> ExitStatus:
-    """Print one picture, or the JSON of the service."""
+    """Print one snapshot, or the JSON of the service."""
     from headgate.cli.admin_client import AdminError
     from headgate.cli.top.figures import PATH, read_live
 

@@ -236,7 +236,7 @@ def _route(path: str) -> str:
 
 
 async def _unknown_path(scope: Scope, _: Receive, send: Send) -> None:
-    message = f"no such path; all below {PREFIX} are in /openapi.json"
+    message = f"no such path; /openapi.json lists all paths below {PREFIX}"
     await respond(send, problem(404, message), is_head=scope["method"] == "HEAD")
 
 
@@ -258,7 +258,7 @@ async def _answered(operation: Operation, call: Call) -> Reply:
 
 def _invalid_policy(error: PolicyError) -> Reply:
     count = len(error.errors)
-    reply = problem(422, f"with this the policy has {count} error{'s' if count != 1 else ''}")
+    reply = problem(422, f"the policy would have {count} error{'s' if count != 1 else ''}")
     content = {**json.loads(reply.body), "errors": problems_data(error.errors)}
     return reply._replace(body=json.dumps(content).encode("ascii"))
 

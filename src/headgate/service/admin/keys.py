@@ -50,7 +50,7 @@ def _check_shape(key: str, rule: Rule, identity: Identity) -> None:
     )
     if not re.fullmatch(pattern, key):
         shape = "&".join(f"{label}={_SHAPES[value]}" if value else label for label, value in parts)
-        hint = f"expected {shape}; or say identity, to name a caller by it"
+        hint = f"expected {shape}; or pass identity to name the caller"
         raise invalid([Flaw("key", f"no key of the rule {rule.id!r}", hint)])
 
 
@@ -64,24 +64,27 @@ def _part(name: str, identity: Identity) -> tuple[str, str | None]:
     return spelled(claim.name), _DIGEST if claim.secret else _VALUE
 
 
-# ---- naming a counter: by its key, by a request, or by what is known of the caller -------------
+# ---- naming a counter: by its key, by a request, or by the caller's identity -----------------
 
 Data = dict[str, Any]
 _WAYS: Final = ("key", "request", "identity")
 _COUNTER: Final[dict[str, Data]] = {
     "rule": {"type": "string", "description": "The id of a rule."},
     "key": {"type": "string", "description": "The key of the counter."},
-    "tier": {"type": "string", "description": "With a key: whose limits, if tiers have others."},
-    "request": {"type": "object", "description": "In place of a key: a request as /v1/check has."},
+    "tier": {
+        "type": "string",
+        "description": "With a key: its tier, if the limits differ by tier.",
+    },
+    "request": {"type": "object", "description": "Instead of a key: a request as in /v1/check."},
     "identity": {
         "type": "object",
-        "description": "In place of a key: what is known of the caller, as user_id or ip.",
+        "description": "Instead of a key: the identity of the caller, such as user_id or ip.",
         "additionalProperties": TEXT,
     },
 }
 _UNTIL: Final[dict[str, Data]] = {
     "until": MOMENT,
-    "ttl": {"type": "number", "minimum": 0.001, "description": "Seconds, in place of until."},
+    "ttl": {"type": "number", "minimum": 0.001, "description": "Seconds, instead of until."},
 }
 
 
@@ -198,7 +201,7 @@ def _request_of(values: dict[str, Any], identity: Identity) -> Request:
         elif source is None or source.lookup is not None:
             known = [one for one, each in identity.sources.items() if each.lookup is None]
             hint = f"expected ip, {', '.join(known)}"
-            flaws.append(Flaw(f"identity.{name[:40]}", "nothing that a caller says", hint))
+            flaws.append(Flaw(f"identity.{name[:40]}", "not a part of the identity", hint))
         elif source.header is not None:
             headers.append((source.header, value))
         elif source.cookie is not None:
@@ -219,7 +222,7 @@ _LARGEST_EXTRA: Final = 10**15 - 1
 _KEYS: Final = (
     Query("rule", "the id of a rule"),
     Query("key", "one key; without it some of those in use are listed"),
-    Query("tier", "whose limits, if tiers have others"),
+    Query("tier", "the tier of the key, if the limits differ by tier"),
     Query("pattern", "only keys like this: * ?"),
     Query("limit", "how many at most", WHOLE),
 )

@@ -56,7 +56,7 @@ POLICY: Final[Schema] = {
 }
 REQUEST: Final[Schema] = {
     "type": "object",
-    "description": "A request as /v1/check has.",
+    "description": "A request as in /v1/check.",
     "required": ["path"],
     "examples": [{"method": "POST", "path": "/login", "ip": "203.0.113.7"}],
 }

@@ -43,7 +43,7 @@ MOST_LISTED: Final = 1_000
 MOST_EXPLAINED: Final = 200
 """The most rules that are listed as not applying: those that come nearest."""
 _USUAL_S: Final = 900
-"""Seconds that a debug token is good for by default."""
+"""The default lifetime of a debug token, in seconds."""
 _LIVE: Final = an_object(
     ("at", "began", "version", "workers", "policy", "store", "requests", "rules", "series"),
     at=NUMBER,
@@ -142,7 +142,7 @@ async def make_token(call: Call) -> Reply:
     if type(ttl_s) is not int or not 1 <= ttl_s <= LONGEST_TTL_S:
         call.flaws.add("ttl", ttl_s, f"whole seconds from 1 to {LONGEST_TTL_S}")
     call.check()
-    await call.begin(f"make a debug token that is good for {ttl_s} s")
+    await call.begin(f"create a debug token that is valid for {ttl_s} s")
     core = call.api.core
     token, ends = debug_token(core.secret, now_ns=core.clock(), ttl_s=int(ttl_s))
     call.outcome = "changed"

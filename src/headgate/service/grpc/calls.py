@@ -158,7 +158,7 @@ class UnaryCall(Call):
             messages = self._messages = Messages(self.connection.limits.message_bytes)
         for message in messages.feed(data):
             if self._message is not None:
-                raise CallError(Code.UNIMPLEMENTED, "this method takes one message, not more")
+                raise CallError(Code.UNIMPLEMENTED, "this method takes a single message")
             self._message = message
         if len(data) < TINY and messages.held:
             self.connection.record_overhead()
@@ -169,7 +169,7 @@ class UnaryCall(Call):
         self.request_ended = True
         message = self._message
         if message is None or (self._messages is not None and self._messages.held):
-            self.fail(Code.UNIMPLEMENTED, "this method takes one whole message, not less")
+            self.fail(Code.UNIMPLEMENTED, "the request has no complete message")
             return
         try:
             reply = self._method(message)

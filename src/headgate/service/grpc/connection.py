@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
             if call.since is None:
                 call.since = now
             elif now - call.since > self.limits.request_s:
-                call.fail(Code.DEADLINE_EXCEEDED, "the request did not come in time")
+                call.fail(Code.DEADLINE_EXCEEDED, "the request did not arrive in time")
 
     # events
 

@@ -45,11 +45,11 @@ class ServiceMeasures:
         self.update_digest()
         for name, text, read in (
             ("policy_revision", "The revision in force; 0 if there is none.", self.revision),
-            ("policy_digest", "Made of the policy in force: equal where that is.", self.digest),
+            ("policy_digest", "A digest of the policy in force.", self.digest),
             ("policy_rules", "Rules in force.", self.rules),
-            ("policy_stale", "1 if where the policy comes from cannot be asked.", self.stale),
-            ("policy_refused", "1 if a newer policy cannot be put in force.", self.rejected),
-            ("start_time_seconds", "When it began, in seconds since the epoch.", self.began),
+            ("policy_stale", "1 if the source of the policy is unavailable.", self.stale),
+            ("policy_refused", "1 if a newer policy was rejected.", self.rejected),
+            ("start_time_seconds", "Start time, in seconds since the epoch.", self.began),
         ):
             measures.gauge(name, text, read)
         text = "Always 1; the version is a label."

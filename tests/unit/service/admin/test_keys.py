@@ -90,7 +90,7 @@ class TestLookup:
             ({"key": KEY}, 400, "id of a rule"),
             ({**BY_KEY, "keys": 1}, 400, "no such field"),
             ({"rule": "login", "request": {"pth": "/"}}, 400, "pth"),
-            ({"rule": "login", "identity": {"user": "x"}}, 400, "nothing that a caller says"),
+            ({"rule": "login", "identity": {"user": "x"}}, 400, "not a part of the identity"),
             ({"rule": "login", "identity": {"ip": 7}}, 400, "a text"),
             ({**BY_IDENTITY, "tier": "free"}, 400, "tier"),
         ],
