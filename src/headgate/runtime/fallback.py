@@ -409,7 +409,11 @@ class Registry:
         self.after_fork()
         watch_forks(self)
 
-    def of(self, store: Store, clock: Clock | None, breaker: Breaker | None) -> Fallback:
+    def of(
+        self, store: Store, clock: Clock | None = None, breaker: Breaker | None = None
+    ) -> Fallback:
+        """The fallback of *store*; a new one uses *clock*, and learns from *breaker* that the store
+        is back."""
         with self._lock:
             found = self._known.get(id(store))
             if found is None:
@@ -423,12 +427,5 @@ class Registry:
         self._lock = threading.Lock()
 
 
-_registry = Registry()
-
-
-def fallback_of(
-    store: Store, clock: Clock | None = None, breaker: Breaker | None = None
-) -> Fallback:
-    """The fallback of *store*; a new one uses *clock*, and learns from *breaker* that the store is
-    back."""
-    return _registry.of(store, clock, breaker)
+_registry: Final = Registry()
+fallback_of: Final = _registry.of
