@@ -36,8 +36,11 @@ rules:
 """
 )
 
+MANY = read_policy(
+    "version: 1\nrules: [{id: all, key_by: global, limit: 1000/hour sliding_window_log}]\n"
+)
 ONE_RULE = read_policy(
-    "version: 1\nrules: [{id: all, key_by: global, limit: 10/hour fixed_window}]\n"
+    "version: 1\nrules: [{id: all, key_by: global, limit: 10/hour sliding_window_log}]\n"
 )
 
 ESTIMATES = read_policy(
@@ -252,15 +255,27 @@ def test_never_more_are_admitted_than_fit_in_an_event_loop(url: str) -> None:
     asyncio.run(story())
 
 
+def left_after(engine: RuleEngine, checks: int) -> list[int]:
+    return [left_of(engine.check(ask()))[0] for _ in range(checks)]
+
+
 def test_a_cached_plan_serves_a_forked_process_too(url: str) -> None:
-    engine = RuleEngine(ONE_RULE, store=url, namespace="forked")
-    assert left_of(engine.check(ask())) == [9]
+    """Both check at the same time: on one connection each would read replies to the other."""
+    engine = RuleEngine(MANY, store=url, namespace="forked")
+    assert left_of(engine.check(ask())) == [999]
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:  # pragma: no cover (in another process)
-        left_there = [left_of(engine.check(ask())) for _ in range(2)]
-        os._exit(0 if left_there == [[8], [7]] else 1)
+        try:
+            os.write(writing, " ".join(map(str, left_after(engine, 200))).encode())
+        finally:
+            os._exit(0)
+    left_here = left_after(engine, 200)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert [left_of(engine.check(ask())) for _ in range(2)] == [[6], [5]]
+    left_there = list(map(int, os.read(reading, 4_096).split()))
+    os.close(reading)
+    os.close(writing)
+    assert sorted(left_here + left_there, reverse=True) == list(range(998, 598, -1))
     engine.close()
 
 

@@ -482,10 +482,9 @@ def _recorded_here(decision: Decision, *, is_refund: bool) -> Decision:
     found = []
     for one in decision.limits:
         figures = Outcome(one.allowed, one.remaining, one.retry_after_ns, one.reset_after_ns)
-        is_over = not is_refund and went_beyond(one.limit, figures)
-        if is_over:
+        if not is_refund and went_beyond(one.limit, figures):
             found.append(one._replace(allowed=False))
-            continue
-        source = "fail_open" if one.source == "fallback" else one.source
-        found.append(one._replace(allowed=True, retry_after_ns=0, source=source))
+        else:
+            source = "fail_open" if one.source == "fallback" else one.source
+            found.append(one._replace(allowed=True, retry_after_ns=0, source=source))
     return combine(found)

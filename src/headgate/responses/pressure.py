@@ -1,6 +1,6 @@
 """The load of queues, for callers and load balancers that slow down.
 
-    Headgate-Queue: "turns";waiting=12;wait=0.34;in-flight=20;slots=20, "exports";waiting=3;wait=0.3
+    Headgate-Queue: "calls";waiting=12;wait=0.34;in-flight=20;slots=20, "exports";waiting=3;wait=0.3
     Headgate-Delay: 0.25
 
 `Headgate-Queue` is a list of rules (RFC 9651, as `RateLimit`), with the state of the queue of each

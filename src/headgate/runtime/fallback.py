@@ -15,7 +15,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 from weakref import WeakValueDictionary
 
-from headgate.decision import PartialHit, decide_without_store
+from headgate.decision import PartialHit
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.limits import TokenBucket
@@ -31,10 +31,10 @@ from headgate.runtime.local_share import (
     shared_checks,
 )
 from headgate.runtime.outage import (
+    DECIDED,
+    DROPPED,
     OUTAGES,
     Outage,
-    count_decided,
-    count_dropped,
     log_beginning,
     log_end,
     log_escalation,
@@ -274,7 +274,7 @@ class Fallback:
         decisions = [
             decision_of(one, policy, tuple(next(outcomes) for _ in one.checks))
             if policy.mode != "fail_closed"
-            else decide_without_store("fail_closed", [(c.key, c.limit) for c in one.checks])
+            else one.closed
             for one, policy in zip(rules, policies, strict=True)
         ]
         if is_counted:
@@ -294,8 +294,7 @@ class Fallback:
         self.fail(error)
         (policy,) = self._policies([rule])
         if policy.mode == "fail_closed":
-            pairs = [(check.key, check.limit) for check in rule.checks]
-            part = PartialHit(0, decide_without_store("fail_closed", pairs))
+            part = PartialHit(0, rule.closed)
         else:
             granted, outcomes = self.local.run(TakeUpTo(rule.shared))
             rest = tuple([check.with_cost(check.cost - granted) for check in rule.checks])
@@ -354,7 +353,7 @@ class Fallback:
 
     def _report_later(self, checks: Sequence[Check]) -> None:
         if dropped := self._unreported.add(checks):
-            count_dropped(dropped)
+            DROPPED.add(dropped)
         self.needs_success = True
         if self.needs_recovery:
             self._recovery.start()
@@ -384,8 +383,7 @@ class Fallback:
         self.fail(error)
         (policy,) = self._policies([rule])
         if policy.mode == "fail_closed":
-            pairs = [(check.key, check.limit) for check in rule.checks]
-            decision = decide_without_store("fail_closed", pairs)
+            decision = rule.closed
         else:
             decision = decision_of(rule, policy, self.local.run(verb(rule.shared)))
         if is_counted:
@@ -397,7 +395,7 @@ class Fallback:
         if mode is not None:
             with self._lock:
                 self._outage.count(mode)
-            count_decided(mode)
+            DECIDED[mode].add()
 
 
 class Registry:
@@ -411,7 +409,11 @@ class Registry:
         self.after_fork()
         watch_forks(self)
 
-    def of(self, store: Store, clock: Clock | None, breaker: Breaker | None) -> Fallback:
+    def of(
+        self, store: Store, clock: Clock | None = None, breaker: Breaker | None = None
+    ) -> Fallback:
+        """The fallback of *store*; a new one uses *clock*, and learns from *breaker* that the store
+        is back."""
         with self._lock:
             found = self._known.get(id(store))
             if found is None:
@@ -425,12 +427,5 @@ class Registry:
         self._lock = threading.Lock()
 
 
-_registry = Registry()
-
-
-def fallback_of(
-    store: Store, clock: Clock | None = None, breaker: Breaker | None = None
-) -> Fallback:
-    """The fallback of *store*; a new one uses *clock*, and learns from *breaker* that the store is
-    back."""
-    return _registry.of(store, clock, breaker)
+_registry: Final = Registry()
+fallback_of: Final = _registry.of

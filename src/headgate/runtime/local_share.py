@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import floor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.decision import RETRY_AFTER_FAILURE_NS, combine
+from headgate.decision import RETRY_AFTER_FAILURE_NS, combine, decide_without_store
 from headgate.errors import LimitError
 from headgate.limits import (
     GCRA,
@@ -127,6 +127,12 @@ class RuleChecks(NamedTuple):
         if share == 1:
             return self.checks
         return tuple([Check(c.group, c.key, scaled(c.limit, share), c.cost) for c in self.checks])
+
+    @property
+    def closed(self) -> Decision:
+        """The denial of a rule that fails closed."""
+        pairs = [(check.key, check.limit) for check in self.checks]
+        return decide_without_store("fail_closed", pairs)
 
 
 def shared_checks(rules: Sequence[RuleChecks]) -> tuple[Check, ...]:

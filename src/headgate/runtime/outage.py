@@ -98,16 +98,16 @@ class Outage:
 
 _LOG: Final = logging.getLogger("headgate.store")
 
-_DECIDED: Final = {
+DECIDED: Final = {
     mode: METRICS.counter(
         "decisions_without_store", "Requests decided while the store was gone.", mode=mode
     )
     for mode in get_args(Mode)
 }
-_REPORTED: Final = METRICS.counter(
+REPORTED: Final = METRICS.counter(
     "fallback_merged", "Units allowed without the store and reported to it afterwards."
 )
-_DROPPED: Final = METRICS.counter(
+DROPPED: Final = METRICS.counter(
     "fallback_dropped", "Usage without the store that is not reported: too many counters."
 )
 
@@ -142,21 +142,6 @@ class Outages:
 
 
 OUTAGES: Final = Outages()
-
-
-def count_decided(mode: Mode) -> None:
-    """Count a request that was decided without the store."""
-    _DECIDED[mode].add()
-
-
-def count_reported(units: int) -> None:
-    """Count *units* that were reported to the store."""
-    _REPORTED.add(units)
-
-
-def count_dropped(times: int) -> None:
-    """Count usage that will not be reported."""
-    _DROPPED.add(times)
 
 
 def log_beginning(where: str, error: StoreError) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
 from headgate.limits import Concurrency, ConstantLimit
-from headgate.runtime.outage import count_reported
+from headgate.runtime.outage import REPORTED
 from headgate.stores.operations import Check, Take, TakeEach
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headgate.limits import Limit
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Store
+    from headgate.stores.operations import Outcomes
 
 
 BATCH: Final = 50
@@ -100,7 +101,7 @@ def report_batch(
     Returns False if the store has failed.
     """
     amounts = [(check, min(check.cost, used(check.group, check.key))) for check in usage.pop(BATCH)]
-    checks = [_costing(check, amount) for check, amount in amounts if amount]
+    checks = [check.with_cost(amount) for check, amount in amounts if amount]
     if not checks:
         return True
     try:
@@ -108,9 +109,14 @@ def report_batch(
     except StoreError as error:
         usage.add(checks if error.is_undone else ())
         return False
-    usage.add([check for check, reply in zip(checks, replies, strict=True) if _is_undone(reply)])
     _count(checks, replies)
-    rest = _rest(checks, replies)
+    undone, rest = [], []
+    for check, reply in zip(checks, replies, strict=True):
+        if isinstance(reply, StoreError):
+            undone += [check] if reply.is_undone else []
+        elif not reply[0].allowed and (left := reply[0].remaining):
+            rest.append(check.with_cost(left))  # the part of it that fits
+    usage.add(undone)
     if rest:
         try:
             _count(rest, (yield from store.effects(_take_each(rest))))
@@ -119,35 +125,11 @@ def report_batch(
     return True
 
 
-def _is_undone(reply: object) -> bool:
-    return isinstance(reply, StoreError) and reply.is_undone
-
-
-def _rest(checks: Sequence[Check], replies: Sequence[Any]) -> list[Check]:
-    """The part of the denied *checks* that fits."""
-    rest = []
-    for check, outcomes in zip(checks, replies, strict=True):
-        if isinstance(outcomes, StoreError) or outcomes[0].allowed:
-            continue
-        if left := outcomes[0].remaining:
-            rest.append(_costing(check, left))
-    return rest
-
-
-def _count(checks: Sequence[Check], replies: Sequence[Any]) -> None:
-    pairs = zip(checks, replies, strict=True)
-    charged = [
-        check.cost
-        for check, outcomes in pairs
-        if not isinstance(outcomes, StoreError) and outcomes[0].allowed
-    ]
-    if charged:
-        count_reported(sum(charged))
+def _count(checks: Sequence[Check], replies: Sequence[Outcomes | StoreError]) -> None:
+    for check, reply in zip(checks, replies, strict=True):
+        if not isinstance(reply, StoreError) and reply[0].allowed:
+            REPORTED.add(check.cost)
 
 
 def _take_each(checks: Sequence[Check]) -> TakeEach:
     return TakeEach(tuple([Take((check,)) for check in checks]))
-
-
-def _costing(check: Check, amount: int) -> Check:
-    return Check(check.group, check.key, check.limit, amount)

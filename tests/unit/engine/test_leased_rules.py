@@ -7,7 +7,9 @@ import os
 
 import pytest
 
+from headgate import RateLimiter
 from headgate.engine.request import Request
+from headgate.limits import Accuracy, FixedWindow
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.stores.base import group_name
@@ -46,6 +48,16 @@ def test_what_a_lease_paid_for_is_refunded_and_settled_in_the_store() -> None:
     assert engine.settle(hold, 7)
     engine.close()  # returns the units that are left of the lease
     assert used_in(remote) == 60 - 5 + 7
+
+
+def test_hit_many_says_that_a_lease_decided() -> None:
+    _, store = new_store()
+    limit = FixedWindow(1_000, 3_600)
+    limiter = RateLimiter(limit, store=store, name="many", accuracy=Accuracy(batch=10))
+    while limiter.hit("hot").source != "lease":
+        pass
+    first, other = limiter.hit_many(["hot", "cold"])
+    assert (first.source, other.source) == ("lease", "store")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
