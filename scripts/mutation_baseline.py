@@ -75,8 +75,13 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/contract/test_layers.py::TestAsyncLeases",
         "tests/contract/test_layers.py::TestBreakerForEachPart",
         "tests/contract/test_layers.py::TestAsyncRegions",
+        "tests/contract/test_layers.py::TestAllLayers",
+        "tests/unit/runtime/test_interruption.py",
         "tests/integration/test_redis_transport.py",
+        "tests/integration/test_redis_transport_trouble.py",
         "tests/integration/test_redis_faults.py",
+        "tests/integration/test_redis_cluster.py",
+        "tests/integration/test_cli_keys.py",
     ),
     "engine": (
         "tests/unit/engine",
