@@ -15,7 +15,7 @@ from headgate.errors import StoreError
 from headgate.limits import ConstantLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headgate.limits import Limit
 
@@ -260,6 +260,21 @@ def keys_of(operation: Operation[Any]) -> list[str]:
             return [key]
     checks: tuple[Check, ...] = operation.checks  # type: ignore[attr-defined] # all others
     return [check.key for check in checks]
+
+
+def independent_results(results: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the results of independent takes.
+
+    A `StoreError` stays in its place, unless all are such: then one is raised, if there is any one
+    after which something may have been done. Other errors are raised.
+    """
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, StoreError):
+            raise result
+    failed = [result for result in results if isinstance(result, StoreError)]
+    if failed and len(failed) == len(results):
+        raise min(failed, key=lambda error: error.is_undone)
+    return tuple(results)
 
 
 # The part of an operation that needs no store: that on limits without a counter.

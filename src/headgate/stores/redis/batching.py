@@ -33,7 +33,7 @@ from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.errors import store_error
 from headgate.stores.redis.requests import (
     Arguments,
-    ScriptCall,
+    BatchCall,
     TakeBatch,
     Waiter,
     expect_list,
@@ -185,22 +185,22 @@ PreparedTake = PreparedStack | PreparedHit
 """A take of the same limits for many keys."""
 
 
-class HitBatch(ScriptCall):
+class HitBatch(BatchCall):
     """Hits of many waiters under one limit, each for itself, in the order of their coming."""
 
-    __slots__ = ("_by_name", "_entries", "_is_uniform", "_now", "_prepared")
+    __slots__ = ("_by_name", "_is_uniform", "_now", "_prepared")
 
     def __init__(self, prepared: PreparedHit, now: bytes) -> None:
         self.script = prepared.script
         self._prepared = prepared
         self._now = now
-        self._entries: list[tuple[bytes, int, list[Waiter]]] = []  # a cost, and who hits with it
+        self.entries: list[tuple[bytes, int, list[Waiter]]] = []  # a cost, and who hits with it
         self._by_name: dict[bytes, tuple[bytes, int, list[Waiter]]] = {}
         self._is_uniform = True
 
     def add(self, name: bytes, cost: int, waiter: Waiter) -> int:
         """Hit the counter *name* for *cost*, from 1 to the quota; return the number of entries."""
-        entries = self._entries
+        entries = self.entries
         same = self._by_name.get(name)
         if same is not None and same[1] == cost:
             same[2].append(waiter)
@@ -214,16 +214,16 @@ class HitBatch(ScriptCall):
 
     @property
     def key(self) -> bytes:
-        return self._entries[0][0]
+        return self.entries[0][0]
 
     def pack(self, verb: bytes, text: bytes) -> bytes:
-        prepared, names = self._prepared, [entry[0] for entry in self._entries]
+        prepared, names = self._prepared, [entry[0] for entry in self.entries]
         rest: Arguments = []
         if prepared.ticks > 1:
-            for _, cost, waiters in self._entries:
+            for _, cost, waiters in self.entries:
                 rest += (*prepared.spec.rate.duration(cost), len(waiters), cost)
         elif not self._is_uniform:
-            for _, cost, waiters in self._entries:
+            for _, cost, waiters in self.entries:
                 rest += (cost * prepared.unit, len(waiters), cost)
         return pack((verb, text, len(names), *names, self._now, *prepared.first, *rest))
 
@@ -231,7 +231,7 @@ class HitBatch(ScriptCall):
         now, *instants = expect_list(reply)
         prepared = self._prepared
         unit, span, outcomes = prepared.unit, prepared.span, prepared.outcomes
-        for (_, cost, waiters), instant in zip(self._entries, instants, strict=True):
+        for (_, cost, waiters), instant in zip(self.entries, instants, strict=True):
             if type(instant) is int:
                 in_use = instant - now
             elif type(instant) is bytes:
@@ -257,19 +257,8 @@ class HitBatch(ScriptCall):
             waiter.set_result((outcome,) if fits else _denied((outcome,)))
 
     def failed(self, error: StoreError) -> None:
-        for _, _, waiters in self._entries:
+        for _, _, waiters in self.entries:
             fail_waiters(waiters, error)
-
-    def parts(self) -> Sequence[Request]:
-        if len(self._entries) == 1:
-            return (self,)
-        parts = []
-        for entry in self._entries:
-            part = HitBatch(self._prepared, self._now)
-            part._entries.append(entry)
-            part._is_uniform = self._is_uniform
-            parts.append(part)
-        return parts
 
 
 class Batch:

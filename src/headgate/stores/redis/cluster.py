@@ -266,21 +266,6 @@ def slot_groups(operation: Operation[Any], names: Names) -> list[Group]:
     return list(found.values())
 
 
-def independent_results(results: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the results of independent takes.
-
-    A `StoreError` stays in its place, unless all are such: then one is raised, if there is any one
-    after which something may have been done. Other errors are raised.
-    """
-    for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, StoreError):
-            raise result
-    failed = [result for result in results if isinstance(result, StoreError)]
-    if failed and len(failed) == len(results):
-        raise min(failed, key=lambda error: error.is_undone)
-    return tuple(results)
-
-
 def first_name(operation: Operation[Any], names: Names) -> bytes:
     """Return the name of the first counter of *operation*."""
     subject: Any = operation

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from hashlib import sha1
@@ -366,24 +367,38 @@ def _digits(number: float) -> bytes:
     return repr(float(number)).encode()
 
 
-class TakeBatch(ScriptCall):
+class BatchCall(ScriptCall):
+    """A call of a script with the entries of several waiters."""
+
+    __slots__ = ("entries",)
+
+    entries: list[Any]
+
+    def parts(self) -> Sequence[Request]:
+        parts = [copy(self) for _ in self.entries]
+        for part, entry in zip(parts, self.entries, strict=True):
+            part.entries = [entry]
+        return parts
+
+
+class TakeBatch(BatchCall):
     """Takes of many waiters, each for itself, in the order in which they were added.
 
     The arguments of each are packed when it is added.
     """
 
-    __slots__ = ("_entries", "_now")
+    __slots__ = ("_now",)
 
     def __init__(self, now: bytes) -> None:
         self.script = script("take")
         self._now = now
-        self._entries: list[
+        self.entries: list[
             tuple[Sequence[bytes], int, bytes, Callable[[Reply, int], Outcomes], Waiter]
         ] = []
 
     @property
     def key(self) -> bytes:
-        return self._entries[0][0][0]
+        return self.entries[0][0][0]
 
     def add(
         self,
@@ -397,35 +412,25 @@ class TakeBatch(ScriptCall):
         *arguments* are their number and themselves, packed. *read* makes outcomes of the states
         before the take and the time.
         """
-        self._entries.append((keys, *arguments, read, waiter))
-        return len(self._entries)
+        self.entries.append((keys, *arguments, read, waiter))
+        return len(self.entries)
 
     def pack(self, verb: bytes, text: bytes) -> bytes:
-        keys = [key for entry in self._entries for key in entry[0]]
-        count = 4 + len(keys) + sum([entry[1] for entry in self._entries])
+        keys = [key for entry in self.entries for key in entry[0]]
+        count = 4 + len(keys) + sum([entry[1] for entry in self.entries])
         _, begin = packed_arguments(verb, text, len(keys), *keys, self._now)
-        return b"".join([b"*%d\r\n" % count, begin, *[entry[2] for entry in self._entries]])
+        return b"".join([b"*%d\r\n" % count, begin, *[entry[2] for entry in self.entries]])
 
     def answered(self, reply: Reply) -> None:
         now, *replies = expect_list(reply)
-        for (_, _, _, read, waiter), states in zip(self._entries, replies, strict=True):
+        for (_, _, _, read, waiter), states in zip(self.entries, replies, strict=True):
             if isinstance(states, hiredis.ReplyError):
                 fail_waiters((waiter,), store_error(str(states), "the store"))
             else:
                 waiter.set_result(read(states, now))
 
     def failed(self, error: StoreError) -> None:
-        fail_waiters([entry[-1] for entry in self._entries], error)
-
-    def parts(self) -> Sequence[Request]:
-        if len(self._entries) == 1:
-            return (self,)
-        parts = []
-        for entry in self._entries:
-            part = TakeBatch(self._now)
-            part._entries.append(entry)
-            parts.append(part)
-        return parts
+        fail_waiters([entry[-1] for entry in self.entries], error)
 
 
 def take_arguments(

@@ -14,7 +14,14 @@ from headgate.limits import ConstantLimit
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Effect, Run, StoreEffect
 from headgate.stores.base import Prepared, Store, checks_at
-from headgate.stores.operations import CheckOperation, Operation, Take, TakeEach, divide
+from headgate.stores.operations import (
+    CheckOperation,
+    Operation,
+    Take,
+    TakeEach,
+    divide,
+    independent_results,
+)
 from headgate.stores.redis.async_transport import AsyncTransport
 from headgate.stores.redis.batching import (
     Batch,
@@ -25,12 +32,7 @@ from headgate.stores.redis.batching import (
     PreparedTake,
     ThreadBatcher,
 )
-from headgate.stores.redis.cluster import (
-    first_name,
-    independent_results,
-    slot_groups,
-    split,
-)
+from headgate.stores.redis.cluster import first_name, slot_groups, split
 from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.errors import timed_out, too_late
 from headgate.stores.redis.naming import TAGS, Names, slot_of, tags

@@ -20,8 +20,9 @@ from headgate.stores.operations import (
     Reset,
     Settle,
     Take,
+    independent_results,
 )
-from headgate.stores.redis.cluster import independent_results, slot_groups, split
+from headgate.stores.redis.cluster import slot_groups, split
 from headgate.stores.redis.naming import TAGS, Names
 from headgate.stores.redis.requests import Reserve, Reserved
 

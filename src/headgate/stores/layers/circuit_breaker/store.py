@@ -14,7 +14,14 @@ from headgate.runtime.effects import Interrupted
 from headgate.stores.base import Layer, Prepared, address_of, checks_at
 from headgate.stores.layers.circuit_breaker.breaker import BreakerOptions
 from headgate.stores.layers.circuit_breaker.health import StoreHealth
-from headgate.stores.operations import Operation, Outcomes, Take, TakeEach, is_constant
+from headgate.stores.operations import (
+    Operation,
+    Outcomes,
+    Take,
+    TakeEach,
+    independent_results,
+    is_constant,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,7 +129,4 @@ class CircuitBreakerStore(Layer):
         for (place, call), reply in zip(made.items(), replies, strict=True):
             results[place] = reply
             health.failed(call, reply if isinstance(reply, StoreError) else None)
-        errors = [one for one in results.values() if isinstance(one, StoreError)]
-        if errors and len(errors) == len(takes):
-            raise min(errors, key=lambda error: error.is_undone)
-        return tuple(results[place] for place in range(len(takes)))
+        return independent_results([results[place] for place in range(len(takes))])
