@@ -171,17 +171,22 @@ def test_local_limits_add_up_to_the_whole(fleet: Fleet) -> None:
 
 
 def test_quotas_add_up_to_the_whole_once_they_are_assigned(tmp_path: Path) -> None:
-    """Before the first assignment each gateway has its backstop: the whole burst, once."""
+    """Before its first assignment each gateway has its fallback: the whole burst, once."""
     with _fleet(tmp_path, "quota") as fleet:
         _drive(fleet, "ada", seconds=2)
         first = fleet.upstream.seen("/limited")
         assert len(first) <= (RATE + RATE * 2.5) * 2
-        fleet.upstream.forget()
-        asked = _drive(fleet, "ada", seconds=2)
-        times = fleet.upstream.seen("/limited")
-    assert asked > 3 * len(times)
-    _assert_within(times, burst=RATE)
-    assert len(times) >= RATE * 2 * 0.6
+
+        def most_of_the_limit_is_used() -> bool:
+            fleet.upstream.forget()
+            sent = _drive(fleet, "ada", seconds=2)
+            times = fleet.upstream.seen("/limited")
+            assert sent > 3 * len(times)
+            _assert_within(times, burst=RATE)
+            return len(times) >= RATE * 2 * 0.8
+
+        # On a busy machine a gateway may report late and keep a small share until then.
+        wait_until(most_of_the_limit_is_used, "both gateways have their share", within=60.0)
 
 
 def _wait_for(fleet: Fleet, holds: Callable[[Gateway], bool], what: str) -> None:
