@@ -16,6 +16,7 @@ from headgate.algorithms.reservations import (
     rebase_holds,
     wait_beside,
 )
+from headgate.errors import UsageError
 from headgate.limits import FixedWindow
 from headgate.stores.base import reject_concurrency, reject_partial
 from headgate.stores.operations import (
@@ -219,8 +220,12 @@ def execute(operation: Operation[R], open_all: Callable[[tuple[Check, ...]], Ope
     """Carry out *operation* on the counters that *open_all* opens, and return its reply.
 
     Every check has a counter (`operations.divide`). Checks of one counter share its transaction. A
-    denial saves what `rebase` moved, a peek saves nothing.
+    denial saves what `rebase` moved, a peek saves nothing. Raises `UsageError` for an operation
+    that only a store with leases carries out.
     """
+    function = _FUNCTIONS.get(type(operation))
+    if function is None:
+        raise UsageError(f"this store does not support {type(operation).__name__}")
     if isinstance(operation, PublishValue):
         checks: tuple[Check, ...] = (
             Check(f"values of {operation.group}", operation.key, _VALUES_LIMIT),
@@ -234,7 +239,7 @@ def execute(operation: Operation[R], open_all: Callable[[tuple[Check, ...]], Ope
         verb = "reserve" if isinstance(operation, Hold) else type(operation).__name__.lower()
         reject_concurrency(limits, verb)
     opened = open_all(checks)
-    reply = _FUNCTIONS[type(operation)](operation, opened)
+    reply = function(operation, opened)
     if not isinstance(operation, Take) or operation.consume:
         for counter, _ in opened:
             counter.close()

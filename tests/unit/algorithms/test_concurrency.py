@@ -127,3 +127,30 @@ def test_a_lease_that_is_taken_again_uses_up_no_slot_that_is_kept() -> None:
     again = gold.enter(left, "b", 0)
     assert again.kept_for("gold", 0) == 1
     assert gold.enter(again, "c", 0).kept_for("gold", 0) == 0
+
+
+def test_only_a_part_that_is_denied_slots_of_its_own_claims_them() -> None:
+    shares = (("gold", 1), ("free", 1))
+    gold, nobody = (
+        ConcurrencyAlgorithm(Concurrency(2, 10, shares, part)) for part in ("gold", None)
+    )
+    state = nobody.enter(nobody.enter(None, "a", 0), "b", SECOND)
+    assert gold.deny(None, 1, SECOND) is None
+    assert nobody.deny(state, 1, SECOND) is state
+    assert gold.deny(state, 3, SECOND) is state  # more than there are slots
+    assert state.claimed_by("gold", SECOND) == 0
+    claimed = gold.deny(state, 1, SECOND)
+    assert claimed is not None
+    assert claimed.claimed_by("gold", SECOND) == 1
+
+
+def test_a_claim_that_ends_frees_no_slot_that_is_held() -> None:
+    shares = (("gold", 1), ("free", 1))
+    gold, nobody = (
+        ConcurrencyAlgorithm(Concurrency(2, 10, shares, part)) for part in ("gold", None)
+    )
+    state = nobody.enter(nobody.enter(None, "a", 0), "b", SECOND)
+    left = nobody.leave(gold.deny(state, 1, SECOND), "a", SECOND)
+    assert nobody.remaining(left, SECOND) == 0
+    assert nobody.wait(left, 1, SECOND) == SECOND
+    assert nobody.wait(left, 2, SECOND) == 10 * SECOND

@@ -87,3 +87,15 @@ def test_a_step_back_makes_no_debt_of_a_cell_that_counted_in_part() -> None:
     state = HUNDRED.charge(HUNDRED.charge(None, 100, 0), 60, MINUTE + 40 * SECOND)
     assert HUNDRED.used(state, MINUTE + 40 * SECOND) == 94
     assert HUNDRED.used(state, 0) == 100
+
+
+def test_debt_older_than_the_last_cell_is_worked_off_in_full() -> None:
+    loose, lowered = (
+        algorithm_for(SlidingWindowCounter(limit, 60, subwindows=2)) for limit in (6, 2)
+    )
+    state = loose.charge(loose.charge(None, 5, 0), 1, 30 * SECOND)
+    adopted = lowered.adopt(state, loose, 30 * SECOND)
+    assert lowered.used(adopted, 30 * SECOND) == 6
+    assert lowered.used(adopted, 60 * SECOND) == 6
+    for now in (30 * SECOND, 60 * SECOND, 90 * SECOND):
+        assert lowered.wait(adopted, 1, now) == 195 * SECOND - now

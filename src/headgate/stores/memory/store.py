@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 from headgate.algorithms import ConcurrencyAlgorithm, LeakyQueueAlgorithm, algorithm_for
 from headgate.clock import Clock, MonotonicClock, checked_clock
 from headgate.decision import Decision, decide
-from headgate.errors import OptionError, UsageError
+from headgate.errors import OptionError
 from headgate.fork import watch_forks
 from headgate.limits import Concurrency, ConstantLimit, LeakyQueue, SlidingWindowLog
 from headgate.stores.base import Prepared, Store, checks_at
@@ -19,8 +19,6 @@ from headgate.stores.memory.prepared import Counters, Kept, decide_one, decide_s
 from headgate.stores.memory.shard import SHARDS, Entry, Group, Room, Shard, Sweep
 from headgate.stores.operations import (
     Check,
-    GrantLease,
-    MergeUsage,
     Operation,
     Outcomes,
     Reset,
@@ -187,16 +185,12 @@ class MemoryStore(Store):
 
     def carry_out(self, operation: Operation[Any], now: int) -> Any:
         """Carry *operation* out at *now*. The caller has the locks of its shards."""
-        match operation:
-            case Reset():
-                for check in operation.checks:
-                    for group in self._shards[hash(check.key) % SHARDS].groups_of(check.group):
-                        group.reset(check.key, now)
-                return None
-            case GrantLease() | MergeUsage():
-                raise UsageError(f"a store in memory does not support {type(operation).__name__}")
-            case _:
-                return execute(operation, partial(self._open, now=now))
+        if not isinstance(operation, Reset):
+            return execute(operation, partial(self._open, now=now))
+        for check in operation.checks:
+            for group in self._shards[hash(check.key) % SHARDS].groups_of(check.group):
+                group.reset(check.key, now)
+        return None
 
     def _open(self, checks: tuple[Check, ...], now: int) -> list[tuple[OpenCounter, int]]:
         """Open the counter of each check; checks of one counter share it."""

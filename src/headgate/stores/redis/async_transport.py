@@ -19,7 +19,7 @@ from headgate.fork import watch_forks
 from headgate.runtime.drivers import adrive
 from headgate.stores.redis import errors
 from headgate.stores.redis.cluster import Attempt, Failure, Nodes, pause
-from headgate.stores.redis.connection import Backoff, dial_server, dialer_for, server_at
+from headgate.stores.redis.connection import Backoff, Endpoint, dial_server, dialer_for
 from headgate.stores.redis.naming import slot_of
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class LoopConnections:
     def __init__(self, url: RedisURL) -> None:
         self._url = url
         self._loop = asyncio.get_running_loop()
-        self._nodes = Nodes(url)
+        self.nodes = Nodes(url)
         self._links: dict[Address, ReconnectingConnection] = {}
         self._waiting: list[Attempt] = []  # for the map
         self._asking: asyncio.Task[None] | None = None
@@ -190,16 +190,12 @@ class LoopConnections:
 
     def submit(self, request: Request) -> None:
         """Send *request* to the node that owns its slot."""
-        address = self._nodes.owners[slot_of(request.key)]
+        address = self.nodes.owners[slot_of(request.key)]
         link = None if address is None else self._links.get(address)
         if link is not None:
             link.submit(request)
         else:
             self._route(Attempt(request), _monotonic() + self._url.timeout)
-
-    def owner_of(self, slot: int) -> str:
-        """Return the address of the node that serves *slot*; "" if that is not known."""
-        return self._nodes.owner_of(slot)
 
     async def aclose(self) -> None:
         """Drop all connections, and fail what is in flight."""
@@ -217,7 +213,7 @@ class LoopConnections:
     def _route(self, one: Attempt, deadline: float) -> None:
         """Send a request until *deadline*, or as soon as the map is known."""
         slot = 0 if one.target else slot_of(one.request.key)
-        address = one.target or self._nodes.owners[slot]
+        address = one.target or self.nodes.owners[slot]
         if address is not None:
             self._link_to(address).forward(one, deadline)
             return
@@ -225,14 +221,14 @@ class LoopConnections:
         if self._asking is not None:
             self._waiting.append(one)
             return
-        error = self._nodes.unserved(slot, _monotonic())
+        error = self.nodes.unserved(slot, _monotonic())
         self._loop.call_soon(
             one.request.failed, errors.closed(str(self._url)) if self._is_closed else error
         )
 
     def want_map(self) -> None:
         """Ask for the map, if that is not in progress and it is time to; else a little later."""
-        nodes, now = self._nodes, _monotonic()
+        nodes, now = self.nodes, _monotonic()
         nodes.is_stale = True
         if self._is_closed or self._asking is not None or not self._url.is_cluster:
             return
@@ -244,11 +240,11 @@ class LoopConnections:
 
     def _want_map_again(self) -> None:
         self._later = None
-        if self._nodes.is_stale:
+        if self.nodes.is_stale:
             self.want_map()
 
     async def _ask_for_map(self) -> None:
-        nodes, url = self._nodes, self._url
+        nodes, url = self.nodes, self._url
         error: StoreError | None = None
         try:
             found = await adrive(nodes.dial(_monotonic() + url.connect_timeout))
@@ -282,7 +278,7 @@ class LoopConnections:
     def _link_to(self, address: Address) -> ReconnectingConnection:
         link = self._links.get(address)
         if link is None:
-            dialer = dial_server(server_at(self._url, address))
+            dialer = dial_server(Endpoint(self._url, address))
             link = ReconnectingConnection(dialer, self._url, self, address, str(address))
             self._links[address] = link
         return link
@@ -292,7 +288,7 @@ class LoopConnections:
     ) -> None:
         """React to the error reply of *where* to the *pending* request, which *link* has sent."""
         request, deadline, detours = pending
-        found = self._nodes.react(Attempt(request, None, detours), link.address, where, text)
+        found = self.nodes.react(Attempt(request, None, detours), link.address, where, text)
         if isinstance(found, Failure):
             request.failed(found.error)
             if found.is_stale:
@@ -305,7 +301,7 @@ class LoopConnections:
             else:  # the time to send the script's text begins now: nothing was executed
                 fresh = _monotonic() + self._url.timeout
                 self._route(one, fresh if one.is_whole else deadline)
-        if self._nodes.is_stale:
+        if self.nodes.is_stale:
             self.want_map()
 
     def _route_later(self, one: Attempt, deadline: float, error: StoreError) -> None:
@@ -372,7 +368,7 @@ class AsyncTransport:
             entry = self._entries.get(asyncio.get_running_loop())
         except RuntimeError:  # this thread has no loop
             return ""
-        return "" if entry is None else entry.connections.owner_of(slot)
+        return "" if entry is None else entry.connections.nodes.owner_of(slot)
 
     async def aclose(self) -> None:
         """Drop all connections. Requests from now on fail."""

@@ -327,6 +327,39 @@ class Batch:
         return requests
 
 
+class PendingResult:
+    """A result that comes later, such as a reply that a thread waits for: half of a future."""
+
+    __slots__ = ("_error", "_is_done", "_result")
+
+    def __init__(self) -> None:
+        self._is_done = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: Any, /) -> None:
+        if not self._is_done:  # or the thread has given up
+            self._result = result
+            self._is_done = True
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._error = error
+        self._is_done = True
+
+    def outcome(self) -> Any:
+        """Return the result, or the error."""
+        return self._result if self._error is None else self._error
+
+    def result(self) -> Any:
+        """Return the result, or raise the error."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
 class Wakeups:
     """The tasks of one event loop whose replies have come, resumed by one callback of the loop.
 
@@ -351,7 +384,7 @@ class Wakeups:
                 self.loop.call_soon(self.run)
 
 
-class TakeReply:
+class TakeReply(PendingResult):
     """A reply that one task waits for: the part of a future that a task needs.
 
     `cancel` does nothing: the `CancelledError` comes out of the `await` when the reply is there.
@@ -359,24 +392,15 @@ class TakeReply:
     than futures do, a tenth of a hit.
     """
 
-    __slots__ = (
-        "_asyncio_future_blocking",
-        "_context",
-        "_error",
-        "_is_done",
-        "_result",
-        "_resume",
-        "_wakeups",
-    )
+    __slots__ = ("_asyncio_future_blocking", "_context", "_resume", "_wakeups")
 
     def __init__(self, wakeups: Wakeups) -> None:
+        self._is_done, self._error = False, None  # without a call of the base: 0.1 us
         self._wakeups = wakeups
         self._asyncio_future_blocking = False  # how a task recognises a future
-        self._is_done = False
-        self._error: BaseException | None = None
         self._resume: Callable[[TakeReply], None] | None = None
 
-    def __await__(self) -> Generator[TakeReply, None, Outcomes]:
+    def __await__(self) -> Generator[TakeReply, None, Any]:
         if self._is_done:
             return self.result()
         self._asyncio_future_blocking = True
@@ -395,9 +419,6 @@ class TakeReply:
     def cancelled(self) -> bool:
         return False
 
-    def done(self) -> bool:
-        return self._is_done
-
     def set_result(self, result: Outcomes, /) -> None:
         self._result = result
         self._is_done = True
@@ -410,11 +431,6 @@ class TakeReply:
     def set_exception(self, error: BaseException, /) -> None:
         self._error = error
         self.set_result(())
-
-    def result(self) -> Outcomes:
-        if self._error is not None:
-            raise self._error
-        return self._result
 
     def exception(self) -> BaseException | None:
         return self._error
@@ -482,39 +498,6 @@ class LoopBatcher:
                 self._transport.submit(request)
             except Exception as error:  # noqa: BLE001 (no caller may wait for ever)
                 request.failed(StoreError(f"it could not be sent: {error!r}", is_undone=True))
-
-
-class BlockingResult:
-    """The result that a thread waits for: the blocking half of a future."""
-
-    __slots__ = ("_error", "_is_done", "_result")
-
-    def __init__(self) -> None:
-        self._is_done = False
-        self._result: Any = None
-        self._error: BaseException | None = None
-
-    def done(self) -> bool:
-        return self._is_done
-
-    def set_result(self, result: Any, /) -> None:
-        if not self._is_done:  # or the thread has given up
-            self._result = result
-            self._is_done = True
-
-    def set_exception(self, error: BaseException, /) -> None:
-        self._error = error
-        self._is_done = True
-
-    def outcome(self) -> Any:
-        """Return the result, or the error."""
-        return self._result if self._error is None else self._error
-
-    def result(self) -> Any:
-        """Return the result, or raise the error."""
-        if self._error is not None:
-            raise self._error
-        return self._result
 
 
 class _Job:

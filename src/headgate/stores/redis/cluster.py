@@ -42,7 +42,7 @@ from headgate.stores.operations import (
     TakeUpTo,
 )
 from headgate.stores.redis import errors
-from headgate.stores.redis.connection import Backoff, ask_each, server_at
+from headgate.stores.redis.connection import Backoff, Endpoint, ask_each
 from headgate.stores.redis.naming import CLUSTER_SLOTS
 from headgate.stores.redis.requests import Reserve, Reserved
 from headgate.units import SECOND
@@ -50,7 +50,6 @@ from headgate.units import SECOND
 if TYPE_CHECKING:
     from headgate.algorithms import Outcome
     from headgate.runtime.effects import Effects
-    from headgate.stores.redis.connection import Endpoint
     from headgate.stores.redis.naming import Names
     from headgate.stores.redis.requests import Reply, Request
     from headgate.stores.redis.url import RedisURL
@@ -142,7 +141,7 @@ class Nodes:
 
     def dial(self, deadline: float) -> Effects[SlotMap]:
         """Ask one node after the other for the map, until *deadline*."""
-        nodes = [server_at(self._url, address) for address in self._known]
+        nodes = [Endpoint(self._url, address) for address in self._known]
         server, found = yield from ask_each(nodes, deadline, ("CLUSTER", "SLOTS"), _read_map)
         primaries = sorted({one for one in found if one is not None})
         self._known = tuple(dict.fromkeys((server.address, *primaries, *self._url.addresses)))

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import hiredis
@@ -390,25 +390,25 @@ RESOLVER: Final = Resolver()
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server, and the credentials and TLS files for it. A Unix socket has port 0."""
+    """A server or cluster node of *url*, or one of its Sentinels. A Unix socket has port 0."""
 
+    url: RedisURL
     address: Address
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    db: int = 0
-    tls: TLSFiles | None = None
-    timeout: float = 0.05
-    """Seconds that a call may take once there is a connection."""
+    is_sentinel: bool = False
 
     def __str__(self) -> str:
         return str(self.address)
 
     def greeting(self, question: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the commands that begin a connection; *question* is the last, if there is one."""
+        url = self.url
+        username, password, db = url.username, url.password, url.db
+        if self.is_sentinel:  # it has credentials of its own
+            username, password, db = url.sentinel_username, url.sentinel_password, 0
         auth: list[tuple[str, ...]] = []
-        if self.password is not None:
-            auth = [("AUTH", *([self.username] if self.username else []), self.password)]
-        select = [("SELECT", str(self.db))] if self.db else []
+        if password is not None:
+            auth = [("AUTH", *([username] if username else []), password)]
+        select = [("SELECT", str(db))] if db else []
         last = [tuple(question)] if question else []
         return [*auth, ("CLIENT", "SETNAME", CLIENT_NAME), *select, *last]
 
@@ -421,17 +421,6 @@ class Endpoint:
                 continue
             raise errors.store_error(str(reply), str(self))
         return replies[-1]
-
-
-def server_at(url: RedisURL, address: Address) -> Endpoint:
-    """Return the server or cluster node of *url* at *address*."""
-    return Endpoint(address, url.username, url.password, url.db, url.tls, url.timeout)
-
-
-def sentinel_at(url: RedisURL, address: Address) -> Endpoint:
-    """Return the Sentinel of *url* at *address*; Sentinels have credentials of their own."""
-    name, secret = url.sentinel_username, url.sentinel_password
-    return Endpoint(address, name, secret, 0, url.tls, url.timeout)
 
 
 def _tls_context(files: TLSFiles) -> ssl.SSLContext:
@@ -488,7 +477,7 @@ def open_connection(
     opened: Any = None
     try:
         opened = yield from _open_socket(endpoint.address, deadline, stage)
-        if endpoint.tls is not None:
+        if endpoint.url.tls is not None:
             stage[0] = "TLS handshake"
         opened = yield _Step(_wrap, _awrap, deadline, opened, endpoint)
         stage[0] = "greeting"
@@ -563,23 +552,23 @@ async def _aconnect(place: SocketAddress) -> socket.socket:
 
 
 def _wrap(sock: socket.socket, endpoint: Endpoint, timeout: float) -> BlockingConnection:
-    if endpoint.tls is not None:
+    if endpoint.url.tls is not None:
         sock.settimeout(timeout)
-        context = _tls_context(endpoint.tls)
+        context = _tls_context(endpoint.url.tls)
         sock = context.wrap_socket(sock, server_hostname=endpoint.address.host)
-    return BlockingConnection(sock, str(endpoint), endpoint.timeout)
+    return BlockingConnection(sock, str(endpoint), endpoint.url.timeout)
 
 
 async def _awrap(sock: socket.socket, endpoint: Endpoint) -> AsyncConnection:
     loop = asyncio.get_running_loop()
 
     def protocol() -> AsyncConnection:
-        return AsyncConnection(str(endpoint), endpoint.timeout)
+        return AsyncConnection(str(endpoint), endpoint.url.timeout)
 
     host, port = endpoint.address
     if not port:
         return (await loop.create_unix_connection(protocol, sock=sock))[1]
-    context = None if endpoint.tls is None else _tls_context(endpoint.tls)
+    context = None if endpoint.url.tls is None else _tls_context(endpoint.url.tls)
     name = None if context is None else host
     connected = await loop.create_connection(protocol, sock=sock, ssl=context, server_hostname=name)
     return connected[1]
@@ -631,12 +620,12 @@ class SentinelDialer:
 
     def __init__(self, url: RedisURL) -> None:
         self._url = url
-        self._order = [sentinel_at(url, address) for address in url.addresses]
+        self._order = [Endpoint(url, address, is_sentinel=True) for address in url.addresses]
 
     def __call__(self, deadline: float) -> Effects[Any]:
         while True:
             address = yield from self._primary(deadline)
-            server = server_at(self._url, address)
+            server = Endpoint(self._url, address)
             connection, role = yield from open_connection(server, deadline, ("ROLE",))
             if not isinstance(role, list) or role[0] == b"master":  # not a list: ROLE is forbidden
                 return connection
@@ -680,7 +669,7 @@ def dialer_for(url: RedisURL) -> Dialer:
     """Dial the one server of *url*, or the primary that its Sentinels name."""
     if url.topology == "sentinel":
         return SentinelDialer(url)
-    return dial_server(server_at(url, url.addresses[0]))
+    return dial_server(Endpoint(url, url.addresses[0]))
 
 
 FIRST_PAUSE: Final = 0.05

@@ -21,7 +21,7 @@ from headgate.errors import LimitError, StoreError
 from headgate.limits import FixedWindow, LeakyQueue, SlidingWindowCounter, SlidingWindowLog
 from headgate.stores.base import group_name
 from headgate.stores.redis import errors
-from headgate.stores.redis.batching import BlockingResult
+from headgate.stores.redis.batching import PendingResult
 from headgate.stores.redis.codec import EXTRA_MANTISSAS, QueueSpec
 from headgate.stores.redis.naming import DEFAULT_NAMESPACE, Names, ParsedName, parse_name, prefix
 from headgate.stores.redis.requests import Command, pack
@@ -187,7 +187,7 @@ class Server:
         self, commands: Sequence[tuple[bytes, Words]], at: Address | None = None
     ) -> list[Any]:
         """Return the replies to *commands*, each about a key; None if that is of another type."""
-        results = [BlockingResult() for _ in commands]
+        results = [PendingResult() for _ in commands]
         self._transport.perform(
             [
                 Command(pack(words), result, key)

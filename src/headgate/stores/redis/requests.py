@@ -6,7 +6,7 @@ again only when the server has replied that it did not execute it: NOSCRIPT, MOV
 request that may have been executed, because the connection broke or time was up after it was
 written, fails.
 
-A *waiter* waits for a result: an `asyncio.Future`, or a thread's `BlockingResult`. Several takes
+A *waiter* waits for a result: an `asyncio.Future`, or a `PendingResult`. Several takes
 make one request, each with a waiter of its own; an error of one of them reaches its waiter alone.
 """
 

@@ -25,8 +25,8 @@ from headgate.stores.operations import (
 from headgate.stores.redis.async_transport import AsyncTransport
 from headgate.stores.redis.batching import (
     Batch,
-    BlockingResult,
     LoopBatcher,
+    PendingResult,
     PreparedHit,
     PreparedStack,
     PreparedTake,
@@ -60,7 +60,7 @@ def part_finder(transport: Transport, loop_transport: AsyncTransport) -> Callabl
 
     def part_of(key: str) -> str:
         slot = slots[crc32(key.encode("utf-8", "surrogatepass")) % TAGS]
-        return loop_transport.owner_of(slot) or transport.owner_of(slot)
+        return loop_transport.owner_of(slot) or transport.nodes.owner_of(slot)
 
     return part_of
 
@@ -132,19 +132,19 @@ class RedisStore(Store):
         self, prepared: PreparedTake, names: Sequence[bytes], costs: Sequence[int]
     ) -> Outcomes:
         """Make a prepared take in this thread."""
-        result = BlockingResult()
+        result = PendingResult()
         add = partial(prepared.add_to, names=names, costs=costs, waiter=result)
         self._perform(names[0], add, result)
         return cast("Outcomes", result.result())
 
     def _perform(
-        self, name: bytes, add: Callable[[Batch], object], *results: BlockingResult
+        self, name: bytes, add: Callable[[Batch], object], *results: PendingResult
     ) -> None:
         """Send the requests that *add* adds to a batch; fail those of *results* that are late."""
         was_sent = self._thread_batcher(name).perform(add)
         self._fail_late(results, was_sent=was_sent)
 
-    def _fail_late(self, results: Sequence[BlockingResult], *, was_sent: bool) -> None:
+    def _fail_late(self, results: Sequence[PendingResult], *, was_sent: bool) -> None:
         late = timed_out if was_sent else too_late
         for result in results:
             if not result.done():
@@ -192,9 +192,9 @@ class RedisStore(Store):
                 results.append(error)
         return results
 
-    def run_all(self, operations: Sequence[Operation[Any]]) -> list[BlockingResult]:
+    def run_all(self, operations: Sequence[Operation[Any]]) -> list[PendingResult]:
         """Run all *operations*, each of them in one slot, at the same time."""
-        results = [BlockingResult() for _ in operations]
+        results = [PendingResult() for _ in operations]
 
         def add(batch: Batch) -> None:
             for operation, result in zip(operations, results, strict=True):
@@ -246,11 +246,6 @@ class RedisStore(Store):
         if self._is_one_request(operation):
             return self.loop_batcher().operation(operation)
         return super().submit(operation)
-
-    def submit_all(self, operations: Sequence[Operation[Any]]) -> list[asyncio.Future[Any]]:
-        """Submit all *operations*, each of them in one slot, to be sent together."""
-        batcher = self.loop_batcher()
-        return [batcher.operation(one) for one in operations]
 
     def _has_split(self, steps: asyncio.Future[Any]) -> None:
         self._splitting.discard(steps)
@@ -312,7 +307,8 @@ class _RunParts(Effect):
         return [one.outcome() for one in self._store.run_all(self._operations)]
 
     async def aperform(self) -> list[Any]:
-        submitted = self._store.submit_all(self._operations)
+        batcher = self._store.loop_batcher()
+        submitted = [batcher.operation(one) for one in self._operations]
         results = await asyncio.gather(*submitted, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, StoreError):

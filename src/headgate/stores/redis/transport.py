@@ -25,7 +25,7 @@ from headgate.fork import watch_forks
 from headgate.runtime.drivers import drive
 from headgate.stores.redis import errors
 from headgate.stores.redis.cluster import Attempt, Failure, Nodes, pause
-from headgate.stores.redis.connection import Backoff, dial_server, dialer_for, server_at
+from headgate.stores.redis.connection import Backoff, Endpoint, dial_server, dialer_for
 from headgate.stores.redis.naming import slot_of
 from headgate.stores.redis.requests import ASKING
 
@@ -63,13 +63,13 @@ class ConnectionPool:
     def acquire(self, deadline: float) -> tuple[BlockingConnection, float]:
         """Return a connection for one's own, until `release` or `drop`, and the call's deadline.
 
+        Call `acquire_idle` first, which takes no lock.
+
         The deadline is *deadline*, or the timeout from now on if the call waited for connecting.
         Raises `StoreError`.
         """
         while True:
-            connection = self._pop_idle()
-            if connection is None:
-                connection, deadline = self._acquire_slowly(deadline)
+            connection, deadline = self._acquire_slowly(deadline)
             if connection.is_usable(_monotonic()):
                 return connection, deadline
             self.drop(connection)  # nothing was sent on it: open another
@@ -216,7 +216,7 @@ class Transport:
     def after_fork(self) -> None:
         """Begin without connections, locks and map, in a new transport or a forked process."""
         url = self._url
-        self._nodes = Nodes(url)
+        self.nodes = Nodes(url)
         self._pools: dict[Address, ConnectionPool] = {}
         self._lock = threading.Lock()
         self._asking_for_map = threading.Lock()
@@ -234,8 +234,8 @@ class Transport:
         """
         if not self._is_cluster:
             return [self._url.addresses[0]]
-        self._refresh(self._nodes, _monotonic() + self._url.timeout)
-        found = sorted({one for one in self._nodes.owners if one is not None})
+        self._refresh(self.nodes, _monotonic() + self._url.timeout)
+        found = sorted({one for one in self.nodes.owners if one is not None})
         if not found:
             raise self._unowned(0)
         return found
@@ -260,7 +260,7 @@ class Transport:
             deadline = _monotonic() + self._url.timeout
         routed = [Attempt(request, at) for request in requests]
         while routed:
-            nodes = self._nodes
+            nodes = self.nodes
             if self._is_cluster and (nodes.is_stale or not nodes.is_known):
                 deadline = self._refresh(nodes, deadline)
             if _monotonic() >= deadline:
@@ -271,10 +271,6 @@ class Transport:
                 deadline = _monotonic() + self._url.timeout
             if routed and any(one.waits for one in routed):
                 routed = self._wait(routed, deadline)
-
-    def owner_of(self, slot: int) -> str:
-        """Return the address of the node that serves *slot*; "" if that is not known."""
-        return self._nodes.owner_of(slot)
 
     def connecting_until(self, key: bytes) -> float:
         """Return the deadline of connecting to the server of *key*; 0.0 if it is not in progress.
@@ -395,23 +391,23 @@ class Transport:
     def _owner(self, key: bytes) -> Address | None:
         if not self._is_cluster:
             return self._url.addresses[0]
-        return None if self._is_closed else self._nodes.owners[slot_of(key)]
+        return None if self._is_closed else self.nodes.owners[slot_of(key)]
 
     def _unowned(self, slot: int) -> StoreError:
         if self._is_closed:
             return errors.closed(str(self._url))
-        self._nodes.is_stale = True
-        return self._nodes.unserved(slot, _monotonic())
+        self.nodes.is_stale = True
+        return self.nodes.unserved(slot, _monotonic())
 
     def _react(self, address: Address, where: str, sent: Attempt, text: str) -> Sequence[Attempt]:
         """React to an error reply: fail the request, or return what to send instead."""
-        found = self._nodes.react(sent, address, where, text)
+        found = self.nodes.react(sent, address, where, text)
         if not isinstance(found, Failure):
             return found
         sent.request.failed(found.error)
         if found.is_stale:
             self._pool(address).renew()
-            self._nodes.is_stale = True
+            self.nodes.is_stale = True
         return ()
 
     def _wait(self, routed: Sequence[Attempt], deadline: float) -> list[Attempt]:
@@ -431,14 +427,14 @@ class Transport:
         return errors.loss(error, connection.where, self._url.timeout)
 
     def _fail(self, group: Iterable[Attempt], error: StoreError) -> None:
-        self._nodes.is_stale = True
+        self.nodes.is_stale = True
         errors.fail_all((one.request for one in group), error)
 
     def _pool(self, address: Address) -> ConnectionPool:
         pool = self._pools.get(address)
         if pool is None:
             with self._lock:
-                dialer = dial_server(server_at(self._url, address))
+                dialer = dial_server(Endpoint(self._url, address))
                 new = ConnectionPool(dialer, str(address), self._url)
                 pool = self._pools.setdefault(address, new)
                 if self._is_closed:

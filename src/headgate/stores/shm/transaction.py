@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.algorithms import Algorithm, carry
 from headgate.algorithms.reservations import open_holds
-from headgate.errors import StoreError, UsageError
+from headgate.errors import StoreError
 from headgate.limits import Concurrency
 from headgate.stores.counter import CounterTransaction, execute
 from headgate.stores.operations import (
     Check,
-    GrantLease,
-    MergeUsage,
     Operation,
     Reset,
     Take,
@@ -259,15 +257,11 @@ def run_operation(operation: Operation[Any], file: File, now: int) -> Any:
         return tuple(run_operation(take, file, now) for take in operation.takes)
     transaction = Transaction(file, now)
     reply: Any = None
-    match operation:
-        case Reset():
-            for check in operation.checks:
-                transaction.reset(check.group, check.key)
-        case GrantLease() | MergeUsage():
-            name = type(operation).__name__
-            raise UsageError(f"a store in shared memory does not support {name}")
-        case _:
-            reply = execute(operation, partial(open_counters, transaction))
+    if isinstance(operation, Reset):
+        for check in operation.checks:
+            transaction.reset(check.group, check.key)
+    else:
+        reply = execute(operation, partial(open_counters, transaction))
     if not isinstance(operation, Take) or operation.consume:  # a peek converts no counter
         transaction.commit()
     return reply

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow
 from headgate.stores.operations import Check, Reset
-from headgate.stores.redis.batching import Batch, BlockingResult, ThreadBatcher
+from headgate.stores.redis.batching import Batch, PendingResult, ThreadBatcher
 from headgate.stores.redis.naming import Names
 from headgate.stores.redis.transport import Transport
 
@@ -60,7 +60,7 @@ class Asker:
     """A thread that asks once."""
 
     def __init__(self, batcher: ThreadBatcher) -> None:
-        self.answer = BlockingResult()
+        self.answer = PendingResult()
         self.error: BaseException | None = None
         self.was_sent: bool | None = None
         self._batcher = batcher
@@ -211,7 +211,7 @@ def test_what_is_late_when_its_turn_comes_is_not_sent() -> None:
 
 
 def test_an_answer_is_a_result_or_an_error() -> None:
-    good, bad = BlockingResult(), BlockingResult()
+    good, bad = PendingResult(), PendingResult()
     good.set_result(5)
     bad.set_exception(StoreError("gone"))
     assert (good.result(), good.outcome()) == (5, 5)

@@ -14,6 +14,7 @@ from headgate.runtime.drivers import adrive, drive
 from headgate.server_urls import Address
 from headgate.stores.redis import connection as connecting
 from headgate.stores.redis.connection import Endpoint, Resolver, open_connection
+from headgate.stores.redis.url import parse_redis_url
 
 SOON = 0.001
 
@@ -110,7 +111,7 @@ def test_connecting_gives_up_when_the_name_is_not_found_in_time(
     monkeypatch: pytest.MonkeyPatch, resolver: Resolver, names: Names
 ) -> None:
     monkeypatch.setattr(connecting, "RESOLVER", resolver)
-    server = Endpoint(Address("redis.invalid", 6379))
+    server = Endpoint(parse_redis_url("redis://redis.invalid"), Address("redis.invalid", 6379))
     with pytest.raises(StoreError, match=r"redis\.invalid:6379: name lookup not done") as failure:
         drive(open_connection(server, later(SOON)))
     assert failure.value.reason == "timeout"
