@@ -12,14 +12,14 @@ import time
 from typing import TYPE_CHECKING
 
 from headgate.decision import Decision, FailurePolicy, OnFailure, decide, read_on_failure
-from headgate.engine.recorder import begin, record
+from headgate.engine.recorder import record
 from headgate.engine.stack import Limits, Stack, checked_name, read_limits
 from headgate.engine.use_cases import Engine
 from headgate.errors import StoreError, UsageError
 from headgate.limiter.decorator import Cost, F, Key, decorate
 from headgate.limiter.holds import AsyncReservation, AsyncSlot, Reservation, Slot
 from headgate.limits import LeakyQueue
-from headgate.observability.decision_recorder import LimiterRecorder
+from headgate.observability.decision_recorder import LimiterRecorder, read_timer
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Interrupted, Sleep, Wait
 from headgate.runtime.heartbeat import new_name
@@ -117,7 +117,7 @@ class LimiterVerbs:
             raise AssertionError("a limiter with slots has no hits")
         if type(key) is not str or not key or type(cost) is not int or cost != 1:
             key, cost = checked_key(key), checked_cost(cost)
-        count, began_ns = len(stack.limits), begin()
+        count, began_ns = len(stack.limits), read_timer()
         try:
             outcomes = yield from handle.effects((key,) * count, (cost,) * count)
         except StoreError as error:
@@ -164,7 +164,7 @@ class LimiterVerbs:
         return decision_of((yield from self._engine.decide(self._stack.plan_of_hits(hits))))
 
     def _acquiring(self, key: str, cost: int, timeout: float | None) -> Effects[Decision]:
-        stack, began_ns = self._stack, begin()
+        stack, began_ns = self._stack, read_timer()
         plan = stack.plan(key, cost, "acquire")
         now = self._time()
         deadline = deadline_ns(timeout, now)

@@ -12,7 +12,8 @@ from headgate.decision import Decision, OnFailure
 from headgate.errors import StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.observability import METRICS
-from headgate.runtime.fallback import Fallback, RuleChecks, fallback_of
+from headgate.runtime.fallback import fallback_of
+from headgate.runtime.local_share import RuleChecks
 from headgate.stores.operations import Check, ReleaseSlot, RenewSlot, Take
 from headgate.units import SECOND
 from tests.support.failing_fallback import FailingStore, reconcile
@@ -40,7 +41,7 @@ class Desk:
     def __init__(self) -> None:
         self.store = FailingStore()
         self.clock = self.store.clock
-        self.fallback = Fallback(self.store, self.clock)
+        self.fallback = fallback_of(self.store, self.clock)
 
     def decide(
         self, *parts: RuleChecks, error: StoreError = GONE, **options: Any
