@@ -382,13 +382,12 @@ class Engine:
 
     def renew(self, verdict: Verdict) -> Effects[bool]:
         """Renew the slots of a request; False if one was lost. Raises `StoreError` if unknown."""
-        is_held = self._renew_here(verdict)
-        slots = verdict.slots
-        if slots is None:
-            return is_held
-        calls = Calls(self.store)
-        is_held = yield from calls.run(RenewSlot(slots.checks, slots.lease))
-        calls.end()
+        is_held, calls = True, Calls(self.store)
+        if (slots := verdict.local_slots) is not None:
+            is_held = self.fallback.local.run(RenewSlot(slots.checks, slots.lease))
+        if (slots := verdict.slots) is not None:
+            is_held = yield from calls.run(RenewSlot(slots.checks, slots.lease))
+            calls.end()
         return is_held
 
     def release(self, verdict: Verdict, *, raises: bool = False) -> Effects[bool]:
@@ -611,10 +610,6 @@ class Engine:
         return was_held
 
     # ---- changes in this process -------------------------------------------------------------
-
-    def _renew_here(self, verdict: Verdict) -> bool:
-        slots = verdict.local_slots
-        return slots is None or self.fallback.local.run(RenewSlot(slots.checks, slots.lease))
 
     def _refund_here(self, verdict: Verdict) -> None:
         settled = {} if verdict.held is None else verdict.held.corrected or {}

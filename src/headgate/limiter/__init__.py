@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headgate.decision import Decision, FailurePolicy, OnFailure, decide, read_on_failure
 from headgate.engine.recorder import record
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Hit, Store
     from headgate.units import Seconds
+
+H = TypeVar("H", Reservation, AsyncReservation)
 
 
 class LimiterVerbs:
@@ -224,9 +226,11 @@ class LimiterVerbs:
         yield from self._until_place(key, verdict)
         return decision_of(verdict)
 
-    def _reserving(self, key: str, cost: int, name: str, ttl: Seconds) -> Effects[Verdict]:
-        ttl_ns = duration_ns(ttl, "ttl")
-        return (yield from self._engine.reserve(self._stack.plan_of_hold(key, cost), name, ttl_ns))
+    def _reserving(self, kind: type[H], key: str, cost: int, ttl: Seconds) -> Effects[H]:
+        name, ttl_ns = new_name(), duration_ns(ttl, "ttl")
+        verdict = yield from self._engine.reserve(self._stack.plan_of_hold(key, cost), name, ttl_ns)
+        settle = functools.partial(self._settling, key, verdict)
+        return kind(key, cost, name, decision_of(verdict), settle)
 
     def _settling(self, key: str, verdict: Verdict, amount: int) -> Effects[bool]:
         if not amount:
@@ -308,10 +312,7 @@ class RateLimiter(LimiterVerbs):
 
     def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> Reservation:
         """Set *cost* aside until it is settled, or for *ttl* seconds. Check that it is true."""
-        name = new_name()
-        verdict = drive(self._reserving(key, cost, name, ttl))
-        settle = functools.partial(self._settling, key, verdict)
-        return Reservation(key, cost, name, decision_of(verdict), settle)
+        return drive(self._reserving(Reservation, key, cost, ttl))
 
     def charge(self, key: str, amount: int) -> Decision:
         """Record what has already happened, even beyond the limit; a peek at the key after it."""
@@ -401,10 +402,7 @@ class AsyncRateLimiter(LimiterVerbs):
 
     async def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> AsyncReservation:
         """Set *cost* aside until it is settled, or for *ttl* seconds. Check that it is true."""
-        name = new_name()
-        verdict = await adrive(self._reserving(key, cost, name, ttl))
-        settle = functools.partial(self._settling, key, verdict)
-        return AsyncReservation(key, cost, name, decision_of(verdict), settle)
+        return await adrive(self._reserving(AsyncReservation, key, cost, ttl))
 
     async def charge(self, key: str, amount: int) -> Decision:
         """Record what has already happened, even beyond the limit; a peek at the key after it."""
