@@ -156,6 +156,7 @@ class Engine:
     def set_accuracies(self, owner: object, accuracies: Accuracies) -> None:
         """Keep the counters of *owner*, a policy or a limiter, as exactly as *accuracies* say."""
         set_accuracies(self.store, owner, accuracies)
+        self._takes = PreparedTakes(self.store)  # what they decide at once has changed
 
     def closing(self) -> Effects[None]:
         """Close the store, after callers that were interrupted have undone what they did."""
@@ -176,7 +177,10 @@ class Engine:
             if decision.allowed and RECORDER.until_sampled > 1 and not RECORDER.has_listeners:
                 return count_allowed(decided)
             return record(decided, began_ns)
-        verdict = self._take_now(plan) if plan.is_immediate else verdict_at_once(plan)
+        if plan.is_immediate:
+            verdict = self._take_now(plan)
+        else:
+            verdict = None if plan.prepared else verdict_at_once(plan)
         return None if verdict is None else record(verdict, began_ns)
 
     def decide(self, plan: Plan, *, is_recorded: bool = True) -> Effects[Verdict]:

@@ -66,13 +66,12 @@ class LimiterVerbs:
         self._stack = stack = Stack.of(read, name, namespace, read_on_failure(on_store_failure))
         self._engine = engine = Engine(store, clock=clock)
         checked_name(name, limits, store, is_shared=engine.store.is_shared)
-        accuracies = stack.accuracies(accuracy)
-        engine.set_accuracies(self, accuracies)
+        engine.set_accuracies(self, stack.accuracies(accuracy))
         self._time: Clock = engine.store.clock or time.monotonic_ns
         self._lines = Lines()
         self._recorder = None if name is None else LimiterRecorder(name)
         self._handle = None if stack.has_slots else engine.store.prepare(stack.places)
-        self._decide_now = self._fast_path() if accuracies or not engine.store.waits else None
+        self._decide_now = self._fast_path()
 
     @property
     def limits(self) -> tuple[Limit, ...]:
