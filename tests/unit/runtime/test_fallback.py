@@ -98,6 +98,20 @@ def test_all_or_nothing_over_all_modes() -> None:
     assert desk.decide(asked(OPEN), consume=False)[0].remaining == 8
 
 
+@pytest.mark.parametrize("verb", ["give_back", "refund"])
+def test_what_is_given_back_is_not_reported_though_the_counter_is_in_use(verb: str) -> None:
+    desk = Desk()
+    desk.decide(asked(OPEN, 5))
+    desk.come_back()
+    desk.decide(asked())
+    if verb == "give_back":
+        desk.fallback.give_back(asked())
+    else:
+        desk.fallback.refund(asked(), GONE)
+    desk.come_back()
+    assert desk.used() == 5
+
+
 def test_stacked_limits_are_all_or_nothing_and_the_one_that_refuses_says_so() -> None:
     desk = Desk()
     stack = asked(OPEN, 1, TEN, FixedWindow(2, 60))
