@@ -21,24 +21,6 @@ if TYPE_CHECKING:
     from headgate.algorithms import Outcome
     from headgate.limits import Limit
 
-__all__ = [
-    "OVERRIDE",
-    "Decision",
-    "FailurePolicy",
-    "HeaderMode",
-    "OnFailure",
-    "PartialHit",
-    "RateLimitedError",
-    "binds_more",
-    "checked_policy",
-    "combine",
-    "decide",
-    "decide_blocked",
-    "decide_without_store",
-    "read_on_failure",
-]
-
-
 Taken = tuple[object, "int | None", int, int]
 """The result of one limit: its state, `retry_after_ns`, `remaining`, `reset_after_ns`."""
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from headgate.decision import Decision, combine
 from headgate.limits import parse_limit
-from headgate.responses import Answer, RuleAnswer
+from headgate.responses import Answer, ResponseOptions, RuleAnswer
+from headgate.responses.answer import denial_of
+from headgate.responses.bodies import denial_body
 
 if TYPE_CHECKING:
     from headgate.decision import HeaderMode
@@ -65,3 +67,11 @@ def told(
 def answer(*rules: RuleAnswer, jitter: float = 0.0) -> Answer:
     """The answer that these rules give together."""
     return Answer(all(rule.decision.allowed for rule in rules), rules, jitter)
+
+
+def body_for(
+    it: Answer, *, problem: bool, options: ResponseOptions | None = None
+) -> tuple[str, bytes]:
+    """The media type and the content of a denial."""
+    denial = denial_of(it, ResponseOptions() if options is None else options)
+    return denial_body(it, denial, problem=problem)

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from headgate.algorithms import Outcome
 from headgate.decision import Decision, combine, decide_blocked
 from headgate.engine.plan import Plan
-from headgate.engine.recorder import begin, record
+from headgate.engine.recorder import record
 from headgate.engine.use_cases import Calls, rule_checks
 from headgate.engine.verdict import Verdict
 from headgate.errors import StoreError
 from headgate.limits import SlidingWindowCounter
+from headgate.observability.decision_recorder import read_timer
 from headgate.runtime.effects import Interrupted, RunAll
-from headgate.runtime.fallback import ELSEWHERE
+from headgate.runtime.local_share import ELSEWHERE
 from headgate.stores.base import conclude, concluded
 from headgate.stores.operations import Charge, Check, Operation, Refund, Take, TakeEach
 from headgate.units import MICROSECOND
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.engine.use_cases import Engine
     from headgate.limits import Limit
     from headgate.runtime.effects import Effects
-    from headgate.runtime.fallback import RuleChecks
+    from headgate.runtime.local_share import RuleChecks
     from headgate.stores.operations import Outcomes
 
 Verb = Literal["take", "look", "report", "refund"]
@@ -171,7 +172,7 @@ def decide_call(engine: Engine, call: CallPlan) -> Effects[list[Decision]]:
     if call.is_plain:
         verdict = yield from engine.decide(call.plan)
         return [one for one in verdict.decisions if one is not None]
-    began_ns = begin()
+    began_ns = read_timer()
     deciding = _Deciding(engine, call)
     yield from deciding.decide()
     decisions = deciding.decisions

@@ -47,18 +47,12 @@ class Once:
     def is_done(self) -> bool:
         return not self._chances
 
-    def begin(self) -> bool:
-        """True for the first caller."""
+    def do(self, what: str) -> None:
+        """Raise `SettledError` with the text *what* if it was done before."""
         try:
             self._chances.pop()
         except IndexError:
-            return False
-        return True
-
-    def do(self, what: str) -> None:
-        """Raise `SettledError` with the text *what* if it was done before."""
-        if not self.begin():
-            raise SettledError(what)
+            raise SettledError(what) from None
 
     def undo(self) -> None:
         """Allow another attempt, as this one has failed."""

@@ -12,8 +12,6 @@ from headgate.observability.candidates import CANDIDATES
 from headgate.observability.decision_recorder import read_timer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from headgate.decision import PartialHit
     from headgate.engine.verdict import RuleVerdict
     from headgate.observability.candidates import RuleOutcome
@@ -40,9 +38,6 @@ _OUTCOMES: Final[dict[tuple[bool, bool], Outcome]] = {
     (True, True): "shadow_allowed",
     (True, False): "shadow_denied",
 }
-
-begin: Final = read_timer
-"""The timer that says how long a decision took."""
 
 
 def count_allowed(verdict: Verdict) -> Verdict:
@@ -92,12 +87,6 @@ def record(verdict: Verdict, began_ns: int, *, is_timed: bool = True) -> Verdict
     if recorder.listeners or (denies and recorder.denial_listeners):
         _notify(verdict, took_ns)
     return verdict
-
-
-def record_all(verdicts: Sequence[Verdict], began_ns: int) -> None:
-    """Record the *verdicts* of one round trip, which count as one in the latency."""
-    for place, verdict in enumerate(verdicts):
-        record(verdict, began_ns, is_timed=not place)
 
 
 def record_part(plan: Plan, part: PartialHit, began_ns: int) -> None:

@@ -23,7 +23,7 @@ from headgate.engine.holds import (
     refund_of,
 )
 from headgate.engine.plan import PreparedTake, advance, replayed
-from headgate.engine.recorder import begin, count_allowed, record, record_all, record_part
+from headgate.engine.recorder import count_allowed, record, record_part
 from headgate.engine.verdict import (
     Verdict,
     charged,
@@ -34,10 +34,12 @@ from headgate.engine.verdict import (
 )
 from headgate.errors import SettledError, StoreError
 from headgate.observability import RECORDER
+from headgate.observability.decision_recorder import read_timer
 from headgate.responses.headers import rule_template
 from headgate.runtime.drivers import Background
 from headgate.runtime.effects import Close, Interrupted, Run, begin_undoing
-from headgate.runtime.fallback import RuleChecks, fallback_of
+from headgate.runtime.fallback import fallback_of
+from headgate.runtime.local_share import RuleChecks
 from headgate.stores.base import conclude
 from headgate.stores.factory import health_of, set_accuracies, wrapped
 from headgate.stores.operations import (
@@ -154,6 +156,7 @@ class Engine:
     def set_accuracies(self, owner: object, accuracies: Accuracies) -> None:
         """Keep the counters of *owner*, a policy or a limiter, as exactly as *accuracies* say."""
         set_accuracies(self.store, owner, accuracies)
+        self._takes = PreparedTakes(self.store)  # what they decide at once has changed
 
     def closing(self) -> Effects[None]:
         """Close the store, after callers that were interrupted have undone what they did."""
@@ -166,7 +169,7 @@ class Engine:
         """Decide *plan* at once; None if it needs `decide`, and nothing was charged then."""
         if plan.engine is not self:
             self._prepare(plan)
-        began_ns = begin()
+        began_ns = read_timer()
         if plan.decide is not None:
             one = plan.rules[0]
             decision = plan.decide(one.key, one.cost)
@@ -174,12 +177,15 @@ class Engine:
             if decision.allowed and RECORDER.until_sampled > 1 and not RECORDER.has_listeners:
                 return count_allowed(decided)
             return record(decided, began_ns)
-        verdict = self._take_now(plan) if plan.is_immediate else verdict_at_once(plan)
+        if plan.is_immediate:
+            verdict = self._take_now(plan)
+        else:
+            verdict = None if plan.prepared else verdict_at_once(plan)
         return None if verdict is None else record(verdict, began_ns)
 
     def decide(self, plan: Plan, *, is_recorded: bool = True) -> Effects[Verdict]:
         """Decide a request: all of its rules or none are charged."""
-        began_ns = begin()
+        began_ns = read_timer()
         if plan.engine is not self:
             self._prepare(plan)
         if len(plan.prepared) != 1:
@@ -210,7 +216,7 @@ class Engine:
 
     def decide_each(self, plans: Sequence[Plan]) -> Effects[list[Verdict]]:
         """Decide several requests, each for itself, in one round trip. Their plans are plain."""
-        began_ns = begin()
+        began_ns = read_timer()
         takes = [plan.operation().takes[0] for plan in plans]
         calls = Calls(self.store)
         replies: Replies
@@ -224,12 +230,13 @@ class Engine:
             for verdict in verdicts:
                 yield from self._undo(verdict, calls)
             calls.end()
-        record_all(verdicts, began_ns)
+        for place, verdict in enumerate(verdicts):  # one round trip: one latency
+            record(verdict, began_ns, is_timed=not place)
         return verdicts
 
     def take_up_to(self, plan: Plan) -> Effects[PartialHit]:
         """Charge as much of one cost as fits under the only rule of *plan*."""
-        began_ns = begin()
+        began_ns = read_timer()
         (one,) = plan.rules
         calls = Calls(self.store)
         is_here = False
@@ -268,7 +275,7 @@ class Engine:
 
     def reserve(self, plan: Plan, name: str, ttl_ns: int) -> Effects[Verdict]:
         """Decide, with what the rules in `plan.open` charge held under *name* for *ttl_ns*."""
-        began_ns = begin()
+        began_ns = read_timer()
         verdict = verdict_at_once(plan)
         if verdict is None:
             calls = Calls(self.store)
@@ -379,13 +386,12 @@ class Engine:
 
     def renew(self, verdict: Verdict) -> Effects[bool]:
         """Renew the slots of a request; False if one was lost. Raises `StoreError` if unknown."""
-        is_held = self._renew_here(verdict)
-        slots = verdict.slots
-        if slots is None:
-            return is_held
-        calls = Calls(self.store)
-        is_held = yield from calls.run(RenewSlot(slots.checks, slots.lease))
-        calls.end()
+        is_held, calls = True, Calls(self.store)
+        if (slots := verdict.local_slots) is not None:
+            is_held = self.fallback.local.run(RenewSlot(slots.checks, slots.lease))
+        if (slots := verdict.slots) is not None:
+            is_held = yield from calls.run(RenewSlot(slots.checks, slots.lease))
+            calls.end()
         return is_held
 
     def release(self, verdict: Verdict, *, raises: bool = False) -> Effects[bool]:
@@ -608,10 +614,6 @@ class Engine:
         return was_held
 
     # ---- changes in this process -------------------------------------------------------------
-
-    def _renew_here(self, verdict: Verdict) -> bool:
-        slots = verdict.local_slots
-        return slots is None or self.fallback.local.run(RenewSlot(slots.checks, slots.lease))
 
     def _refund_here(self, verdict: Verdict) -> None:
         settled = {} if verdict.held is None else verdict.held.corrected or {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headgate.decision import combine, decide, decide_blocked, decide_without_store
 from headgate.errors import StoreError
 from headgate.responses import Answer, RuleAnswer, allowed_lines
-from headgate.runtime.fallback import ELSEWHERE, HERE
+from headgate.runtime.local_share import ELSEWHERE, HERE
 from headgate.stores.base import conclude
 from headgate.stores.operations import Outcomes
 from headgate.units import seconds_at_least

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headgate.decision import Decision, FailurePolicy, OnFailure, decide, read_on_failure
-from headgate.engine.recorder import begin, record
+from headgate.engine.recorder import record
 from headgate.engine.stack import Limits, Stack, checked_name, read_limits
 from headgate.engine.use_cases import Engine
 from headgate.errors import StoreError, UsageError
 from headgate.limiter.decorator import Cost, F, Key, decorate
 from headgate.limiter.holds import AsyncReservation, AsyncSlot, Reservation, Slot
 from headgate.limits import LeakyQueue
-from headgate.observability.decision_recorder import LimiterRecorder
+from headgate.observability.decision_recorder import LimiterRecorder, read_timer
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.effects import Interrupted, Sleep, Wait
 from headgate.runtime.heartbeat import new_name
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Hit, Store
     from headgate.units import Seconds
+
+H = TypeVar("H", Reservation, AsyncReservation)
 
 
 class LimiterVerbs:
@@ -64,13 +66,12 @@ class LimiterVerbs:
         self._stack = stack = Stack.of(read, name, namespace, read_on_failure(on_store_failure))
         self._engine = engine = Engine(store, clock=clock)
         checked_name(name, limits, store, is_shared=engine.store.is_shared)
-        accuracies = stack.accuracies(accuracy)
-        engine.set_accuracies(self, accuracies)
+        engine.set_accuracies(self, stack.accuracies(accuracy))
         self._time: Clock = engine.store.clock or time.monotonic_ns
         self._lines = Lines()
         self._recorder = None if name is None else LimiterRecorder(name)
         self._handle = None if stack.has_slots else engine.store.prepare(stack.places)
-        self._decide_now = self._fast_path() if accuracies or not engine.store.waits else None
+        self._decide_now = self._fast_path()
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -117,7 +118,7 @@ class LimiterVerbs:
             raise AssertionError("a limiter with slots has no hits")
         if type(key) is not str or not key or type(cost) is not int or cost != 1:
             key, cost = checked_key(key), checked_cost(cost)
-        count, began_ns = len(stack.limits), begin()
+        count, began_ns = len(stack.limits), read_timer()
         try:
             outcomes = yield from handle.effects((key,) * count, (cost,) * count)
         except StoreError as error:
@@ -164,7 +165,7 @@ class LimiterVerbs:
         return decision_of((yield from self._engine.decide(self._stack.plan_of_hits(hits))))
 
     def _acquiring(self, key: str, cost: int, timeout: float | None) -> Effects[Decision]:
-        stack, began_ns = self._stack, begin()
+        stack, began_ns = self._stack, read_timer()
         plan = stack.plan(key, cost, "acquire")
         now = self._time()
         deadline = deadline_ns(timeout, now)
@@ -224,9 +225,11 @@ class LimiterVerbs:
         yield from self._until_place(key, verdict)
         return decision_of(verdict)
 
-    def _reserving(self, key: str, cost: int, name: str, ttl: Seconds) -> Effects[Verdict]:
-        ttl_ns = duration_ns(ttl, "ttl")
-        return (yield from self._engine.reserve(self._stack.plan_of_hold(key, cost), name, ttl_ns))
+    def _reserving(self, kind: type[H], key: str, cost: int, ttl: Seconds) -> Effects[H]:
+        name, ttl_ns = new_name(), duration_ns(ttl, "ttl")
+        verdict = yield from self._engine.reserve(self._stack.plan_of_hold(key, cost), name, ttl_ns)
+        settle = functools.partial(self._settling, key, verdict)
+        return kind(key, cost, name, decision_of(verdict), settle)
 
     def _settling(self, key: str, verdict: Verdict, amount: int) -> Effects[bool]:
         if not amount:
@@ -308,10 +311,7 @@ class RateLimiter(LimiterVerbs):
 
     def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> Reservation:
         """Set *cost* aside until it is settled, or for *ttl* seconds. Check that it is true."""
-        name = new_name()
-        verdict = drive(self._reserving(key, cost, name, ttl))
-        settle = functools.partial(self._settling, key, verdict)
-        return Reservation(key, cost, name, decision_of(verdict), settle)
+        return drive(self._reserving(Reservation, key, cost, ttl))
 
     def charge(self, key: str, amount: int) -> Decision:
         """Record what has already happened, even beyond the limit; a peek at the key after it."""
@@ -401,10 +401,7 @@ class AsyncRateLimiter(LimiterVerbs):
 
     async def reserve(self, key: str, cost: int, ttl: Seconds = 60) -> AsyncReservation:
         """Set *cost* aside until it is settled, or for *ttl* seconds. Check that it is true."""
-        name = new_name()
-        verdict = await adrive(self._reserving(key, cost, name, ttl))
-        settle = functools.partial(self._settling, key, verdict)
-        return AsyncReservation(key, cost, name, decision_of(verdict), settle)
+        return await adrive(self._reserving(AsyncReservation, key, cost, ttl))
 
     async def charge(self, key: str, amount: int) -> Decision:
         """Record what has already happened, even beyond the limit; a peek at the key after it."""

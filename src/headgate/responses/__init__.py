@@ -5,7 +5,7 @@ numbers: both come in as arguments.
 """
 
 from headgate.responses.answer import Answer, ResponseOptions, RuleAnswer, queue_denial
-from headgate.responses.bodies import GrpcStatus, body_for, grpc_status, prefers_problem
+from headgate.responses.bodies import GrpcStatus, grpc_status, prefers_problem
 from headgate.responses.headers import (
     DenialResponse,
     allowed_lines,
@@ -27,7 +27,6 @@ __all__ = [
     "RuleAnswer",
     "Throughput",
     "allowed_lines",
-    "body_for",
     "encoded_lines",
     "expose_headers",
     "grpc_status",

@@ -117,13 +117,6 @@ BLOCKED: Final = ("blocked", f"{_TYPES}#abnormal-usage-detected", "Blocked for t
 _WORDINGS: Final = {Reason.OUTAGE: OUTAGE, Reason.SHED: BUSY, Reason.EXCEEDED: EXCEEDED}
 
 
-def body_for(
-    answer: Answer, *, problem: bool, options: ResponseOptions = DEFAULT
-) -> tuple[str, bytes]:
-    """Return the media type and the content of a denial; `UsageError` if it was allowed."""
-    return denial_body(answer, denial_of(answer, options), problem=problem)
-
-
 def denial_body(answer: Answer, denial: Denial, *, problem: bool) -> tuple[str, bytes]:
     """Return the media type and the content of a *denial*."""
     error, kind, title = _wording(denial)

@@ -19,21 +19,13 @@ from headgate.decision import PartialHit
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.limits import TokenBucket
+from headgate.observability import METRICS
 from headgate.runtime.background import BackgroundWork
 from headgate.runtime.effects import CLOSE_TIMEOUT
-from headgate.runtime.local_share import (
-    ELSEWHERE,
-    HERE,
-    RuleChecks,
-    decision_of,
-    mode_of,
-    scaled,
-    shared_checks,
-)
+from headgate.runtime.local_share import RuleChecks, decision_of, mode_of
 from headgate.runtime.outage import (
     DECIDED,
     DROPPED,
-    OUTAGES,
     Outage,
     log_beginning,
     log_end,
@@ -61,9 +53,6 @@ if TYPE_CHECKING:
     from headgate.runtime.outage import ActivePolicy, Ended
     from headgate.stores.base import Store
     from headgate.stores.operations import Outcomes
-
-__all__ = ["ELSEWHERE", "HERE", "Fallback", "RuleChecks", "fallback_of", "scaled"]
-
 
 MAX_KEYS: Final = 100_000
 """Keys with counters of their own; further keys share some, which makes them stricter."""
@@ -132,7 +121,6 @@ class Fallback:
         self._is_closed = False
         self._lock = threading.Lock()
         self._breaker: Breaker | None = None
-        OUTAGES.add(self)
         watch_forks(self)
 
     def follow(self, breaker: Breaker) -> None:
@@ -268,7 +256,11 @@ class Fallback:
         open_rules = [
             one for one, policy in zip(rules, policies, strict=True) if policy.mode != "fail_closed"
         ]
-        take = Take(shared_checks(open_rules), consume=consume and is_open, lease=lease)
+        take = Take(
+            tuple([check for one in open_rules for check in one.shared]),
+            consume=consume and is_open,
+            lease=lease,
+        )
         replies: Outcomes = self.local.run(take) if take.checks else ()
         outcomes = iter(replies)
         decisions = [
@@ -408,6 +400,8 @@ class Registry:
         self._known: WeakValueDictionary[int, Fallback] = WeakValueDictionary()
         self.after_fork()
         watch_forks(self)
+        METRICS.gauge("fail_mode_active", "Stores that are gone.", self.active)
+        METRICS.gauge("fail_mode_seconds", "Seconds since the first of them went.", self.seconds)
 
     def of(
         self, store: Store, clock: Clock | None = None, breaker: Breaker | None = None
@@ -421,6 +415,18 @@ class Registry:
                 if breaker is not None:
                     found.follow(breaker)
         return found
+
+    def active(self) -> float:
+        """The number of stores that are gone."""
+        return float(len(self._outages()))
+
+    def seconds(self) -> float:
+        """The seconds since the first of them went."""
+        return max(self._outages(), default=0) / SECOND
+
+    def _outages(self) -> list[int]:
+        found = [one.out_for_ns for one in list(self._known.values())]
+        return [lasted_ns for lasted_ns in found if lasted_ns is not None]
 
     def after_fork(self) -> None:
         """Begin as a new process, with one thread."""

@@ -17,7 +17,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary, ref
 
-from headgate.errors import HeadgateError, OptionError
+from headgate.errors import HeadgateError
 from headgate.fork import watch_forks
 from headgate.runtime.background import BackgroundWork
 from headgate.runtime.drivers import Background
@@ -58,8 +58,6 @@ class Beat:
         every_ns: int,
         owner: object | None = None,
     ) -> None:
-        if type(every_ns) is not int or every_ns < 1:
-            raise OptionError(f"every_ns is {every_ns!r}; expected nanoseconds of at least 1")
         self.renew = renew
         self._heart = heart
         self._every_ns = every_ns

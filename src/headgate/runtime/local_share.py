@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from functools import lru_cache
 from math import floor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.decision import RETRY_AFTER_FAILURE_NS, combine, decide_without_store
-from headgate.errors import LimitError
-from headgate.limits import (
-    GCRA,
-    Concurrency,
-    ConstantLimit,
-    FixedWindow,
-    LeakyBucket,
-    LeakyQueue,
-    PacedLimit,
-    SlidingWindowCounter,
-    SlidingWindowLog,
-    TokenBucket,
-)
+from headgate.limits import Concurrency, LeakyQueue, scaled
 from headgate.stores.base import concluded
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from fractions import Fraction
 
     from headgate.decision import Decision, OnFailure
     from headgate.limits import Limit
@@ -34,77 +22,27 @@ if TYPE_CHECKING:
     from headgate.stores.operations import Outcomes
 
 
-_DIGITS: Final = (9, 6, 3, 0)
-"""The digits to which a rate is cut that is too fine a fraction."""
-
-
-def scaled(limit: Limit, share: Fraction) -> Limit:
+@lru_cache(maxsize=4096)
+def share_of(limit: Limit, share: Fraction) -> Limit:
     """*limit* with *share*, above 0 and up to 1, of its quota: rounded down, never below 1.
 
-    Rates are scaled exactly, windows and times stay as they are. So of a token bucket no more than
-    `share * capacity + share * refill_rate * t` is allowed in any time t, or 1 in place of the
-    first if that is less. (A rate that no limit can have is cut to the next lower that one can.)
-    Guaranteed slots are scaled as all are. A queue is worked off at a share of its rate and is
-    shorter by as much: no caller waits longer.
+    So of a token bucket no more than `share * capacity + share * refill_rate * t` is allowed in any
+    time t, or 1 in place of the first if that is less. Guaranteed slots are scaled as all are: a
+    guarantee may be gone. A queue is worked off at a share of its rate and is shorter by as much:
+    no caller waits longer.
     """
-    return limit if share == 1 else _scaled(limit, share)
-
-
-@lru_cache(maxsize=4096)
-def _scaled(limit: Limit, share: Fraction) -> Limit:
-    quota = max(1, floor(limit.quota * share))
     match limit:
-        case TokenBucket() | GCRA() | LeakyBucket():
-            return _paced(limit, quota, share)
         case LeakyQueue():
-            return _paced(limit, floor(limit.queue * share), share)
-        case FixedWindow() | SlidingWindowLog() | SlidingWindowCounter():
-            return replace(limit, limit=quota)
-        case Concurrency():
-            return _slots(limit, quota, share)
-        case ConstantLimit():
-            return limit
-    raise AssertionError(f"{limit!r} is of no type there is")
-
-
-def _slots(limit: Concurrency, quota: int, share: Fraction) -> Concurrency:
-    """*quota* slots, and of each guarantee its share, rounded down. A caller whose
-    guarantee is 0 then has none."""
-    sizes = {name: floor(slots * share) for name, slots in limit.shares}
-    shares = tuple((name, slots) for name, slots in sizes.items() if slots)
-    if not shares:
-        return Concurrency(quota, limit.ttl)
-    part = limit.partition if sizes.get(limit.partition or "") else None
-    return Concurrency(quota, limit.ttl, shares, part, limit.lends)
-
-
-def _paced(
-    limit: TokenBucket | GCRA | LeakyBucket | LeakyQueue, quota: int, share: Fraction
-) -> Limit:
-    for rate in _rates(limit, share):
-        try:
-            match limit:
-                case TokenBucket():
-                    return TokenBucket(quota, rate)
-                case GCRA():
-                    return GCRA(rate, quota)
-                case LeakyBucket():
-                    return LeakyBucket(quota, rate)
-                case LeakyQueue():
-                    return LeakyQueue(rate, quota, limit.max_wait)
-        except LimitError:
-            continue
-    return limit  # as slow as a limit can be
-
-
-def _rates(limit: PacedLimit | LeakyQueue, share: Fraction) -> Iterator[Fraction]:
-    """The rate of *limit* scaled, then ever more rounded down."""
-    rate = limit.per_second * share
-    yield rate
-    for digits in _DIGITS:
-        cut = Fraction(floor(rate * 10**digits), 10**digits)
-        if cut:
-            yield cut
+            limit = replace(limit, queue=floor(limit.queue * share))
+        case Concurrency() if limit.shares:
+            sizes = {name: floor(slots * share) for name, slots in limit.shares}
+            shares = tuple((name, slots) for name, slots in sizes.items() if slots)
+            quota = max(1, floor(limit.quota * share))
+            if not shares:
+                return Concurrency(quota, limit.ttl)
+            part = limit.partition if sizes.get(limit.partition or "") else None
+            return Concurrency(quota, limit.ttl, shares, part, limit.lends)
+    return scaled(limit, share)
 
 
 HERE: Final = frozenset({"fail_open", "local"})
@@ -126,19 +64,13 @@ class RuleChecks(NamedTuple):
         share = self.on_failure.share
         if share == 1:
             return self.checks
-        return tuple([Check(c.group, c.key, scaled(c.limit, share), c.cost) for c in self.checks])
+        return tuple([Check(c.group, c.key, share_of(c.limit, share), c.cost) for c in self.checks])
 
     @property
     def closed(self) -> Decision:
         """The denial of a rule that fails closed."""
         pairs = [(check.key, check.limit) for check in self.checks]
         return decide_without_store("fail_closed", pairs)
-
-
-def shared_checks(rules: Sequence[RuleChecks]) -> tuple[Check, ...]:
-    if len(rules) == 1:
-        return rules[0].shared
-    return tuple([check for one in rules for check in one.shared])
 
 
 def decision_of(rule: RuleChecks, policy: ActivePolicy, outcomes: Outcomes) -> Decision:

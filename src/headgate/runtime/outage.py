@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from headgate.observability import METRICS
 from headgate.units import SECOND
@@ -110,38 +109,6 @@ REPORTED: Final = METRICS.counter(
 DROPPED: Final = METRICS.counter(
     "fallback_dropped", "Usage without the store that is not reported: too many counters."
 )
-
-
-class WatchedStore(Protocol):
-    """Something that knows if a store is gone."""
-
-    @property
-    def out_for_ns(self) -> int | None:
-        """The nanoseconds since it went; None if it is there."""
-
-
-class Outages:
-    """The fallbacks of this process, for metrics."""
-
-    def __init__(self) -> None:
-        self._all: WeakSet[WatchedStore] = WeakSet()
-        METRICS.gauge("fail_mode_active", "Stores that are gone.", self.active)
-        METRICS.gauge("fail_mode_seconds", "Seconds since the first of them went.", self.seconds)
-
-    def add(self, one: WatchedStore) -> None:
-        self._all.add(one)
-
-    def active(self) -> float:
-        return float(len(self._ages()))
-
-    def seconds(self) -> float:
-        return max(self._ages(), default=0) / SECOND
-
-    def _ages(self) -> list[int]:
-        return [age for one in list(self._all) if (age := one.out_for_ns) is not None]
-
-
-OUTAGES: Final = Outages()
 
 
 def log_beginning(where: str, error: StoreError) -> None:

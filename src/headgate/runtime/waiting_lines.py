@@ -7,13 +7,12 @@ timeout or an interruption, is taken out: nothing was charged for it.
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
+from headgate.fork import watch_forks
 from headgate.runtime.effects import Signal
 from headgate.units import DAY, SECOND, seconds_at_least
 
@@ -40,7 +39,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.after_fork()
-        _all_lines.add(self)
+        watch_forks(self)
 
     def after_fork(self) -> None:
         """Begin with no lines: none of the callers is in the child process."""
@@ -80,18 +79,6 @@ class Lines:
                 line = self._by_key.get(key)
                 if line:
                     line[0].signal.set()
-
-
-_all_lines: weakref.WeakSet[Lines] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for lines in _all_lines:
-        lines.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def deadline_ns(timeout: float | None, now: int) -> int | None:

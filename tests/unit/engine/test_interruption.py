@@ -11,6 +11,7 @@ import pytest
 from headgate.engine.request import Request
 from headgate.engine.use_cases import Engine
 from headgate.limiter import AsyncRateLimiter
+from headgate.limiter.holds import AsyncReservation
 from headgate.limits import Concurrency
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy
@@ -68,7 +69,7 @@ def limited(
             case "hit_all":
                 return limiter._hitting_all([Hit("key", "100/hour"), Hit("other", "9/hour")])
             case "reserve":
-                return limiter._reserving("key", 2, "held", 3_600)
+                return limiter._reserving(AsyncReservation, "key", 2, 3_600)
             case "slot":
                 return limiter.slot("key")._taking()
         raise AssertionError(verb)

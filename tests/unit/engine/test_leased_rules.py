@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 
 import pytest
 
 from headgate import RateLimiter
 from headgate.engine.request import Request
-from headgate.limits import Accuracy, FixedWindow
+from headgate.limits import EXACT, Accuracy, FixedWindow
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import AsyncRuleEngine, RuleEngine
 from headgate.stores.base import group_name
@@ -48,6 +49,19 @@ def test_what_a_lease_paid_for_is_refunded_and_settled_in_the_store() -> None:
     assert engine.settle(hold, 7)
     engine.close()  # returns the units that are left of the lease
     assert used_in(remote) == 60 - 5 + 7
+
+
+def test_a_policy_that_begins_to_lease_decides_at_once() -> None:
+    _, store = new_store()
+    (rule,) = POLICY.rules
+    engine = RuleEngine(replace(POLICY, rules=(replace(rule, accuracy=EXACT),)), store=store)
+    engine.check(REQUEST)
+    engine.replace(POLICY)
+    while engine.check(REQUEST).source != "lease":
+        pass
+    verdict = engine.engine.decide_now(engine.in_force.compiled.plan(REQUEST))
+    assert verdict is not None
+    assert verdict.source == "lease"
 
 
 def test_hit_many_says_that_a_lease_decided() -> None:

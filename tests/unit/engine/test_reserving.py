@@ -277,6 +277,15 @@ def test_a_refused_request_has_nothing_to_refund(make: Desks) -> None:
     assert left(desk) == {"wide": 90, "tight": 0}
 
 
+def test_a_refund_leaves_the_counter_of_a_shadow_rule_that_would_have_denied(make: Desks) -> None:
+    desk = make(rule("wide"), rule("trial", TEN, mode="shadow"))
+    desk.check(ask(), cost=8)
+    verdict = desk.check(ask(), cost=4)
+    assert [one.rule.id for one in verdict.would_deny] == ["trial"]
+    desk.refund(verdict)
+    assert left(desk) == {"wide": 92, "trial": 2}
+
+
 def test_a_refund_gives_back_what_is_reserved_and_what_was_charged_at_once(make: Desks) -> None:
     desk = make(rule("tokens"), rule("requests"), rule("trial", mode="shadow"))
     desk.check(ask(), cost=20)

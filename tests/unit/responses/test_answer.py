@@ -9,8 +9,8 @@ import pytest
 
 from headgate.decision import Decision
 from headgate.errors import OptionError
-from headgate.responses import Answer, ResponseOptions, body_for, headers_for
-from tests.support.decisions import NOW, answer, decided, outage, refused, told
+from headgate.responses import Answer, ResponseOptions, headers_for
+from tests.support.decisions import NOW, answer, body_for, decided, outage, refused, told
 
 if TYPE_CHECKING:
     from headgate.responses import RuleAnswer

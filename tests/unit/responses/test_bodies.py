@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headgate.errors import UsageError
-from headgate.responses import Answer, ResponseOptions, body_for
-from tests.support.decisions import answer, decided, outage, refused, told
+from headgate.responses import Answer, ResponseOptions
+from tests.support.decisions import answer, body_for, decided, outage, refused, told
 
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"

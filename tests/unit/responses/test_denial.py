@@ -7,8 +7,8 @@ import json
 import pytest
 
 from headgate.errors import OptionError, UsageError
-from headgate.responses import ResponseOptions, body_for, headers_for, response_for
-from tests.support.decisions import NOW, answer, decided, outage, refused, told
+from headgate.responses import ResponseOptions, headers_for, response_for
+from tests.support.decisions import NOW, answer, body_for, decided, outage, refused, told
 
 
 def test_it_has_the_headers_the_body_its_type_and_is_never_cached() -> None:

@@ -12,10 +12,10 @@ from headgate.decision import HeaderMode
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from headgate.policy.loader import read_policy
-from headgate.responses import GrpcStatus, body_for, grpc_status, queue_denial, response_for
+from headgate.responses import GrpcStatus, grpc_status, queue_denial, response_for
 from headgate.testing import ManualClock
 from tests.support.asgi_connection import Answering, drive_all, http
-from tests.support.decisions import MS, NOW, answer, decided, outage, refused, told
+from tests.support.decisions import MS, NOW, answer, body_for, decided, outage, refused, told
 from tests.support.http_app import app_of, ask
 from tests.support.rls_client import NOON, OVER, Asker, desc, headers_of
 

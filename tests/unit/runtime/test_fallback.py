@@ -12,7 +12,8 @@ from headgate.decision import Decision, OnFailure
 from headgate.errors import StoreError
 from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.observability import METRICS
-from headgate.runtime.fallback import Fallback, RuleChecks, fallback_of
+from headgate.runtime.fallback import fallback_of
+from headgate.runtime.local_share import RuleChecks
 from headgate.stores.operations import Check, ReleaseSlot, RenewSlot, Take
 from headgate.units import SECOND
 from tests.support.failing_fallback import FailingStore, reconcile
@@ -40,7 +41,7 @@ class Desk:
     def __init__(self) -> None:
         self.store = FailingStore()
         self.clock = self.store.clock
-        self.fallback = Fallback(self.store, self.clock)
+        self.fallback = fallback_of(self.store, self.clock)
 
     def decide(
         self, *parts: RuleChecks, error: StoreError = GONE, **options: Any
@@ -95,6 +96,20 @@ def test_all_or_nothing_over_all_modes() -> None:
         [True, False]
     ] * 2
     assert desk.decide(asked(OPEN), consume=False)[0].remaining == 8
+
+
+@pytest.mark.parametrize("verb", ["give_back", "refund"])
+def test_what_is_given_back_is_not_reported_though_the_counter_is_in_use(verb: str) -> None:
+    desk = Desk()
+    desk.decide(asked(OPEN, 5))
+    desk.come_back()
+    desk.decide(asked())
+    if verb == "give_back":
+        desk.fallback.give_back(asked())
+    else:
+        desk.fallback.refund(asked(), GONE)
+    desk.come_back()
+    assert desk.used() == 5
 
 
 def test_stacked_limits_are_all_or_nothing_and_the_one_that_refuses_says_so() -> None:

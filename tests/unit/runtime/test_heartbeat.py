@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.errors import OptionError, StoreError
+from headgate.errors import StoreError
 from headgate.runtime import heartbeat
 from headgate.runtime.drivers import drive
 from headgate.runtime.effects import Signal, Sleep, Wait
@@ -139,10 +139,6 @@ class TestHeart:
         assert not beat.is_lost
         clock.advance_ns(1)
         assert beat.is_lost
-
-    def test_a_lease_of_no_time_cannot_be_renewed(self) -> None:
-        with pytest.raises(OptionError, match="every_ns"):
-            StillHeart().beat(Store(True).renewal, 0)
 
     def test_it_ends_when_nobody_is_left_who_could_give_the_lease_back(self) -> None:
         store, owner, heart = Store(True), Owner(), StillHeart(ManualClock(0))

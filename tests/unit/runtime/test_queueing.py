@@ -5,7 +5,8 @@ from fractions import Fraction
 from headgate.decision import OnFailure
 from headgate.errors import StoreError
 from headgate.limits import LeakyQueue, TokenBucket
-from headgate.runtime.fallback import Fallback, RuleChecks
+from headgate.runtime.fallback import Fallback
+from headgate.runtime.local_share import RuleChecks
 from headgate.stores.operations import CancelQueued, Check, Take
 from tests.support.failing_fallback import FailingStore, reconcile
 

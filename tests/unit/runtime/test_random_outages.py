@@ -16,7 +16,7 @@ from headgate import RateLimiter
 from headgate.decision import OnFailure
 from headgate.errors import StoreError, StoreFault
 from headgate.limits import FixedWindow, Limit, TokenBucket
-from headgate.runtime.fallback import scaled
+from headgate.runtime.local_share import share_of
 from headgate.stores import MemoryStore, Store
 from headgate.stores.base import group_name
 from headgate.stores.operations import Operation, Take, TakeEach
@@ -114,7 +114,7 @@ def test_bounds_hold_whatever_happens(limit: Limit, seed: int) -> None:
                 reconcile(process.fallback)
     for process in processes:
         for events in process.without.values():
-            check_bound(events, scaled(limit, share))
+            check_bound(events, share_of(limit, share))
         assert process.link.merged <= process.owed, "charged twice"
 
 

@@ -17,7 +17,8 @@ from headgate.runtime import drivers
 from headgate.runtime import fallback as module
 from headgate.runtime.background import BackgroundWork
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.fallback import Fallback, RuleChecks
+from headgate.runtime.fallback import Fallback
+from headgate.runtime.local_share import RuleChecks
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.operations import Check, Operation, Take
 from headgate.units import SECOND

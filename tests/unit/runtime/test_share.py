@@ -15,7 +15,8 @@ from headgate.limits import (
     SlidingWindowLog,
     TokenBucket,
 )
-from headgate.runtime.fallback import scaled
+from headgate.runtime.local_share import share_of
+from headgate.units import CENTURY, SECOND
 
 THIRD = Fraction(1, 3)
 HALF = Fraction(1, 2)
@@ -50,30 +51,30 @@ HALF = Fraction(1, 2)
 def test_each_kind_is_scaled_exactly_and_rounded_down(
     limit: Limit, share: Fraction, expected: Limit
 ) -> None:
-    assert scaled(limit, share) == expected
+    assert share_of(limit, share) == expected
 
 
 @pytest.mark.parametrize(
     "limit", [TokenBucket(1, 1), FixedWindow(1, 60), Concurrency(1, 60), GCRA(1, 1)]
 )
 def test_it_is_never_less_than_one(limit: Limit) -> None:
-    assert scaled(limit, Fraction(1, 1_000)).quota == 1
+    assert share_of(limit, Fraction(1, 1_000)).quota == 1
 
 
 def test_the_whole_is_the_limit_itself() -> None:
     limit = TokenBucket(10, 5)
-    assert scaled(limit, Fraction(1)) is limit
+    assert share_of(limit, Fraction(1)) is limit
 
 
 def test_a_rate_that_gets_too_fine_is_cut_down_and_never_up() -> None:
     limit = TokenBucket(10**6, Fraction(10**15 - 1, 10**6))
     share = Fraction(999_983, 10**7 - 3)
-    found = scaled(limit, share)
+    found = share_of(limit, share)
     assert isinstance(found, TokenBucket)
     exact = limit.per_second * share
     assert exact * Fraction(99, 100) < found.per_second <= exact
 
 
-def test_a_rate_that_gets_too_slow_is_left_as_it_is() -> None:
+def test_a_rate_that_gets_too_slow_becomes_the_slowest() -> None:
     limit = TokenBucket(1, Fraction(1, 3_000_000_000))
-    assert scaled(limit, Fraction(1, 1_000)) == limit
+    assert share_of(limit, Fraction(1, 1_000)) == TokenBucket(1, Fraction(SECOND, CENTURY))

@@ -22,7 +22,7 @@ from headgate.decision import OnFailure
 from headgate.errors import StoreError
 from headgate.limits import LeakyQueue, TokenBucket
 from headgate.runtime.drivers import adrive
-from headgate.runtime.fallback import RuleChecks
+from headgate.runtime.local_share import RuleChecks
 from headgate.service.http.check_request import (
     TO_COMMIT,
     TO_RESERVE,

@@ -190,7 +190,8 @@ class LeasedStore(Layer):
                 skipped, gap = 0, int(random() * SPREAD)  # noqa: S311 (not a secret)
             return inner.effects(keys, costs)
 
-        return Prepared(effects, now)
+        # Without a lease, now or later, `effects` decides: a handle of exact limits has no `now`.
+        return Prepared(effects, now if bound[3] is None else None)
 
     def _bind(self, places: tuple[Place, ...]) -> Binding:
         """The parts of a handle for *places*, in one tuple: no thread sees those of two versions.
