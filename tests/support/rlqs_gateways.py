@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from headgate.service.rlqs.shared import LedgerStore
+    from headgate.stores import Store
 
 PER_USER = """
 version: 1
@@ -31,9 +32,10 @@ rules:
 """
 
 
-def core_of(text: str, clock: ManualClock) -> Core:
-    """A core with the policy in *text*, all on *clock*."""
-    engine = AsyncRuleEngine(read_policy(text), clock=clock)
+def core_of(text: str, clock: ManualClock, store: Store | None = None) -> Core:
+    """A core with the policy in *text*, all on *clock*; *store* has that already."""
+    policy = read_policy(text)
+    engine = AsyncRuleEngine(policy, store=store) if store else AsyncRuleEngine(policy, clock=clock)
     return Core(rules=engine, clock=clock, secret=b"secret")
 
 
@@ -46,12 +48,13 @@ class Service:
         *,
         options: RlqsOptions | None = None,
         board: LedgerStore | None = None,
+        store: Store | None = None,
         clock: ManualClock | None = None,
         is_fresh: bool = False,
     ) -> None:
         self.clock = clock or ManualClock(1_000_000)
         self.options = options or RlqsOptions()
-        self.core = core_of(text, self.clock)
+        self.core = core_of(text, self.clock, store)
         self.calls = QuotaCalls(self.core, self.options, ledgers=board, clock=self.clock)
         if not is_fresh:
             self.clock.advance(self.options.ttl + self.options.delivery)

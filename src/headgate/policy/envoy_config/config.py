@@ -345,6 +345,20 @@ class EnvoyConfig:
         limit = way[-1].rate_limit if way else None
         return None if limit is None else Found(domain, tuple(entries), tuple(way), limit)
 
+    def free_places(self, domain: str, entries: Sequence[tuple[str, str]]) -> list[int]:
+        """The places of the *entries* whose values do not matter to `lookup`: each finds the only
+        step there is for its key."""
+        node: Node | None = self._tops[domain]
+        places: list[int] = []
+        for place, (key, value) in enumerate(entries):
+            if node is None:
+                return []
+            by_key = node.below.get(key)
+            if by_key is not None and all(one is by_key for one in node.all_next(key)):
+                places.append(place)
+            node = node.next(key, value)
+        return places
+
 
 def without_replaced(found: Iterable[Found | None]) -> list[Found | None]:
     """The limits *found* for the descriptors of one request, None in place of replaced ones.

@@ -33,6 +33,8 @@ _A_LITTLE: Final = MILLION // 5
 """Minimum demand of every gateway: one request between two reports."""
 _TOLERANCE: Final = 10
 """Assignments within one share in this many of the target are left unchanged."""
+_SHORTEST_PAUSE_NS: Final = SECOND // 10
+"""Minimum time between two allocations that wait for a rate."""
 _WORTHWHILE: Final = 2
 """Factor by which a new burst must exceed the old one to be worth a change."""
 
@@ -268,7 +270,10 @@ class _Allocator:
     def _due_ns(self) -> int:
         soon = self._now_ns + SECOND
         if self._is_unmet or self._is_over or len(self._shares) > len(self._standings):
-            return soon
+            # The rate that a gateway gives up is free when the new assignment must have arrived.
+            ends = [one.held_until_ns for one in self._claims.values()]
+            freed = min([end for end in ends if end > self._now_ns], default=soon)
+            return min(max(freed, self._now_ns + _SHORTEST_PAUSE_NS), soon)
         half = self._options.ttl_ns // 2
         dues = [self._claims[name].made_ns + half for name in self._standings]
         if self._ledger.opens_ns > self._now_ns:

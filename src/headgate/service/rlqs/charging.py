@@ -118,8 +118,8 @@ class OtherUsage:
         self._own += units
 
     def look(self, limit: PacedLimit, outcome: Outcome, now_ns: int, *, elsewhere: int) -> None:
-        """Compare the counter with the last look; *elsewhere* is the usage of gateways on other
-        replicas, in millionths of a unit per second."""
+        """Compare the counter with the last look; *elsewhere* is the most that is charged for
+        gateways on other replicas, in millionths of a unit per second."""
         rate = limit.per_second
         short = rate * outcome.reset_after_ns / SECOND
         if self._looked_ns is not None:
@@ -176,9 +176,8 @@ class Charging:
                     usage[place] = usage.get(place, 0) + share.estimate.usage
             if shares:
                 first = shares[0].limits.bindings[0].check
-                own = sum(share.estimate.usage for share in shares)
                 usage[first.group, first.key] = counter.usage
-                elsewhere[first.group, first.key] = max(counter.usage - own, 0) * first.cost
+                elsewhere[first.group, first.key] = counter.elsewhere * first.cost
         self._usage, self._elsewhere = usage, elsewhere
         await asyncio.gather(*(self._charge_ahead(*one) for one in _summed(amounts)))
 

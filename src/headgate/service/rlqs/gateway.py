@@ -206,8 +206,12 @@ class DemandEstimate:
         return ahead
 
     def _update(self, requests: int, used: int) -> None:
-        """Follow growing demand at once and falling demand by halves."""
-        self.demand = (
-            requests if self.demand is None else max(requests, (requests + self.demand) // 2)
-        )
-        self.usage = used if self._is_new else (self.usage + used) // 2
+        """Follow growing demand at once, falling demand and usage by halves.
+
+        The first report of a bucket covers no time, so the second one is the first to say anything.
+        """
+        if self.demand is None:
+            self.demand, self.usage = requests, used
+        else:
+            self.demand = max(requests, (requests + self.demand) // 2)
+            self.usage = (self.usage + used) // 2

@@ -61,6 +61,11 @@ class Claim:
         return 0 if self.token_bucket is None else self.token_bucket.millionths
 
     @property
+    def charged(self) -> int:
+        """The most that is charged for it: its usage, or its demand as far as it was assigned."""
+        return max(self.usage, min(self.demand or 0, self.given))
+
+    @property
     def rate(self) -> int:
         """The highest rate that the gateway may allow."""
         return max(self.given, self.held_rate)

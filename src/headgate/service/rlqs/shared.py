@@ -41,6 +41,8 @@ class SharedCounter:
         self.due_ns = NEVER
         self.usage = 0
         """Usage of all gateways, in millionths of a request per second."""
+        self.elsewhere = 0
+        """The most that is charged for gateways of other replicas, in the same unit."""
         self._ledgers = ledgers
         self._options = options
         self._gone: set[str] = set()
@@ -82,13 +84,17 @@ class SharedCounter:
             self._gone -= gone
             self._abandoned -= abandoned
             self.due_ns = now_ns + allocation.due_ns - allocation.ledger.at_ns
-            self.usage = sum(one.usage for one in allocation.ledger.claims.values())
+            claims = allocation.ledger.claims
+            self.usage = sum(one.usage for one in claims.values())
+            self.elsewhere = sum(
+                one.charged for name, one in claims.items() if name not in self.shares
+            )
             for name, token_bucket in allocation.assignments.items():
                 share = self.shares.get(name)
                 if share is None:
                     self._gone.add(name)  # it left in the meantime
                 else:
-                    share.made_ns = allocation.ledger.claims[name].made_ns
+                    share.made_ns = claims[name].made_ns
                     share.assign(token_bucket)
             return True
 

@@ -19,7 +19,6 @@ from headgate.service.rls.answer import ReplyEncoder
 from headgate.service.rls.configured import Configured
 from headgate.service.rls.descriptors import Amounts, PlannedCall
 from headgate.service.rls.http_endpoints import answer_json
-from headgate.service.rls.messages import decode_request
 from headgate.service.rls.reading import RlsOptions, read_call
 from headgate.service.rls.ruled import Ruled
 from headgate.service.rls.shapes import Shapes
@@ -74,7 +73,7 @@ class RateLimitCalls:
         self._encoder = ReplyEncoder(core, options)
         # By message: to read one and find its plan takes six times as long as to decide it.
         self._ready: BoundedCache[PlannedCall] = BoundedCache(MAX_BYTES)
-        self._shapes = Shapes(self._in_force.compiled.policy)
+        self._shapes = Shapes(self._in_force.compiled.policy, core.envoy)
         self._basis: tuple[object, ...] = ()
 
     def should_rate_limit(self, request: bytes) -> bytes | Awaitable[bytes]:
@@ -86,7 +85,7 @@ class RateLimitCalls:
         basis = in_force.compiled, self._core.envoy, in_force.scale.factor, version
         if basis != self._basis:
             self._basis, self._ready = basis, BoundedCache(MAX_BYTES)
-            self._shapes = Shapes(in_force.compiled.policy)
+            self._shapes = Shapes(in_force.compiled.policy, self._core.envoy)
         known = self._ready.get(request)
         planned = self._read(request) if known is None else known[0]
         try:
@@ -105,29 +104,32 @@ class RateLimitCalls:
 
     def _read(self, request: bytes) -> PlannedCall:
         """The call of *request*, with its plan; kept if the same message came before."""
-        is_short = len(request) <= LARGEST_MESSAGE <= self._options.longest_value
-        is_again = is_short and self._ready.is_offered_again(request)
-        decoded = None
-        if is_short and not is_again and not self._options.metadata:
-            decoded = decode_request(request)
-            if (known := self._shapes.planned(decoded)) is not None:
-                return known
+        is_short = self._is_short(request)
+        has_shape = is_short and not self._options.metadata
+        planned = self._shapes.planned(request) if has_shape else None
+        if planned is None:
+            planned = self._plan(request)
+            if has_shape:
+                self._shapes.learn(request, planned, self._plan)
+        if is_short and self._ready.is_offered_again(request):
+            overrides = self._in_force.compiled.policy.overrides
+            if not overrides and not planned.debug_tokens:  # both expire
+                self._ready.put(request, planned, _size_of(request, planned))
+        return planned
+
+    def _is_short(self, request: bytes) -> bool:
+        return len(request) <= LARGEST_MESSAGE <= self._options.longest_value
+
+    def _plan(self, request: bytes) -> PlannedCall:
         call = read_call(request, self._options)
         compiled, envoy = self._in_force.compiled, self._core.envoy
         revision = compiled.policy.revision
-        is_kept = is_short and not compiled.policy.overrides
         if envoy is not None and call.domain in envoy.domains:
             lines = self._configured.lines(envoy, call)
             planned = PlannedCall.of(call, lines, revision, self._options.charge)
-            planned = planned._replace(is_configured=True)
-        else:
-            lines = self._ruled.lines(compiled, call, is_kept=is_kept)
-            planned = PlannedCall.of(call, lines, revision)
-            if decoded is not None:
-                self._shapes.learn(decoded, planned)
-        if is_kept and is_again and not planned.debug_tokens:  # they expire, as overrides do
-            self._ready.put(request, planned, _size_of(request, planned))
-        return planned
+            return planned._replace(is_configured=True)
+        is_kept = self._is_short(request) and not compiled.policy.overrides
+        return PlannedCall.of(call, self._ruled.lines(compiled, call, is_kept=is_kept), revision)
 
     async def _reply_later(self, planned: PlannedCall) -> bytes:
         try:

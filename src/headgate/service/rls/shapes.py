@@ -1,24 +1,27 @@
 """Calls of callers not seen before, planned like an earlier call of the same shape.
 
-Most calls of a gateway differ in one value, that of the caller, and rules use it for nothing but
-the key of a counter: it is *free*. The shape of a call is everything else: its domain, its amount,
-the keys of its descriptor and all values that are not free. The first call of a shape is planned as
-usual; for others its plan is copied with another key, in half of the time.
+Most messages of a gateway differ in one value, that of the caller, and the limits use it for
+nothing but the key of a counter: it is *free*. The shape of a message is everything else: its
+length, and the bytes before and after the value. From the second message of a shape on, the plan
+is copied with another key, without decoding the message: in a third of the time.
 
 Shapes are a security boundary, like the plan cache: a call must never be decided by a plan that the
-rules would not make for it. So a value is free only if
+limits would not make for it. So a value is free only if
 
-- some rule counts by it (`attribute:NAME`), and no rule, identity or priority reads it otherwise:
-  as an attribute, as the header of that name, or as the path, method or host of a request;
-- it is written into a key as it is.
+- of rules: some rule counts by it (`attribute:NAME`), and no rule, identity or priority reads it
+  otherwise: as an attribute, as the header of that name, or as the path, method or host of a
+  request; of a configuration of envoyproxy/ratelimit: no other step of it is for the same key;
+- it is written into the key as it is, and is the only thing in the key that depends on it.
 
-A shape has one descriptor, without a limit or amount of its own, and one rule, whose key has
-nothing else that depends on a free value. A test compares the plans with those made without shapes.
+A message has a shape if it has one descriptor, without a limit or amount of its own, and one limit
+or rule. Before a shape is kept, the message is planned once more with another value in that place:
+the call and the plan must be the same but for the value. A test compares the plans with those made
+without shapes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.engine.calls import CallPlan, Part
 from headgate.policy.envoy_config.attributes import WELL_KNOWN, attribute_names
@@ -26,117 +29,169 @@ from headgate.policy.identity.parts import is_plain
 from headgate.policy.limit_adjustment import LimitAdjustment
 from headgate.policy.path import ROUTE
 from headgate.policy.plan_cache import headers_of_interest
+from headgate.runtime.bounded_cache import BoundedCache
+from headgate.service.grpc.method import CallError
 from headgate.service.rls.descriptors import PlannedCall
+from headgate.service.rls.messages import sized
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Iterator
 
     from headgate.engine.plan import Plan
+    from headgate.policy.envoy_config.config import EnvoyConfig
     from headgate.policy.model import Policy
+    from headgate.service.rls.reading import Call
 
-MAX_SHAPES: Final = 1024
-"""Shapes that are kept, and combinations of keys: clients may choose values that are not free."""
+MAX_BYTES: Final = 8 << 20
+"""The bytes of all shapes that are kept: clients may choose values that are not free."""
 
+_SHAPE_BYTES: Final = 8 << 10
+"""More than a shape takes: messages are short."""
+
+MAX_PLACES: Final = 16
+"""The places that are tried in messages of one length."""
+
+_VALUE_TAG: Final = b"\x12"
+_FILLERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _ATTRIBUTE: Final = "attribute:"
 _PEER: Final = "peer"
 
 
-Places = tuple[tuple[int, ...], tuple[int, ...]]
-"""The places of the values that are free in descriptors with the same keys, and of the others."""
-
-CallShape = tuple["Hashable", tuple[int, ...], list[str]]
-"""The shape of a call, the places of its free values, and all its values."""
-
-
 class Shape(NamedTuple):
-    """The first call of a shape, and the texts of its key, each with the place of a value."""
+    """The first call of a shape, its *plan*, and its key *before* and *after* the value."""
 
     planned: PlannedCall
     plan: Plan
-    texts: tuple[tuple[str, int | None], ...]
+    before: str
+    after: str
+
+    def planned_for(self, value: str) -> PlannedCall:
+        """The same call with another *value*."""
+        plan = self.plan.for_key(f"{self.before}{value}{self.after}")
+        call, lines, first, tokens, shown, is_configured = self.planned
+        parts = (Part(plan.rules[0], *first.parts[0][1:]),)
+        plan_of_call = CallPlan(plan.revision, parts, each_alone=first.each_alone, plan=plan)
+        return PlannedCall(call, lines, plan_of_call, tokens, shown, is_configured)
 
 
 class Shapes:
-    """The shapes of calls under *policy*."""
+    """The shapes of messages under *policy*, and *envoy* for its domains."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, envoy: EnvoyConfig | None) -> None:
         self._free = _free_attributes(policy)
-        self._places: dict[tuple[str, ...], Places] = {}
-        self._shapes: dict[Hashable, Shape | None] = {}
+        self._envoy = envoy
+        self._places: dict[int, dict[tuple[int, int], None]] = {}
+        self._shapes: BoundedCache[Shape] = BoundedCache(MAX_BYTES)
 
-    def planned(self, request: Any) -> PlannedCall | None:
-        """The call of *request*, a `RateLimitRequest`, planned like the first of its shape; None if
-        it is the first, or has no shape."""
-        call_shape = self._call_shape(request)
-        shape = None if call_shape is None else self._shapes.get(call_shape[0])
-        if call_shape is None or shape is None:
-            return None
-        values = call_shape[2]
-        texts = [text if place is None else text + values[place] for text, place in shape.texts]
-        plan = shape.plan.for_key(texts[0] if len(texts) == 1 else "&".join(texts))
-        call, lines, first, tokens, shown, _ = shape.planned
-        parts = (Part(plan.rules[0], *first.parts[0][1:]),)
-        return PlannedCall(call, lines, CallPlan(plan.revision, parts, plan=plan), tokens, shown)
+    def planned(self, message: bytes) -> PlannedCall | None:
+        """The call of *message*, planned like the first of its shape; None if it has no shape that
+        is known."""
+        length = len(message)
+        for start, end in self._places.get(length, ()):
+            known = self._shapes.get((length, message[:start], message[end:]))
+            if known is not None:
+                value = message[start:end].decode("latin-1")
+                return known[0].planned_for(value) if is_plain(value) else None
+        return None
 
-    def learn(self, request: Any, planned: PlannedCall) -> None:
-        """Keep *planned*, the call of *request*, if others of its shape can be planned like it."""
-        call_shape = self._call_shape(request)
-        if call_shape is not None and call_shape[0] not in self._shapes:
-            if len(self._shapes) >= MAX_SHAPES:
-                self._shapes.clear()
-            self._shapes[call_shape[0]] = _shape_of(call_shape, planned)
+    def learn(
+        self, message: bytes, planned: PlannedCall, plan: Callable[[bytes], PlannedCall]
+    ) -> None:
+        """Keep *planned*, the call of *message*, if others can be planned like it. The first
+        message of a shape is not worth that. *plan* is the usual way to plan a message."""
+        for place, start, end in self._values(message, planned):
+            name = len(message), message[:start], message[end:]
+            if self._shapes.is_offered_again(name):
+                value = _other_value(message[start:end])
+                try:
+                    other = plan(message[:start] + value + message[end:])
+                except CallError:  # it was no value: nobody would send this
+                    continue
+                shape = _shape_of(planned, other, place, value.decode())
+                if shape is not None:
+                    self._shapes.put(name, shape, _SHAPE_BYTES)
+                    self._add_place(len(message), start, end)
+                    return
 
-    def _call_shape(self, request: Any) -> CallShape | None:
-        descriptors = request.descriptors
-        if not self._free or len(descriptors) != 1 or not isinstance(request.domain, str):
-            return None
-        one = descriptors[0]
-        if one.HasField("limit") or one.HasField("hits_addend") or one.is_negative_hits:
-            return None
-        entries = one.entries
-        keys = tuple([entry.key for entry in entries])
-        free, fixed = self._places.get(keys) or self._places_in(keys)
-        values = [entry.value for entry in entries]
-        for place in free:
-            if not is_plain(values[place]):
-                return None
-        shape = request.domain, request.hits_addend, keys, *[values[place] for place in fixed]
-        return (shape, free, values) if free else None
+    def _values(self, message: bytes, planned: PlannedCall) -> Iterator[tuple[int, int, int]]:
+        """The free values in the key of *planned*: their entries, and where they may begin and end
+        in *message*."""
+        if not _may_have_shape(planned):
+            return
+        key = planned.plan.plan.rules[0].key
+        for place in self._free_places(planned.call):
+            value = planned.call.descriptors[0].entries[place][1]
+            if is_plain(value) and value in key:
+                field = _VALUE_TAG + sized(value.encode())
+                at = message.find(field)
+                while at >= 0:
+                    end = at + len(field)
+                    yield place, end - len(value), end
+                    at = message.find(field, at + 1)
 
-    def _places_in(self, keys: tuple[str, ...]) -> Places:
-        if len(self._places) >= MAX_SHAPES:
-            self._places.clear()
-        is_free = [
-            key == name and key in self._free and WELL_KNOWN.get(key, _PEER) == _PEER
-            for key, name in zip(keys, attribute_names(keys), strict=True)
+    def _free_places(self, call: Call) -> list[int]:
+        """The places of the entries of *call* whose values are free."""
+        entries = call.descriptors[0].entries
+        if self._envoy is not None and call.domain in self._envoy.domains:
+            return self._envoy.free_places(call.domain, entries)
+        keys = [key for key, _ in entries]
+        return [
+            place
+            for place, (key, name) in enumerate(zip(keys, attribute_names(keys), strict=True))
+            if key == name and key in self._free and WELL_KNOWN.get(key, _PEER) == _PEER
         ]
-        free = tuple([place for place, is_it in enumerate(is_free) if is_it])
-        fixed = tuple([place for place, is_it in enumerate(is_free) if not is_it])
-        self._places[keys] = free, fixed
-        return free, fixed
+
+    def _add_place(self, length: int, start: int, end: int) -> None:
+        places = self._places.setdefault(length, {})
+        if len(places) >= MAX_PLACES:
+            del places[next(iter(places))]
+        places[start, end] = None
 
 
-def _shape_of(call_shape: CallShape, planned: PlannedCall) -> Shape | None:
-    """The shape of which *planned* is the first call; None if others may be planned differently."""
-    plan, call = planned.lines[0].plan, planned.call
-    if plan is None or len(plan.rules) != 1 or planned.debug_tokens:
+def _may_have_shape(planned: PlannedCall) -> bool:
+    call, plan = planned.call, planned.plan
+    one = call.descriptors[0]
+    if len(call.descriptors) != 1 or one.limit is not None or one.hits is not None:
+        return False
+    if not plan.is_plain or len(plan.parts) != 1 or planned.debug_tokens:
+        return False
+    if planned.is_configured:
+        return True
+    if planned.lines[0].plan is None:
+        return False
+    (rule,) = plan.plan.rules
+    declared = rule.rule.declared
+    reads_address = "ip" in declared.key_by or "!" in rule.key  # the address may be free
+    return not reads_address and not LimitAdjustment.concerns(declared)
+
+
+def _other_value(value: bytes) -> bytes:
+    """A plain value of the same length as *value*, with no byte in common if there is any."""
+    other = next((one for one in _FILLERS if one not in value), _FILLERS[0])
+    return bytes([other]) * len(value)
+
+
+def _shape_of(
+    planned: PlannedCall, other: PlannedCall, place: int, other_value: str
+) -> Shape | None:
+    """The shape of *planned*, if *other* is the same but for the value at *place*."""
+    one = planned.call.descriptors[0]
+    entries = list(one.entries)
+    key, value = entries[place]
+    entries[place] = key, other_value
+    call = planned.call._replace(descriptors=(one._replace(entries=tuple(entries)),))
+    if other.call != call or not _may_have_shape(other):
         return None
-    (one,) = plan.rules
-    rule = one.rule.declared
-    if LimitAdjustment.concerns(rule):
-        return None
-    _, places, values = call_shape
-    names = [name for name, _ in call.descriptors[0].entries]
-    free = {f"{_ATTRIBUTE}{names[place]}": place for place in places}
-    texts: list[tuple[str, int | None]] = []
-    for part, text in zip(rule.key_by, one.key.split("&"), strict=True):
-        place = free.get(part)
-        if place is None and (part == "ip" or "!" in text):  # the address, which may be free
-            return None
-        if place is not None and not text.endswith(f"={values[place]}"):
-            return None
-        texts.append((text if place is None else text.removesuffix(values[place]), place))
-    return Shape(planned, plan, tuple(texts))
+    plan = planned.plan.plan
+    counter, other_counter = plan.rules[0].key, other.plan.plan.rules[0].key
+    pairs = enumerate(zip(counter, other_counter, strict=False))
+    at = next((at for at, (mine, its) in pairs if mine != its), 0)
+    shape = Shape(planned, plan, counter[:at], counter[at + len(value) :])
+    is_same = (
+        shape.planned_for(value).plan.plan == plan
+        and shape.planned_for(other_value).plan.plan == other.plan.plan
+    )
+    return shape if is_same else None
 
 
 def _free_attributes(policy: Policy) -> frozenset[str]:

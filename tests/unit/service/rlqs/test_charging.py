@@ -9,6 +9,8 @@ import pytest
 
 from headgate.engine.request import Request
 from headgate.policy.envoy_config.attributes import attributes_of
+from headgate.service.rlqs import MemoryLedgerStore, RlqsOptions
+from headgate.testing import ManualClock
 from tests.support.rlqs_gateways import PER_USER, Envoy, Line, Service, breathe
 
 if TYPE_CHECKING:
@@ -143,6 +145,34 @@ def test_a_burst_of_their_own_does_not_cost_gateways_their_rate(limit: str) -> N
         for envoy in envoys:
             await envoy.line.vanish()
         assert min(each_second[4:]) >= 80
+
+    run(scene)
+
+
+def test_gateways_of_another_replica_are_not_taken_for_other_users() -> None:
+    """They use the counter too, and each replica charges only its own."""
+
+    async def scene() -> None:
+        clock, options = ManualClock(1_000_000), RlqsOptions()
+        board = MemoryLedgerStore(clock, options)
+        one = Service(board=board, clock=clock)
+        store = one.core.rules.engine.store
+        two = Service(board=board, clock=clock, store=store, is_fresh=True)
+        envoys = [Envoy(one, **ADA), Envoy(two, **ADA)]
+        each_second = []
+        for _ in range(30):
+            before = sum(envoy.allowed for envoy in envoys)
+            for _ in range(10):
+                clock.advance(0.1)
+                for envoy in envoys:
+                    await envoy.ask(20)
+            for service in (one, two):
+                await service.calls.tick()
+            await breathe()
+            each_second.append(sum(envoy.allowed for envoy in envoys) - before)
+        for envoy in envoys:
+            await envoy.line.vanish()
+        assert min(each_second[3:]) >= 90
 
     run(scene)
 

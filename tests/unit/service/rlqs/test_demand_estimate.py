@@ -31,6 +31,13 @@ def test_a_gateway_that_comes_back_says_at_once_what_it_wants() -> None:
     assert estimate.usage == 2 * MILLION
 
 
+def test_the_second_report_of_a_new_bucket_says_all_of_its_usage() -> None:
+    estimate = DemandEstimate(START, START)
+    _record(estimate, 0, 1, elapsed=0)
+    _record(estimate, 5, 100)
+    assert estimate.usage == 20 * MILLION
+
+
 def test_time_is_that_between_reports_for_envoy_cuts_off_what_is_below_a_second() -> None:
     estimate = DemandEstimate(START, START)
     _record(estimate, 0, 1, elapsed=0)
