@@ -90,9 +90,7 @@ def test_code_that_blocks_shows_the_same() -> None:
 
 
 def test_the_page_is_json_that_nobody_keeps() -> None:
-    reply, head = drive_all(
-        StatusApp(RequestLimiter(limits="9/hour")), http(), http(method="HEAD")
-    )
+    reply, head = drive_all(StatusApp(RequestLimiter(limits="9/hour")), http(), http(method="HEAD"))
 
     assert reply.headers == {
         "content-type": "application/json",
