@@ -140,7 +140,7 @@ def create_app(budget: Budget | None = None, store: str = "memory://") -> FastAP
         cost=most_spend,
         is_estimate=True,
         ttl=HELD_FOR,
-        on_store_failure="fail_closed",  # rather no answer than one that nobody pays for
+        on_store_failure="fail_closed",  # rather no answer than an unpaid one
     )
     @limit(Concurrency(own.streams, ttl=HELD_FOR), key=tenant, name="streams")
     async def chat(request: Request) -> Response:

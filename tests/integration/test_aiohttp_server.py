@@ -39,8 +39,8 @@ def test_the_app_does_what_it_says(url: str) -> None:
         assert client.get("/rate_limit").json()["limits"][0]["name"] == "default"
         # 200 words are held, and as many as were sent are charged
         assert client.get("/words/2?user=ann").text == "word 1\nword 2\n"
-        told = client.get("/words/1?user=ann").headers["RateLimit"].split(", ")
-        (left,) = [part.split(";")[1] for part in told if part.startswith('"words"')]
+        shown = client.get("/words/1?user=ann").headers["RateLimit"].split(", ")
+        (left,) = [part.split(";")[1] for part in shown if part.startswith('"words"')]
         assert int(left.removeprefix("r=")) >= 798
 
 

@@ -78,13 +78,13 @@ def test_several_workers_admit_exactly_as_many_as_the_limit_says(
     path.write_text(WORKERS)
     with script(path, tmp_path / "log", STORE=redis.url) as url:
         clients = to_two_workers(url)
-        told = [client.get("/") for _ in range(50) for client in clients]
+        shown = [client.get("/") for _ in range(50) for client in clients]
         for client in clients:
             client.close()
-    admitted = [one for one in told if one.status_code == 200]
+    admitted = [one for one in shown if one.status_code == 200]
 
     assert len({one.headers["x-process"] for one in admitted}) == 2
-    assert sorted({one.status_code for one in told}) == [200, 429]
+    assert sorted({one.status_code for one in shown}) == [200, 429]
     assert len(admitted) == 50
     assert {one.headers["x-ratelimit-remaining"] for one in admitted} == {str(n) for n in range(50)}
 

@@ -155,9 +155,9 @@ def test_websockets_are_accepted_with_headers_and_refused_with_a_response() -> N
             assert await first.recv() == "hello"
             with pytest.raises(InvalidStatus) as refused:
                 await connect(place)
-            told = refused.value.response
-            assert told.status_code == 429
-            assert json.loads(told.body)["error"] == "rate_limit_exceeded"
+            shown = refused.value.response
+            assert shown.status_code == 429
+            assert json.loads(shown.body)["error"] == "rate_limit_exceeded"
         for _ in range(200):  # until the server has seen the end of the first
             try:
                 async with connect(place):

@@ -146,9 +146,9 @@ def served(kind: str, where: Path, store: str, namespace: str) -> Iterator[httpx
     """A server of the project, and a client of it."""
     (where / "project.py").write_text(PROJECT)
     port = free_port()
-    told = [f"STORE={store}", f"NAMESPACE={namespace}", f"GO_ON={where / 'go_on'}"]
+    shown = [f"STORE={store}", f"NAMESPACE={namespace}", f"GO_ON={where / 'go_on'}"]
     call = [word.format(where=where, port=port) for word in SERVERS[kind]]
-    process = Process(["env", *told, sys.executable, "-m", *call], where / "log")
+    process = Process(["env", *shown, sys.executable, "-m", *call], where / "log")
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:
             wait_until(lambda: _answers(client), "the server answers", within=60)

@@ -109,7 +109,7 @@ def app_on(store: str) -> FastAPI:
         return "slot"
 
     @app.get("/failing")
-    @limit("1000/minute", charge_when=lambda told: told.status_code == 418)
+    @limit("1000/minute", charge_when=lambda shown: shown.status_code == 418)
     def failing() -> None:
         raise HTTPException(418)
 

@@ -59,8 +59,8 @@ def test_the_app_does_what_it_says(client: httpx.Client) -> None:
 
 def left(client: httpx.Client, user: str) -> int:
     """What is left of the words of *user*, while 200 of them are set aside; asking costs one."""
-    told = client.get(f"/words/1?user={user}").headers["RateLimit"].split(", ")
-    (figure,) = [part.split(";")[1] for part in told if part.startswith('"words"')]
+    shown = client.get(f"/words/1?user={user}").headers["RateLimit"].split(", ")
+    (figure,) = [part.split(";")[1] for part in shown if part.startswith('"words"')]
     return int(figure.removeprefix("r="))
 
 

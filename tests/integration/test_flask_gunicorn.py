@@ -105,8 +105,8 @@ def test_two_workers_admit_exactly_as_many_as_the_limits_say(redis: RedisServer)
             others = list(pool.map(lambda _: serving.get("/nothing"), range(45)))
     assert sorted(one.status_code for one in answers) == [200] * 10 + [429] * 30
     assert sorted(one.status_code for one in others) == [404] * 40 + [429] * 5
-    told = [one.headers["RateLimit-Policy"] for one in answers if one.is_success]
-    assert set(told) == {'"default";q=50;w=3600, "index";q=10;w=3600'}
+    shown = [one.headers["RateLimit-Policy"] for one in answers if one.is_success]
+    assert set(shown) == {'"default";q=50;w=3600, "index";q=10;w=3600'}
 
 
 @pytest.fixture(scope="module")

@@ -229,8 +229,9 @@ def _manage(
     ) -> None:
         if error is not None:
             add_headers_to_error(error, context)
-        own = None if served is None else served.response
-        await adrive(context.complete(_completed(connection, own or response, error, own)))
+        if context.has_end:
+            own = None if served is None else served.response
+            await adrive(context.complete(_completed(connection, own or response, error, own)))
 
     stack = connection.scope.get(_EXIT_STACK)
     if isinstance(stack, AsyncExitStack):

@@ -164,7 +164,7 @@ class HttpServer(Server):
 
 
 class _Uvicorn(uvicorn.Server):
-    """Ends when it is told to, not with the next tick of a loop."""
+    """Ends at once when it is stopped, not with the next tick of a loop."""
 
     async def main_loop(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()

@@ -26,7 +26,7 @@ STEPS = 25
 
 
 class Standing(ManualClock):
-    """A clock on which waiting takes no time: whoever waited still has its turn ahead of it."""
+    """A clock on which waiting takes no time: a caller that waited still has its place."""
 
     def sleep(self, seconds: float) -> None:
         """Do not wait."""
@@ -93,7 +93,7 @@ class Stack:
         return [self.limiter.plan(request), *behind]
 
     def fill_queues(self, request: Request) -> None:
-        """See that nobody has its turn at once: that cannot be given back."""
+        """Check that no caller gets its place at once: that cannot be given back."""
         for asking in self.asking(request):
             entry = drive(asking)
             for check in [check for one in entry.plan.rules for check in one.checks]:

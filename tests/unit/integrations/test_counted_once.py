@@ -31,10 +31,10 @@ class Counted:
         return admitted - self._before[0], refused - self._before[1]
 
     def _now(self) -> tuple[int, int]:
-        told = {
+        shown = {
             dict(labels)["outcome"]: int(value) for _, labels, value in RECORDER.request_samples()
         }
-        return told["allowed"], told["denied"]
+        return shown["allowed"], shown["denied"]
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def blocking(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
     return [b"hello"]
 
 
-def told_by(app: Any, headers: list[dict[str, str]]) -> list[str | None]:
+def decisions_by(app: Any, headers: list[dict[str, str]]) -> list[str | None]:
     """What `Headgate-Decision` says in the responses of *app* to requests with *headers*."""
     if isinstance(app, wsgi.RateLimitMiddleware):
         with httpx.Client(transport=httpx.WSGITransport(app), base_url="http://app") as client:
@@ -68,7 +68,7 @@ def test_all_limits_that_applied_are_told(kind: Any, tmp_path: Any) -> None:
     rules.write_text(POLICY, encoding="utf-8")
     good = {"headgate-debug": token()}
     app = kind(policy=rules, debug_secret=SECRET)
-    first, second, refused = told_by(app, [good, good, good])
+    first, second, refused = decisions_by(app, [good, good, good])
     assert first is not None
     assert second is not None
     assert refused is not None
@@ -86,13 +86,13 @@ def test_without_a_good_token_nothing_is_told(kind: Any, options: dict[str, byte
     wrong: list[dict[str, str]] = [{}, {"headgate-debug": "1.00"}]
     if options != {"debug_secret": SECRET}:
         wrong.append({"headgate-debug": token()})
-    assert told_by(kind(limits="5/minute", **options), wrong) == [None] * len(wrong)
+    assert decisions_by(kind(limits="5/minute", **options), wrong) == [None] * len(wrong)
 
 
 def test_limits_in_code_are_told_too(kind: Any) -> None:
     app = kind(limits="1/minute", debug_secret=SECRET)
     good = {"headgate-debug": token()}
-    admitted, refused = told_by(app, [good, good])
+    admitted, refused = decisions_by(app, [good, good])
     assert admitted is not None
     assert refused is not None
     assert ";allowed=?1;" in admitted
@@ -101,4 +101,4 @@ def test_limits_in_code_are_told_too(kind: Any) -> None:
 
 def test_who_has_no_limit_hears_that(kind: Any) -> None:
     app = kind(limits="1/minute", exempt=["/"], debug_secret=SECRET)
-    assert told_by(app, [{"headgate-debug": token()}]) == ["none"]
+    assert decisions_by(app, [{"headgate-debug": token()}]) == ["none"]

@@ -224,8 +224,8 @@ def test_what_the_minute_denies_does_not_use_up_the_hour() -> None:
     view = limit("4/hour")(limit("1/minute")(fine))
     with project({"a": view}) as client:
         assert statuses(client, "/a", 5) == [200, 429, 429, 429, 429]
-        told = get(client, "/a").headers["RateLimit"]
-    assert sorted(part.split(";")[1] for part in told.split(", ")) == ["r=0", "r=3"]
+        shown = get(client, "/a").headers["RateLimit"]
+    assert sorted(part.split(";")[1] for part in shown.split(", ")) == ["r=0", "r=3"]
 
 
 def test_head_counts_like_get() -> None:
@@ -283,7 +283,7 @@ def test_methods_of_classes_are_limited() -> None:
         assert statuses(client, "/a", 2) == [200, 200]
 
 
-# ---- what is told -----------------------------------------------------------------------------
+# ---- headers ----------------------------------------------------------------------------------
 
 
 def test_a_denial_is_a_429_that_says_when_to_retry() -> None:

@@ -241,7 +241,7 @@ def test_guesses_at_once_do_not_slip_through() -> None:
     @app.post("/login")
     @limits.limit("3/minute", charge_when=lambda response: response.status_code == 401)
     def login() -> str:
-        inside.wait(10)  # nobody has failed before all that are let in are in
+        inside.wait(10)  # none fails before all that are allowed are in
         abort(401)
 
     found: list[int] = []
@@ -306,7 +306,7 @@ def test_an_exempt_view_keeps_its_own_limit_alone() -> None:
     assert codes(app, times=3) == [200, 200, 429]
 
 
-# ---- what is told -----------------------------------------------------------------------------
+# ---- headers ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -371,8 +371,8 @@ def test_a_view_can_see_what_is_left() -> None:
     @app.get("/")
     @limits.limit("5/minute", name="searches")
     def view() -> dict[str, int]:
-        told = flask.request.environ["headgate"].rule_answers
-        return {one.name: one.decision.remaining for one in told}
+        shown = flask.request.environ["headgate"].rule_answers
+        return {one.name: one.decision.remaining for one in shown}
 
     assert ask(app).json == {"default": 8, "searches": 4}
 

@@ -257,8 +257,8 @@ def test_what_the_minute_denies_does_not_use_up_the_hour() -> None:
     client = Client(served(limit("4/hour"), limit("1/minute")))
 
     assert client.statuses("/", 6) == [200, 429, 429, 429, 429, 429]
-    told = client.get("/").headers["ratelimit"]
-    assert sorted(part.split(";")[1] for part in told.split(", ")) == ["r=0", "r=3"]
+    shown = client.get("/").headers["ratelimit"]
+    assert sorted(part.split(";")[1] for part in shown.split(", ")) == ["r=0", "r=3"]
 
 
 def test_preflights_use_up_nothing_and_do_not_fail_when_it_is_used_up() -> None:
@@ -304,7 +304,7 @@ def test_dynamic_limits_may_be_async() -> None:
     ]
 
 
-# ---- what is told -----------------------------------------------------------------------------
+# ---- headers ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What gets lost when costs are charged afterwards, and how often it is told."""
+"""What gets lost when costs are charged afterwards, and how often it is logged."""
 
 from __future__ import annotations
 

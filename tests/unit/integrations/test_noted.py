@@ -94,9 +94,9 @@ def test_a_request_that_takes_turns_is_counted_once_when_it_has_them_or_is_refus
         ("loop-turns", "denied", "gate"): 1,
     }
     assert noted.timed == 3, "how long somebody waited is no matter of how quickly is decided"
-    (refusal,) = [told for told in noted.heard if not told.allowed]
-    assert (refusal.source, [said.rule for said in refusal.rules]) == ("gate", ["loop-turns"])
-    assert refusal.rules[0].outcome == "denied"
+    (denial,) = [shown for shown in noted.heard if not shown.allowed]
+    assert (denial.source, [said.rule for said in denial.rules]) == ("gate", ["loop-turns"])
+    assert denial.rules[0].outcome == "denied"
 
 
 def test_what_a_shedder_refuses_is_counted_under_its_name(noted: Noted) -> None:
@@ -110,7 +110,7 @@ def test_what_a_shedder_refuses_is_counted_under_its_name(noted: Noted) -> None:
     assert call(WsgiMiddleware(hello, **options), "GET", "/").code == 503
     assert noted.requests == (0, 2)
     assert noted.decisions == {("load-shedding", "denied", "shedder"): 2}
-    assert {(told.allowed, told.source, told.rules[0].source) for told in noted.heard} == {
+    assert {(shown.allowed, shown.source, shown.rules[0].source) for shown in noted.heard} == {
         (False, "shedder", "shedder")
     }
 

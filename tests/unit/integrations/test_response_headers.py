@@ -12,7 +12,7 @@ from headgate.testing import ManualClock
 OURS = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
 
 
-def told(lines: list[tuple[str, str]], *, is_cross_origin: bool = False) -> list[tuple[str, str]]:
+def shown(lines: list[tuple[str, str]], *, is_cross_origin: bool = False) -> list[tuple[str, str]]:
     limiter = RequestLimiter(
         limits="9/hour", clock=ManualClock(7), responses=ResponseOptions(ratelimit=False)
     )
@@ -24,14 +24,14 @@ def told(lines: list[tuple[str, str]], *, is_cross_origin: bool = False) -> list
 
 
 def test_ours_follow_what_is_there() -> None:
-    lines = told([("Server", "x"), ("Set-Cookie", "a"), ("Set-Cookie", "b")])
+    lines = shown([("Server", "x"), ("Set-Cookie", "a"), ("Set-Cookie", "b")])
 
     assert lines[:3] == [("Server", "x"), ("Set-Cookie", "a"), ("Set-Cookie", "b")]
     assert [name for name, _ in lines[3:]] == OURS
 
 
 def test_ours_take_the_place_of_those_of_the_same_name() -> None:
-    assert told([("x-ratelimit-limit", "1"), ("X-Ratelimit-Reset", "0")])[0] == (OURS[0], "9")
+    assert shown([("x-ratelimit-limit", "1"), ("X-Ratelimit-Reset", "0")])[0] == (OURS[0], "9")
 
 
 def test_a_request_that_nobody_asked_about_is_told_nothing() -> None:
@@ -44,9 +44,9 @@ def test_a_request_that_nobody_asked_about_is_told_nothing() -> None:
 def test_ours_are_exposed_if_another_origin_asks_or_may_read() -> None:
     exposed = ("Access-Control-Expose-Headers", ", ".join(OURS))
 
-    assert told([], is_cross_origin=True)[-1] == exposed
-    assert told([("access-control-allow-origin", "*")])[-1] == exposed
-    assert told([])[-1][0] == OURS[-1]
+    assert shown([], is_cross_origin=True)[-1] == exposed
+    assert shown([("access-control-allow-origin", "*")])[-1] == exposed
+    assert shown([])[-1][0] == OURS[-1]
 
 
 def test_what_is_exposed_stays_exposed_and_nothing_twice() -> None:

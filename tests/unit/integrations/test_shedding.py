@@ -1,4 +1,4 @@
-"""A shedder before an app: what it refuses nobody is asked about, in every kind of middleware."""
+"""A shedder before an app: what it denies is checked no further, in every kind of middleware."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_who_is_shed_is_told_that_capacity_is_short_and_when_to_come_back() -> N
     assert status == 503
     assert 10 <= int(headers["retry-after"]) <= 15, "so long the level takes to fall by one"
     assert "ratelimit" not in headers
-    told = json.loads(body)
-    assert told["type"].endswith("#temporary-reduced-capacity")
-    assert told["violated-policies"] == ["load-shedding"]
+    shown = json.loads(body)
+    assert shown["type"].endswith("#temporary-reduced-capacity")
+    assert shown["violated-policies"] == ["load-shedding"]
 
 
 def test_what_is_shed_is_not_charged() -> None:

@@ -90,22 +90,22 @@ def test_code_that_blocks_shows_the_same() -> None:
 
 
 def test_the_page_is_json_that_nobody_keeps() -> None:
-    told, head = drive_all(StatusApp(RequestLimiter(limits="9/hour")), http(), http(method="HEAD"))
+    reply, head = drive_all(StatusApp(RequestLimiter(limits="9/hour")), http(), http(method="HEAD"))
 
-    assert told.headers == {
+    assert reply.headers == {
         "content-type": "application/json",
         "cache-control": "no-store",
-        "content-length": str(len(told.body)),
+        "content-length": str(len(reply.body)),
     }
-    assert head.headers == told.headers
+    assert head.headers == reply.headers
     assert head.body == b""
 
 
 def test_other_methods_are_not_allowed() -> None:
-    told = drive(StatusApp(RequestLimiter(limits="9/hour")), http(method="POST"))
+    reply = drive(StatusApp(RequestLimiter(limits="9/hour")), http(method="POST"))
 
-    assert told.status == 405
-    assert told.headers["allow"] == "GET, HEAD"
+    assert reply.status == 405
+    assert reply.headers["allow"] == "GET, HEAD"
 
 
 def test_what_is_no_request_is_a_clear_error() -> None:
@@ -123,8 +123,8 @@ async def _after_each(app: Any, limiter: RequestLimiter) -> list[int]:
     found = []
     for _ in range(3):
         await exchange(app, http())
-        told = await exchange(StatusApp(limiter), http())
-        found.append(json.loads(told.body)["limits"][0]["remaining"])
+        reply = await exchange(StatusApp(limiter), http())
+        found.append(json.loads(reply.body)["limits"][0]["remaining"])
     return found
 
 

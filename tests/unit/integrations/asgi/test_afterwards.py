@@ -124,10 +124,10 @@ def test_what_is_no_number_charges_nothing_and_is_told_once_for_the_rule(
 ) -> None:
     app = gated(saying(*said))
     assert remaining(app, 3) == [99, 98, 97]
-    (told,) = caplog.records
-    assert (told.name, told.levelno) == ("headgate.integrations", logging.WARNING)
-    assert "rule llm: a response has" in told.getMessage()
-    assert "in the header x-tokens, so nothing was charged" in told.getMessage()
+    (shown,) = caplog.records
+    assert (shown.name, shown.levelno) == ("headgate.integrations", logging.WARNING)
+    assert "rule llm: a response has" in shown.getMessage()
+    assert "in the header x-tokens, so nothing was charged" in shown.getMessage()
 
 
 def test_an_error_need_not_say_what_it_cost(caplog: pytest.LogCaptureFixture) -> None:
@@ -209,9 +209,9 @@ def test_who_goes_away_midway_is_charged_the_bytes_so_far(store: str, how: str) 
         going.cancel()
         with suppress(asyncio.CancelledError, ConnectionResetError):
             await going
-        told = await exchange(RateLimitMiddleware(Answering(), limiter=limiter), http())
+        shown = await exchange(RateLimitMiddleware(Answering(), limiter=limiter), http())
         await limiter.aclose()
-        return told.remaining
+        return shown.remaining
 
     assert asyncio.run(scenario()) == 69
 
@@ -297,10 +297,10 @@ def test_several_rules_are_charged_each_in_its_own_way() -> None:
     more = "{id: traffic, key_by: ip, limit: 1000/hour fixed_window, cost: {after: {bytes: true}}}"
     plain = "{id: plain, key_by: ip, limit: 500/hour fixed_window}"
     app = gated(saying(b"30", chunks=(b"x" * 200,)), BY_TOKENS, more, plain)
-    told = drive_all(app, http(), http())[-1].headers["ratelimit"]
-    assert '"llm";r=69' in told
-    assert '"traffic";r=799' in told
-    assert '"plain";r=498' in told
+    shown = drive_all(app, http(), http())[-1].headers["ratelimit"]
+    assert '"llm";r=69' in shown
+    assert '"traffic";r=799' in shown
+    assert '"plain";r=498' in shown
 
 
 def test_rules_are_charged_beside_limits_that_are_settled_by_the_outcome() -> None:
@@ -311,9 +311,9 @@ def test_rules_are_charged_beside_limits_that_are_settled_by_the_outcome() -> No
         charge_when=lambda responded: responded.status_code == 401,
         clock=ManualClock(1_000),
     )
-    told = drive_all(app, http(), http())[-1].headers["ratelimit"]
-    assert '"llm";r=69' in told
-    assert '"default";r=8' in told
+    shown = drive_all(app, http(), http())[-1].headers["ratelimit"]
+    assert '"llm";r=69' in shown
+    assert '"default";r=8' in shown
 
 
 def test_a_gate_further_in_is_charged_too() -> None:
@@ -354,8 +354,8 @@ def test_a_store_that_is_gone_by_then_fails_no_response_and_what_is_lost_is_coun
         store.is_gone = False
         assert drive(app).body == b"hello"
     assert app.limiter.late_charges.lost == 3
-    (told,) = [record for record in caplog.records if record.name == "headgate.integrations"]
-    assert "the store is gone" in told.getMessage()
+    (shown,) = [record for record in caplog.records if record.name == "headgate.integrations"]
+    assert "the store is gone" in shown.getMessage()
 
 
 def test_nothing_is_asked_at_the_end_where_no_rule_is_charged_afterwards() -> None:

@@ -38,8 +38,8 @@ def limiter(**options: Any) -> RequestLimiter:
     return RequestLimiter(clock=ManualClock(START), **options)
 
 
-def names(told: str) -> list[str]:
-    return [item.partition(";")[0].strip('"') for item in told.split(", ")]
+def names(shown: str) -> list[str]:
+    return [item.partition(";")[0].strip('"') for item in shown.split(", ")]
 
 
 @pytest.mark.parametrize("secret", [OURS, b""], ids=["both know the secret", "the outer one does"])
@@ -51,9 +51,9 @@ def test_the_outer_one_of_two_tells_of_both(secret: bytes) -> None:
     first, refused = drive_all(app, http(headers=[token()]), http(headers=[token()]))
     assert names(first.headers["headgate-decision"]) == ["around", "within"]
     assert refused.status == 429
-    told = refused.headers["headgate-decision"]
-    assert names(told) == ["around", "within"]
-    assert '"within";allowed=?0' in told
+    shown = refused.headers["headgate-decision"]
+    assert names(shown) == ["around", "within"]
+    assert '"within";allowed=?0' in shown
 
 
 def test_a_websocket_is_told_whether_it_is_accepted_or_not() -> None:
@@ -66,19 +66,19 @@ def test_a_websocket_is_told_whether_it_is_accepted_or_not() -> None:
 def test_no_cache_keeps_what_is_told() -> None:
     own = [(b"cache-control", b"public, max-age=600"), (b"headgate-decision", b"forged")]
     app = RateLimitMiddleware(Answering(headers=own), limiter(limits="9/hour", debug_secret=OURS))
-    told = drive(app, http(headers=[token()])).headers
-    assert told["cache-control"] == "no-store"
-    assert told["headgate-decision"].startswith('"default"')
+    shown = drive(app, http(headers=[token()])).headers
+    assert shown["cache-control"] == "no-store"
+    assert shown["headgate-decision"].startswith('"default"')
     assert drive(app, http()).headers["cache-control"] == "public, max-age=600"
 
 
 def test_a_script_of_another_origin_may_read_what_is_told() -> None:
     app = RateLimitMiddleware(Answering(), limiter(limits="1/hour", debug_secret=OURS))
     browser = [(b"origin", b"https://shop.example")]
-    for told in drive_all(
+    for shown in drive_all(
         app, http(headers=[token(), *browser]), http(headers=[token(), *browser])
     ):
-        assert "Headgate-Decision" in told.headers["access-control-expose-headers"]
+        assert "Headgate-Decision" in shown.headers["access-control-expose-headers"]
     assert (
         "Headgate" not in drive(app, http(headers=browser)).headers["access-control-expose-headers"]
     )
@@ -110,8 +110,8 @@ def test_a_secret_is_bytes() -> None:
 
 def test_a_place_is_told() -> None:
     app = RateLimitMiddleware(Answering(), limiter(limits=Concurrency(2, 60), debug_secret=OURS))
-    told = drive(app, http(headers=[token()])).headers["headgate-decision"]
-    assert ';limit="2 at the same time";used=1;remaining=1;' in told
+    shown = drive(app, http(headers=[token()])).headers["headgate-decision"]
+    assert ';limit="2 at the same time";used=1;remaining=1;' in shown
 
 
 def test_a_replay_is_told_as_one() -> None:
@@ -138,5 +138,5 @@ rules:
 
 def test_requests_without_a_valid_token_are_told_nothing_more() -> None:
     app = RateLimitMiddleware(Answering(), limiter(limits="9/hour", debug_secret=OURS))
-    told = drive_all(app, http(), http(headers=[token()]), http(headers=[token(b"other")]))
-    assert ["headgate-decision" in one.headers for one in told] == [False, True, False]
+    shown = drive_all(app, http(), http(headers=[token()]), http(headers=[token(b"other")]))
+    assert ["headgate-decision" in one.headers for one in shown] == [False, True, False]

@@ -73,8 +73,8 @@ def test_many_logins_at_once_cannot_slip_through_before_the_first_has_failed() -
     )
 
     async def herd() -> list[int]:
-        told = await asyncio.gather(*[exchange(gated, http()) for _ in range(20)])
-        return sorted(one.status for one in told)
+        shown = await asyncio.gather(*[exchange(gated, http()) for _ in range(20)])
+        return sorted(one.status for one in shown)
 
     assert asyncio.run(herd()) == [401] * 3 + [429] * 17
 
@@ -110,9 +110,9 @@ def test_the_outcome_of_an_error_has_the_error(starts: bool, status: int) -> Non
     with pytest.raises(ZeroDivisionError):
         drive(RateLimitMiddleware(app, limits="3/hour", charge_when=counts))
 
-    (told,) = seen
-    assert told.status_code == status
-    assert isinstance(told.error, ZeroDivisionError)
+    (shown,) = seen
+    assert shown.status_code == status
+    assert isinstance(shown.error, ZeroDivisionError)
 
 
 def test_a_charge_when_that_raises_is_told_and_charges() -> None:
@@ -149,8 +149,8 @@ class Reporting:
         context = scope["headgate"]
         limiter = context.limiter
         if not await adrive(context.begin(limiter, asking(limiter, self.limit, scope))):
-            refusal = context.denial_response(limiter)
-            await send({"type": "http.response.start", "status": refusal.status, "headers": []})
+            denial = context.denial_response(limiter)
+            await send({"type": "http.response.start", "status": denial.status, "headers": []})
             await send({"type": "http.response.body"})
             return
         await send({"type": "http.response.start", "status": 200, "headers": []})

@@ -94,9 +94,9 @@ def test_the_wait_that_is_told_goes_by_weight_and_class(said: Any, wait: float) 
         await asyncio.gather(*waiting)
         return answer
 
-    status, told, _ = run_virtually(main())
+    status, shown, _ = run_virtually(main())
     assert status == 503
-    assert told["headgate-queue"] == f'"backend";waiting=9;wait={wait};in-flight=1'
+    assert shown["headgate-queue"] == f'"backend";waiting=9;wait={wait};in-flight=1'
 
 
 def test_who_cannot_be_served_is_told_so_with_a_503() -> None:
@@ -124,7 +124,7 @@ def test_browsers_of_other_origins_may_read_how_the_gate_stands() -> None:
         return await asyncio.gather(*(client.ask("/", origin="https://a.example") for _ in "12"))
 
     answers = run_virtually(main())
-    exposed = {status: told["access-control-expose-headers"] for status, told, _ in answers}
+    exposed = {status: shown["access-control-expose-headers"] for status, shown, _ in answers}
     assert exposed == {200: "x-own, Headgate-Queue", 503: "Headgate-Queue, Retry-After"}
 
 

@@ -28,12 +28,12 @@ def limited(app: App | None = None, limits: Any = "2/hour", **options: Any) -> R
     return RateLimitMiddleware(app or Answering(), limits=limits, clock=clock, **options)
 
 
-@pytest.mark.parametrize("nobody", [None, "", (), (None, "")])
+@pytest.mark.parametrize("no_key", [None, "", (), (None, "")])
 @ALL_WAYS
 def test_an_empty_key_does_not_skip_the_limit_and_is_not_one_for_all(
-    limits: str, nobody: Any
+    limits: str, no_key: Any
 ) -> None:
-    app = limited(limits=limits, key=lambda _: nobody)
+    app = limited(limits=limits, key=lambda _: no_key)
     ann, bob = http(client=("203.0.113.1", 1)), http(client=("203.0.113.2", 1))
 
     assert statuses(app, ann, ann, ann, bob) == [200, 200, 429, 200]

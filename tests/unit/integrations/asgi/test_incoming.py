@@ -82,9 +82,9 @@ def test_the_routes_of_a_mounted_app_are_told_apart_by_their_whole_template() ->
 @pytest.mark.parametrize("limits", ["2/hour", "2/hour fixed_window"])
 def test_what_a_server_leaves_out_is_no_error(limits: str) -> None:
     bare: dict[str, Any] = {"type": "http", "path": "/"}
-    told = drive_all(RateLimitMiddleware(Answering(), limits=limits), *[dict(bare)] * 3)
+    shown = drive_all(RateLimitMiddleware(Answering(), limits=limits), *[dict(bare)] * 3)
 
-    assert [one.status for one in told] == [200, 200, 429]
+    assert [one.status for one in shown] == [200, 200, 429]
 
 
 @pytest.mark.parametrize("limits", ["2/hour", "2/hour fixed_window"])

@@ -44,10 +44,10 @@ def live(app: Any, messages: list[Any] = BOTH) -> Exchange:
 
 
 def test_lifespan_is_passed_on_both_ways() -> None:
-    told = live(RateLimitMiddleware(lifespan(), limits="1/hour"))
+    shown = live(RateLimitMiddleware(lifespan(), limits="1/hour"))
 
-    assert told.types == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-    assert told.received == 2
+    assert shown.types == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert shown.received == 2
 
 
 @pytest.mark.parametrize("ending", ["complete", "failed"])
@@ -99,6 +99,6 @@ def test_an_app_that_fails_to_start_is_passed_on() -> None:
         await receive()
         await send({"type": "lifespan.startup.failed", "message": "no database"})
 
-    told = live(RateLimitMiddleware(app, limits="1/hour"), STARTUP)
+    shown = live(RateLimitMiddleware(app, limits="1/hour"), STARTUP)
 
-    assert told.sent == [{"type": "lifespan.startup.failed", "message": "no database"}]
+    assert shown.sent == [{"type": "lifespan.startup.failed", "message": "no database"}]

@@ -49,20 +49,20 @@ class Routed:
         if await adrive(context.begin(limiter, limiter.plan_route(asked, request, request))):
             await self.app(scope, receive, send)
             return
-        refusal = context.denial_response(limiter)
-        headers = [(name.encode(), value.encode()) for name, value in refusal.headers]
-        start = {"type": "http.response.start", "status": refusal.status, "headers": headers}
+        denial = context.denial_response(limiter)
+        headers = [(name.encode(), value.encode()) for name, value in denial.headers]
+        start = {"type": "http.response.start", "status": denial.status, "headers": headers}
         await send(start)
-        await send({"type": "http.response.body", "body": refusal.body})
+        await send({"type": "http.response.body", "body": denial.body})
 
 
 @GATES
 def test_the_response_tells_of_the_app_and_of_the_route(limits: str) -> None:
-    told = drive(RateLimitMiddleware(Routed("5/hour"), limits=limits)).headers
+    shown = drive(RateLimitMiddleware(Routed("5/hour"), limits=limits)).headers
 
-    assert told["ratelimit-policy"] == '"default";q=9;w=3600, "route";q=5;w=3600'
-    assert told["x-ratelimit-limit"] == "5"
-    assert told["x-ratelimit-remaining"] == "4"
+    assert shown["ratelimit-policy"] == '"default";q=9;w=3600, "route";q=5;w=3600'
+    assert shown["x-ratelimit-limit"] == "5"
+    assert shown["x-ratelimit-remaining"] == "4"
 
 
 @GATES
@@ -73,11 +73,11 @@ def test_a_refusal_further_in_gives_back_what_was_charged_further_out(
     own = RequestLimiter() if has_own_gate else None
     app = Routed("1/hour", own)
     gated = RateLimitMiddleware(app, limits=limits, clock=ManualClock(1_800))
-    told = drive_all(gated, *[http()] * 5)
+    shown = drive_all(gated, *[http()] * 5)
     app.limit = RouteLimit(limits="100/hour", name="other")
 
-    assert [one.status for one in told] == [200, 429, 429, 429, 429]
-    assert told[1].headers["ratelimit-policy"] == '"route";q=1;w=3600'
+    assert [one.status for one in shown] == [200, 429, 429, 429, 429]
+    assert shown[1].headers["ratelimit-policy"] == '"route";q=1;w=3600'
     assert '"default";r=7' in drive(gated).headers["ratelimit"]
 
 
@@ -143,12 +143,12 @@ def test_the_same_gate_twice_counts_a_websocket_once() -> None:
 def test_a_mounted_app_with_a_limiter_of_its_own_is_asked_too(limits: str) -> None:
     inner = RateLimitMiddleware(Answering(), limits="2/hour", name="inner")
     app = RateLimitMiddleware(inner, limits=limits, clock=ManualClock(1_800))
-    told = drive_all(app, *[http()] * 4)
+    shown = drive_all(app, *[http()] * 4)
 
-    assert [one.status for one in told] == [200, 200, 429, 429]
-    assert told[0].headers["ratelimit-policy"] == '"default";q=9;w=3600, "inner";q=2;w=3600'
-    assert told[2].types == ["http.response.start", "http.response.body"]
-    assert told[2].headers["content-length"] == str(len(told[2].body))
+    assert [one.status for one in shown] == [200, 200, 429, 429]
+    assert shown[0].headers["ratelimit-policy"] == '"default";q=9;w=3600, "inner";q=2;w=3600'
+    assert shown[2].types == ["http.response.start", "http.response.body"]
+    assert shown[2].headers["content-length"] == str(len(shown[2].body))
 
 
 def test_a_refusal_of_a_mounted_app_costs_nothing_further_out() -> None:
@@ -186,10 +186,10 @@ def test_header_and_body_of_a_refusal_tell_the_same_wait_through_all_layers() ->
     )
     spread = ResponseOptions(outage_spread=86_400)
     inner = RateLimitMiddleware(Answering(), policy=policy, store=Gone(), responses=spread)
-    told = drive(RateLimitMiddleware(inner, limits="9/hour", responses=spread))
+    shown = drive(RateLimitMiddleware(inner, limits="9/hour", responses=spread))
 
-    assert told.status == 503
-    assert json.loads(told.body)["retry_after"] == int(told.headers["retry-after"])
+    assert shown.status == 503
+    assert json.loads(shown.body)["retry_after"] == int(shown.headers["retry-after"])
 
 
 @pytest.mark.parametrize("after", range(0, 80, 3))
@@ -260,11 +260,11 @@ class Forgiving(Routed):
 @GATES
 def test_an_app_that_answers_a_refusal_with_200_tells_nobody_to_wait(limits: str) -> None:
     app = RateLimitMiddleware(Forgiving("1/hour"), limits=limits)
-    told = drive_all(app, http(), http())
+    shown = drive_all(app, http(), http())
 
-    assert [one.status for one in told] == [200, 200]
-    assert [one.headers["x-ratelimit-limit"] for one in told] == ["1", "9"]
-    assert not any("retry-after" in one.headers for one in told)
+    assert [one.status for one in shown] == [200, 200]
+    assert [one.headers["x-ratelimit-limit"] for one in shown] == ["1", "9"]
+    assert not any("retry-after" in one.headers for one in shown)
 
 
 @GATES

@@ -51,10 +51,10 @@ def policy(failure: str, limit: str = "limit: 2/hour") -> Policy:
 def test_an_outage_lets_requests_pass_and_tells_the_limits_without_figures(
     options: dict[str, Any],
 ) -> None:
-    told = drive_all(RateLimitMiddleware(Answering(), store=Gone(), **options), *[http()] * 4)
+    shown = drive_all(RateLimitMiddleware(Answering(), store=Gone(), **options), *[http()] * 4)
 
-    assert [one.status for one in told] == [200] * 4
-    for one in told:
+    assert [one.status for one in shown] == [200] * 4
+    for one in shown:
         assert "ratelimit-policy" in one.headers
         assert "ratelimit" not in one.headers
         assert not any(name.startswith("x-ratelimit") for name in one.headers)
@@ -63,24 +63,24 @@ def test_an_outage_lets_requests_pass_and_tells_the_limits_without_figures(
 
 def test_an_outage_lets_no_more_pass_than_the_limit_and_then_says_when_to_come_back() -> None:
     app = RateLimitMiddleware(Answering(), policy=policy("fail_open"), store=Gone())
-    told = drive_all(app, *[http()] * 4)
+    shown = drive_all(app, *[http()] * 4)
 
-    assert [one.status for one in told] == [200, 200, 429, 429]
-    assert 1_700 <= int(told[-1].headers["retry-after"]) <= 1_800
-    assert told[-1].headers["x-ratelimit-remaining"] == "0"
+    assert [one.status for one in shown] == [200, 200, 429, 429]
+    assert 1_700 <= int(shown[-1].headers["retry-after"]) <= 1_800
+    assert shown[-1].headers["x-ratelimit-remaining"] == "0"
 
 
 def test_an_outage_is_a_503_where_the_rule_says_closed() -> None:
     app = RateLimitMiddleware(Answering(), policy=policy("fail_closed"), store=Gone())
-    told = drive_all(app, *[http()] * 60)
-    waits = {int(one.headers["retry-after"]) for one in told}
+    shown = drive_all(app, *[http()] * 60)
+    waits = {int(one.headers["retry-after"]) for one in shown}
 
-    assert {one.status for one in told} == {503}
+    assert {one.status for one in shown} == {503}
     assert waits == {2, 3, 4, 5}
-    assert json.loads(told[0].body)["error"] == "temporarily_unavailable"
-    assert all("ratelimit" not in one.headers for one in told)
+    assert json.loads(shown[0].body)["error"] == "temporarily_unavailable"
+    assert all("ratelimit" not in one.headers for one in shown)
     assert all(
-        json.loads(one.body)["retry_after"] == int(one.headers["retry-after"]) for one in told
+        json.loads(one.body)["retry_after"] == int(one.headers["retry-after"]) for one in shown
     )
 
 
@@ -131,10 +131,10 @@ def test_a_store_that_goes_while_the_request_is_on_its_way_does_not_break_it(
 
 def test_the_status_page_tells_the_limits_without_figures() -> None:
     limiter = RequestLimiter(limits="9/hour", policy=policy("fail_closed"), store=Gone())
-    told = drive(StatusApp(limiter))
-    entries = json.loads(told.body)["limits"]
+    shown = drive(StatusApp(limiter))
+    entries = json.loads(shown.body)["limits"]
 
-    assert told.status == 200
+    assert shown.status == 200
     assert [entry["name"] for entry in entries] == ["a", "default"]
     assert all("remaining" not in entry for entry in entries)
 

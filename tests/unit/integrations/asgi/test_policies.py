@@ -32,7 +32,7 @@ def write(path: Path, content: str) -> None:
     beside.replace(path)
 
 
-def told(app: Any) -> str:
+def shown(app: Any) -> str:
     return drive(app).headers["ratelimit-policy"]
 
 
@@ -47,14 +47,14 @@ def test_a_policy_file_that_changes_is_in_force_without_a_restart(tmp_path: Path
     limiter = RequestLimiter(policy=path)
     app = RateLimitMiddleware(Answering(), limiter=limiter)
     try:
-        assert told(app) == '"rule";q=1000;w=3600'
+        assert shown(app) == '"rule";q=1000;w=3600'
         write(path, text("500/hour"))
-        wait_until(lambda: told(app) == '"rule";q=500;w=3600', "the new policy is in force")
+        wait_until(lambda: shown(app) == '"rule";q=500;w=3600', "the new policy is in force")
         used = drive(app).remaining
         write(path, "version: 1\nrules: [{id: rule, limt: 5/hour}]\n")
         wait_until(lambda: is_refused(limiter), "the bad file has been read")
         assert drive(app).remaining == used - 1
-        assert told(app) == '"rule";q=500;w=3600'
+        assert shown(app) == '"rule";q=500;w=3600'
     finally:
         limiter.close()
 
@@ -126,12 +126,12 @@ def test_a_policy_that_changed_back_while_nobody_watched_is_in_force_again(tmp_p
     limiter = RequestLimiter(policy=path)
     app = RateLimitMiddleware(Answering(), limiter=limiter)
     try:
-        assert told(app) == '"rule";q=1000;w=3600'
+        assert shown(app) == '"rule";q=1000;w=3600'
         write(path, text("500/hour"))
-        wait_until(lambda: told(app) == '"rule";q=500;w=3600', "the new policy is in force")
+        wait_until(lambda: shown(app) == '"rule";q=500;w=3600', "the new policy is in force")
         limiter.close()
         write(path, text("1000/hour"))
-        wait_until(lambda: told(app) == '"rule";q=1000;w=3600', "the old one is in force again")
+        wait_until(lambda: shown(app) == '"rule";q=1000;w=3600', "the old one is in force again")
     finally:
         limiter.close()
 
@@ -187,7 +187,7 @@ def test_files_are_never_read_in_the_event_loop(
     write(path, text("500/hour"))
     app = RateLimitMiddleware(Answering(), limiter=limiter)
     try:
-        wait_until(lambda: told(app) == '"rule";q=500;w=3600', "the new policy is in force")
+        wait_until(lambda: shown(app) == '"rule";q=500;w=3600', "the new policy is in force")
     finally:
         limiter.close()
 

@@ -1,4 +1,4 @@
-"""Requests through the ASGI middleware: who is counted, what is refused, what is told."""
+"""Requests through the ASGI middleware: who is counted, denials, headers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def limited(app: App | None = None, limits: Any = "2/hour", **options: Any) -> R
 
 @ALL_WAYS
 def test_an_admitted_response_tells_what_is_left_in_whole_numbers(limits: str) -> None:
-    told = drive(limited(limits=limits)).headers
+    shown = drive(limited(limits=limits)).headers
 
-    assert told["x-ratelimit-limit"] == "2"
-    assert told["x-ratelimit-remaining"] == "1"
-    assert told["x-ratelimit-reset"].isdigit()
-    assert told["ratelimit-policy"] == '"default";q=2;w=3600'
-    assert told["ratelimit"].startswith('"default";r=1;t=')
-    assert told["content-type"] == "text/plain"
+    assert shown["x-ratelimit-limit"] == "2"
+    assert shown["x-ratelimit-remaining"] == "1"
+    assert shown["x-ratelimit-reset"].isdigit()
+    assert shown["ratelimit-policy"] == '"default";q=2;w=3600'
+    assert shown["ratelimit"].startswith('"default";r=1;t=')
+    assert shown["content-type"] == "text/plain"
 
 
 @pytest.mark.parametrize("headers", [[], [ORIGIN], [(b"access-control-request-method", b"PUT")]])
@@ -75,18 +75,18 @@ def test_what_the_app_says_of_the_same_limit_is_replaced_and_of_others_kept(limi
         (b"RateLimit", b'"default";r=77, "theirs";r=5;t=6'),
         (b"ratelimit-policy", b'"theirs";q=8;w=9'),
     ]
-    told = drive(limited(Answering(headers=lines), limits)).lines
+    shown = drive(limited(Answering(headers=lines), limits)).lines
 
-    assert [value for name, value in told if name == b"x-ratelimit-limit"] == [b"2"]
-    assert told[:2] == [(b"ratelimit", b'"theirs";r=5;t=6'), (b"ratelimit-policy", lines[2][1])]
-    assert b'"default";r=77' not in b"".join(value for _, value in told)
+    assert [value for name, value in shown if name == b"x-ratelimit-limit"] == [b"2"]
+    assert shown[:2] == [(b"ratelimit", b'"theirs";r=5;t=6'), (b"ratelimit-policy", lines[2][1])]
+    assert b'"default";r=77' not in b"".join(value for _, value in shown)
 
 
 @ALL_WAYS
 def test_a_header_of_the_app_in_capitals_is_not_sent_beside_ours(limits: str) -> None:
-    told = drive(limited(Answering(headers=[(b"X-RATELIMIT-LIMIT", b"99")]), limits)).lines
+    shown = drive(limited(Answering(headers=[(b"X-RATELIMIT-LIMIT", b"99")]), limits)).lines
 
-    assert [value for name, value in told if name.lower() == b"x-ratelimit-limit"] == [b"2"]
+    assert [value for name, value in shown if name.lower() == b"x-ratelimit-limit"] == [b"2"]
 
 
 @ALL_WAYS
@@ -114,10 +114,10 @@ def test_headers_that_can_be_read_only_once_are_all_sent(
         await send({"type": "http.response.start", "status": 200, "headers": once})
         await send({"type": "http.response.body"})
 
-    told = drive(limited(app, limits), http(headers=asked)).lines
+    shown = drive(limited(app, limits), http(headers=asked)).lines
 
-    assert told[:3] == [(b"a", b"1"), (b"set-cookie", b"2"), (b"set-cookie", b"3")]
-    assert dict(told)[b"x-ratelimit-limit"] == b"2"
+    assert shown[:3] == [(b"a", b"1"), (b"set-cookie", b"2"), (b"set-cookie", b"3")]
+    assert dict(shown)[b"x-ratelimit-limit"] == b"2"
 
 
 @ALL_WAYS
@@ -179,7 +179,7 @@ def test_many_at_once_in_one_loop_are_admitted_exactly() -> None:
     app = limited(limits="50/hour")
 
     async def herd() -> list[int]:
-        told = await asyncio.gather(*[exchange(app, http()) for _ in range(200)])
-        return [one.status for one in told]
+        shown = await asyncio.gather(*[exchange(app, http()) for _ in range(200)])
+        return [one.status for one in shown]
 
     assert asyncio.run(herd()).count(200) == 50

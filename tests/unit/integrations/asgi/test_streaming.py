@@ -37,15 +37,15 @@ def test_the_body_of_a_request_is_read_when_the_app_reads_it(options: dict[str, 
         {"type": "http.request", "body": b"two", "more_body": True},
         {"type": "http.request", "body": b"never read", "more_body": False},
     ]
-    told = drive(RateLimitMiddleware(app, **options), http(method="POST"), *chunks)
+    shown = drive(RateLimitMiddleware(app, **options), http(method="POST"), *chunks)
 
     assert read == [b"one", b"two"]
-    assert told.received == 2
+    assert shown.received == 2
 
 
 def test_the_app_gets_the_receive_of_the_server_itself() -> None:
     async def receive() -> Any:
-        raise AssertionError("nobody reads")
+        raise AssertionError("no one reads")
 
     async def send(message: Any) -> None:
         pass
@@ -58,10 +58,10 @@ def test_the_app_gets_the_receive_of_the_server_itself() -> None:
 
 def test_a_refusal_does_not_read_the_body() -> None:
     app = RateLimitMiddleware(Answering(), limits="1/hour", cost=2)
-    told = drive(app, http(method="POST"), {"type": "http.request", "body": b"x" * 9})
+    shown = drive(app, http(method="POST"), {"type": "http.request", "body": b"x" * 9})
 
-    assert told.status == 429
-    assert told.received == 0
+    assert shown.status == 429
+    assert shown.received == 0
 
 
 @LIMITS
@@ -148,15 +148,15 @@ def test_a_file_that_the_server_sends_itself_is_passed_on(options: dict[str, Any
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.pathsend", "path": "/file"})
 
-    told = drive(RateLimitMiddleware(app, **options))
+    shown = drive(RateLimitMiddleware(app, **options))
 
-    assert told.sent[1] == {"type": "http.response.pathsend", "path": "/file"}
-    assert told.remaining >= 90
+    assert shown.sent[1] == {"type": "http.response.pathsend", "path": "/file"}
+    assert shown.remaining >= 90
 
 
 @LIMITS
 def test_exactly_one_start_is_sent_for_each_that_the_app_sends(options: dict[str, Any]) -> None:
-    """Whoever sends it twice is told by the server, as without the middleware."""
+    """The server reports a second start, as without the middleware."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await Answering()(scope, receive, send)

@@ -67,7 +67,12 @@ def test_a_shaped_request_is_delayed_and_said_to_be() -> None:
     starts = [began for began, _ in app.log]
     assert [round(began, 6) for began in starts] == [0.0, 0.1, 0.2, 0.3]
     assert [path for _, path in app.log] == ["/0", "/1", "/2", "/3"]
-    assert [told.get("headgate-delay") for _, told, _ in answers[:4]] == [None, "0.1", "0.2", "0.3"]
+    assert [shown.get("headgate-delay") for _, shown, _ in answers[:4]] == [
+        None,
+        "0.1",
+        "0.2",
+        "0.3",
+    ]
     assert '"exports";waiting=' in answers[3][1]["headgate-queue"]
     assert json.loads(answers[4][2])["limit"] == "exports"
 
@@ -184,8 +189,8 @@ def test_a_slot_stays_with_a_request_that_waits_for_longer_than_its_lease() -> N
         await client.ask("/0")
         waiting = [asyncio.ensure_future(client.ask(f"/{n}")) for n in (1, 2)]
         await asyncio.sleep(8)
-        status, told, _ = await client.ask("/3")
-        assert '"backend";r=0' in told["ratelimit"]
+        status, shown, _ = await client.ask("/3")
+        assert '"backend";r=0' in shown["ratelimit"]
         return [status, *(answer[0] for answer in await asyncio.gather(*waiting))]
 
     assert run_virtually(main()) == [429, 200, 200]
@@ -199,12 +204,12 @@ def test_who_leaves_an_inner_queue_is_charged_nothing_further_out_either() -> No
         client = Client(RateLimitMiddleware(inner, limits="3/hour", clock=loop.time_ns))
         await client.ask("/0")
         gone, _, _ = await client.ask("/1", leaves_after=0.05)
-        _, told, _ = await client.ask("/2")
-        return gone, told["ratelimit"]
+        _, shown, _ = await client.ask("/2")
+        return gone, shown["ratelimit"]
 
-    gone, told = run_virtually(main())
+    gone, shown = run_virtually(main())
     assert gone == 0
-    assert '"default";r=1;' in told
+    assert '"default";r=1;' in shown
 
 
 def test_how_long_a_websocket_was_open_does_not_move_slots() -> None:

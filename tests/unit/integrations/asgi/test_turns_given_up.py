@@ -63,7 +63,7 @@ def test_whenever_a_request_is_cancelled_its_turn_goes_to_the_next(step: int) ->
 
 
 def test_what_came_in_the_instant_of_a_cancellation_is_not_lost() -> None:
-    """It is given up by the one who has it, as there is nobody else who could."""
+    """Its holder gives it up, as no other part of the app could."""
     given_up: list[str] = []
 
     async def main() -> None:
@@ -206,5 +206,5 @@ def test_a_gate_that_is_in_use_in_another_loop_costs_nothing_else() -> None:
             asyncio.run(Client(middleware).ask("/"))
     held.release()
     other.close()
-    status, told, _ = asyncio.run(Client(middleware).ask("/"))
-    assert (status, told["x-ratelimit-remaining"]) == (200, "0")
+    status, shown, _ = asyncio.run(Client(middleware).ask("/"))
+    assert (status, shown["x-ratelimit-remaining"]) == (200, "0")

@@ -21,12 +21,12 @@ CONNECT = {"type": "websocket.connect"}
 
 
 def test_an_accepted_websocket_carries_the_headers() -> None:
-    told = drive(RateLimitMiddleware(accepting, limits="2/hour"), websocket())
+    shown = drive(RateLimitMiddleware(accepting, limits="2/hour"), websocket())
 
-    assert told.types == ["websocket.accept"]
-    assert told.headers["x-own"] == "1"
-    assert told.headers["x-ratelimit-remaining"] == "1"
-    assert told.headers["ratelimit-policy"] == '"default";q=2;w=3600'
+    assert shown.types == ["websocket.accept"]
+    assert shown.headers["x-own"] == "1"
+    assert shown.headers["x-ratelimit-remaining"] == "1"
+    assert shown.headers["ratelimit-policy"] == '"default";q=2;w=3600'
 
 
 def test_a_refused_websocket_is_answered_where_the_server_can_do_that() -> None:
@@ -80,14 +80,14 @@ def test_messages_of_a_websocket_are_passed_on_both_ways() -> None:
         await send({"type": "websocket.send", "text": (await receive())["text"]})
         await send({"type": "websocket.close", "code": 4000})
 
-    told = drive(
+    shown = drive(
         RateLimitMiddleware(echo, limits="2/hour"),
         websocket(),
         CONNECT,
         {"type": "websocket.receive", "text": "hello"},
     )
 
-    assert told.sent[1:] == [
+    assert shown.sent[1:] == [
         {"type": "websocket.send", "text": "hello"},
         {"type": "websocket.close", "code": 4000},
     ]
@@ -99,10 +99,10 @@ def test_a_denial_of_the_app_carries_the_headers() -> None:
         await send({"type": "websocket.http.response.start", "status": 403, "headers": []})
         await send({"type": "websocket.http.response.body", "body": b"no"})
 
-    told = drive(RateLimitMiddleware(app, limits="2/hour"), websocket())
+    shown = drive(RateLimitMiddleware(app, limits="2/hour"), websocket())
 
-    assert told.status == 403
-    assert told.remaining == 1
+    assert shown.status == 403
+    assert shown.remaining == 1
 
 
 @pytest.mark.parametrize("store", [None, Waiting()])

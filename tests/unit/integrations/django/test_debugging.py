@@ -35,9 +35,9 @@ def test_the_limits_of_the_project_and_of_a_view_are_told(*, is_async: bool) -> 
             )
 
         first, refused, without = asked(token), asked(token), asked("1.00")
-    told = first.headers["Headgate-Decision"]
-    assert told.startswith('"default";allowed=?1;mode=enforce;key="~')
-    assert ', "view";allowed=?1;' in told
+    shown = first.headers["Headgate-Decision"]
+    assert shown.startswith('"default";allowed=?1;mode=enforce;key="~')
+    assert ', "view";allowed=?1;' in shown
     assert first.headers["Cache-Control"] == "no-store"
     assert refused.status_code == 429
     assert '"view";allowed=?0;' in refused.headers["Headgate-Decision"]

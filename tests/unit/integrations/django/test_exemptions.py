@@ -119,9 +119,9 @@ class LateUrls:
 def test_a_view_is_exempt_even_if_it_is_read_with_the_first_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nobody: list[str] = []
+    no_key: list[str] = []
     for module in (exemptions, django_module):
-        monkeypatch.setattr(module, "EXEMPT_ONES", nobody)
+        monkeypatch.setattr(module, "EXEMPT_ONES", no_key)
     with (
         project({}, limits="1/minute") as client,
         override_settings(ROOT_URLCONF=LateUrls()),

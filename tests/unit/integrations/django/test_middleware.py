@@ -1,4 +1,4 @@
-"""The middleware under WSGI and ASGI: who is limited, and what everybody is told."""
+"""The middleware under WSGI and ASGI: who is limited, and the headers."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_a_passage_that_was_begun_outside_of_django_goes_on_inside() -> None:
     context = RequestContext(limiter, Request(), is_managed=True)
     with project({"a": limit("5/minute")(fine)}, limits="9/minute") as client:
         response = client.get("/a", headgate=context)
-        assert "X-RateLimit-Limit" not in response.headers  # which is for whoever watches
-        assert [told.name for told in context.rule_answers] == ["default", "fine"]
+        assert "X-RateLimit-Limit" not in response.headers  # which is for monitoring
+        assert [shown.name for shown in context.rule_answers] == ["default", "fine"]
 
 
 def preflights(client: Client, times: int) -> list[int]:
@@ -87,10 +87,10 @@ def test_what_the_app_says_of_policies_of_its_own_stays() -> None:
         assert found == '"own";q=5;w=1, "default";q=2;w=60'
 
 
-@pytest.mark.parametrize("nobody", [None, ""])
-def test_who_is_nobody_is_counted_by_address(nobody: str | None) -> None:
+@pytest.mark.parametrize("no_key", [None, ""])
+def test_who_is_nobody_is_counted_by_address(no_key: str | None) -> None:
     def key(request: Request) -> str | None:
-        return request.header("x-key") or nobody
+        return request.header("x-key") or no_key
 
     with project({"a": fine}, limits="1/minute", key=key) as client:
         assert statuses(client, "/a", 2) == [200, 429]

@@ -18,7 +18,7 @@ from headgate.stores.base import Store
 from headgate.stores.memory import MemoryStore
 from tests.support.django_project import fine, get, project, statuses, statuses_async
 
-PAGE = Path(__file__).parents[4] / "docs" / "django.md"
+PAGE = Path(__file__).parents[4] / "docs" / "apps.md"
 
 if TYPE_CHECKING:
     from headgate.engine.request import Request

@@ -238,7 +238,7 @@ def test_an_async_stream_that_cannot_be_sent_is_over(middleware: tuple[str, ...]
 
     async def ask() -> Any:
         unsent = await send_in_vain("/a", parts=1)
-        for _ in range(30):  # the loop closes the stream, and nobody the response
+        for _ in range(30):  # the loop closes the stream; the response stays open
             await asyncio.sleep(0)
         assert not unsent.closed
         return await AsyncClient().get("/a?quick")

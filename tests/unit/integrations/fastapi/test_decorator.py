@@ -108,8 +108,8 @@ def test_a_decorator_and_a_dependency_tell_of_both() -> None:
             return PlainTextResponse("hello")
 
         client = Client(app)
-        told = client.get("/").headers.get_list("ratelimit")
-        assert told == ['"hello";r=4;t=12, "hello-2";r=1;t=30']
+        shown = client.get("/").headers.get_list("ratelimit")
+        assert shown == ['"hello";r=4;t=12, "hello-2";r=1;t=30']
         assert client.statuses("/", 2) == [200, 429]
 
 
@@ -137,7 +137,7 @@ def test_only_failed_logins_count_however_many_come_at_once() -> None:
     for app, limiter in apps():
 
         @app.post("/login")
-        @limit("3/minute", charge_when=lambda told: told.status_code == 401, limiter=limiter)
+        @limit("3/minute", charge_when=lambda shown: shown.status_code == 401, limiter=limiter)
         async def login(password: str, response: Response, how: str = "raise") -> Any:
             await asyncio.sleep(0)
             if password == "right":  # noqa: S105 (not one)
@@ -178,7 +178,7 @@ def test_a_status_of_the_route_is_an_outcome_too() -> None:
     for app, limiter in apps():
 
         @app.post("/", status_code=201)
-        @limit("1/minute", charge_when=lambda told: told.status_code == 201, limiter=limiter)
+        @limit("1/minute", charge_when=lambda shown: shown.status_code == 201, limiter=limiter)
         async def make() -> str:
             return "made"
 

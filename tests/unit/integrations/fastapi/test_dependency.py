@@ -176,7 +176,7 @@ def test_functions_of_the_request_may_be_async_and_see_what_dependencies_did() -
 
 def login_app(app: FastAPI, limiter: RequestLimiter | None) -> FastAPI:
     failures = RateLimit(
-        "3/minute", charge_when=lambda told: told.status_code == 401, limiter=limiter
+        "3/minute", charge_when=lambda shown: shown.status_code == 401, limiter=limiter
     )
 
     @app.post("/login", dependencies=[Depends(failures)])

@@ -87,7 +87,7 @@ def described(decorated: Decorator) -> FastAPI:
     "decorated",
     [
         limit("5/minute"),
-        limit("5/minute", cost=2, charge_when=lambda told: told.status_code == 401),
+        limit("5/minute", cost=2, charge_when=lambda shown: shown.status_code == 401),
         lambda function: limit("5/minute")(limit("9/hour")(function)),
         lambda function: exempt(limit("9/hour")(function)),
     ],

@@ -14,9 +14,9 @@ def test_the_limits_of_the_app_and_of_a_view_are_told() -> None:
     app.add_url_rule("/", "index", limits.limit("1/minute", name="view")(lambda: "hello"))
     token, _ = debug_token(OURS, now_ns=100 * SECOND, ttl_s=60)
     first, refused = (ask(app, headers={"Headgate-Debug": token}) for _ in range(2))
-    told = first.headers["Headgate-Decision"]
-    assert told.startswith('"default";allowed=?1;mode=enforce;key="~')
-    assert ', "view";allowed=?1;' in told
+    shown = first.headers["Headgate-Decision"]
+    assert shown.startswith('"default";allowed=?1;mode=enforce;key="~')
+    assert ', "view";allowed=?1;' in shown
     assert first.headers["Cache-Control"] == "no-store"
     assert refused.status_code == 429
     assert '"view";allowed=?0;' in refused.headers["Headgate-Decision"]

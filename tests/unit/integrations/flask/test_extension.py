@@ -177,9 +177,9 @@ def test_what_extends_an_exempt_class_is_not_exempt() -> None:
     assert codes(app, "/extending", times=2) == [200, 429]
 
 
-@pytest.mark.parametrize("nobody", [None, ""])
-def test_who_has_no_key_is_counted_by_address(nobody: str | None) -> None:
-    app = with_index(limits="1/minute", key=lambda _: nobody)
+@pytest.mark.parametrize("no_key", [None, ""])
+def test_who_has_no_key_is_counted_by_address(no_key: str | None) -> None:
+    app = with_index(limits="1/minute", key=lambda _: no_key)
     assert codes(app, times=2) == [200, 429]
     assert codes(app, times=1, peer="192.0.2.1") == [200]
 

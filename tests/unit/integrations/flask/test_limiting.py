@@ -161,10 +161,10 @@ def test_a_key_may_be_what_the_app_found_out_before() -> None:
     assert [ask(app, f"/?who={who}").status_code for who in "aba"] == [200, 200, 429]
 
 
-@pytest.mark.parametrize("nobody", [None, ""])
-def test_who_has_no_key_is_counted_by_address(nobody: str | None) -> None:
+@pytest.mark.parametrize("no_key", [None, ""])
+def test_who_has_no_key_is_counted_by_address(no_key: str | None) -> None:
     app, limits = made()
-    app.add_url_rule("/", "index", limits.limit("1/minute", key=lambda _: nobody)(lambda: "hello"))
+    app.add_url_rule("/", "index", limits.limit("1/minute", key=lambda _: no_key)(lambda: "hello"))
     assert codes(app, times=2) == [200, 429]
     assert codes(app, times=2, peer="192.0.2.1") == [200, 429]
 

@@ -1,4 +1,4 @@
-"""Limits in the wrong order with routes: told, not lost in silence."""
+"""Limits in the wrong order with routes: reported, not lost in silence."""
 
 from __future__ import annotations
 

@@ -228,9 +228,9 @@ def test_limits_below_and_above_another_decorator_have_two_counters() -> None:
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
-    told = Client(app_of(Route("/", hello), limiter=limiter)).get("/").headers["ratelimit"]
-    assert '"hello";r=2' in told
-    assert '"hello-2";r=2' in told
+    shown = Client(app_of(Route("/", hello), limiter=limiter)).get("/").headers["ratelimit"]
+    assert '"hello";r=2' in shown
+    assert '"hello-2";r=2' in shown
 
 
 def test_the_order_in_which_functions_are_made_makes_no_counters() -> None:

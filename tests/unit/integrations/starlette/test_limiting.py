@@ -138,9 +138,9 @@ def test_stacked_limits_are_one_check() -> None:
     for app in watched_and_not(endpoint):
         client = Client(app)
         assert client.statuses("/", 3) == [200, 429, 429]
-        told = client.get("/").headers["ratelimit"]
-        assert '"hour";r=2' in told
-        assert '"minute";r=0' in told
+        shown = client.get("/").headers["ratelimit"]
+        assert '"hour";r=2' in shown
+        assert '"minute";r=0' in shown
 
 
 def test_unnamed_limits_of_one_endpoint_have_names_and_counters_of_their_own() -> None:
@@ -151,9 +151,9 @@ def test_unnamed_limits_of_one_endpoint_have_names_and_counters_of_their_own() -
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 
-    told = Client(app_of(Route("/", hello))).get("/").headers["ratelimit"]
-    assert '"hello";r=2' in told
-    assert '"hello-2";r=2' in told
+    shown = Client(app_of(Route("/", hello))).get("/").headers["ratelimit"]
+    assert '"hello";r=2' in shown
+    assert '"hello-2";r=2' in shown
 
 
 def test_a_limit_added_to_a_limited_function_leaves_that_as_it_is() -> None:

@@ -1,4 +1,4 @@
-"""The WSGI middleware: who gets through, and what they are told."""
+"""The WSGI middleware: who is allowed, and the headers."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ def test_a_proxy_on_a_unix_socket_can_be_trusted() -> None:
     assert codes == [200, 200, 429]
 
 
-@pytest.mark.parametrize("nobody", [None, ""])
-def test_who_has_no_key_is_counted_by_address(nobody: str | None) -> None:
-    app = limiting(limits="1/minute", key=lambda _: nobody)
+@pytest.mark.parametrize("no_key", [None, ""])
+def test_who_has_no_key_is_counted_by_address(no_key: str | None) -> None:
+    app = limiting(limits="1/minute", key=lambda _: no_key)
     assert [call(app, peer=peer).code for peer in ("192.0.2.1", "192.0.2.1", "192.0.2.2")] == [
         200,
         429,
