@@ -362,8 +362,7 @@ def _check_fair(rule: Rule, fair: Fair, node: Table, identity: Identity) -> Iter
     inside = written.entries if isinstance(written, Table) else {}
     if fair.queue == 0 and fair.max_wait_ns and "max_wait" in inside:
         yield warning("it has no effect: with a queue of 0 no request waits", "fair", "max_wait")
-    most = fair.slots if fair.adaptive is None else fair.adaptive.most
-    if fair.reserve and most == 1:
+    if fair.reserve and fair.most_slots == 1:
         yield warning(_NOTHING_TO_KEEP, "fair", "reserve")
     yield from _check_weights(rule, fair, identity)
 
