@@ -62,7 +62,7 @@ FAIRS = st.builds(
         st.fixed_dictionaries({"rate": RATES}),
         st.fixed_dictionaries(
             {
-                "adaptive": st.builds(
+                "slots": st.builds(
                     AdaptiveSlots,
                     st.sampled_from(("gradient", "aimd")),
                     st.integers(1, 10),

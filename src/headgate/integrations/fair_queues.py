@@ -210,12 +210,12 @@ def _options(fair: Fair, before: Fair | None = None) -> dict[str, Any]:
         "max_wait": fair.max_wait_ns / SECOND,
         "reserve": fair.reserve,
     }
-    if fair.rate is not None:
+    if fair.slots is None:
         options |= {"rate": fair.rate, "slots": None}
-    elif fair.adaptive is None:
+    elif isinstance(fair.slots, int):
         options |= {"slots": fair.slots, "rate": None}
-    elif before is None or before.adaptive != fair.adaptive:
-        options |= {"slots": steering_of(fair.adaptive), "rate": None}
+    elif before is None or before.slots != fair.slots:
+        options |= {"slots": steering_of(fair.slots), "rate": None}
     return options
 
 

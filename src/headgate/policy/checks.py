@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         Override,
         Rule,
         Source,
-        Values,
     )
     from headgate.policy.problems import Diagnostics
 
@@ -77,8 +76,10 @@ def check_rule(
         yield from _check_delays(rule, node)
         yield from _check_floor(rule)
     yield from _check_candidate(rule, node)
-    for contradiction in _contradictions(rule, identity):
-        yield warning(f"no request can match: {contradiction}", "match")
+    known = _values_of(identity.sources["tier"])
+    if rule.match.tiers and known is not None and known.isdisjoint(rule.match.tiers):
+        tiers = " or ".join(quoted(tier) for tier in rule.match.tiers[:5])
+        yield warning(f"no request can match: no caller is looked up to be {tiers}", "match")
     if rule.mode == "off":
         yield warning("the rule is switched off", "mode")
 
@@ -362,8 +363,7 @@ def _check_fair(rule: Rule, fair: Fair, node: Table, identity: Identity) -> Iter
     inside = written.entries if isinstance(written, Table) else {}
     if fair.queue == 0 and fair.max_wait_ns and "max_wait" in inside:
         yield warning("it has no effect: with a queue of 0 no request waits", "fair", "max_wait")
-    most = fair.slots if fair.adaptive is None else fair.adaptive.most
-    if fair.reserve and most == 1:
+    if fair.reserve and fair.most_slots == 1:
         yield warning(_NOTHING_TO_KEEP, "fair", "reserve")
     yield from _check_weights(rule, fair, identity)
 
@@ -486,46 +486,6 @@ def _check_candidate(rule: Rule, node: Table) -> Iterator[FieldError]:
         message = "a fair queue cannot be a candidate: in shadow no request waits, and nothing is"
         hint = "expected limits, or a rule that is no candidate"
         yield FieldError(f"{message} compared", hint=hint, path=("fair",))
-
-
-def _contradictions(rule: Rule, identity: Identity) -> Iterator[str]:
-    """Reasons why no request can match."""
-    match = rule.match
-    tier = identity.sources["tier"]
-    known = _values_of(tier)
-    if match.tiers and known is not None and known.isdisjoint(match.tiers):
-        yield f"no caller is looked up to be {_listed(match.tiers)}"
-    accepted = _accepted_of(match, tier)
-    if match.tiers and accepted is not None and not set(accepted) & set(match.tiers):
-        yield f"the tier is both {_listed(match.tiers)} and {_listed(accepted)}"
-    hosts = dict(match.headers).get("host")
-    if hosts and _is_apart(hosts, match.hosts):
-        yield f"the host is both {_listed(match.hosts)} and {_listed(hosts)}"
-
-
-def _accepted_of(match: Match, tier: Source) -> Values:
-    """The values that *match* accepts of the source of the tier."""
-    places = (
-        (tier.header, match.headers),
-        (tier.cookie, match.cookies),
-        (tier.attribute, match.attributes),
-    )
-    for name, conditions in places:
-        for accepted, values in conditions:
-            if name == accepted:
-                return values
-    return None
-
-
-def _is_apart(hosts: Values, accepted: Sequence[str]) -> bool:
-    """True if none of *hosts*, values of a header, is among the *accepted* hosts."""
-    if not hosts or not accepted or any(host.startswith("*.") for host in accepted):
-        return False
-    return not {host.lower().partition(":")[0] for host in hosts} & set(accepted)
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " or ".join(quoted(word) for word in words[:5])
 
 
 def check_override(override: Override, rule: Rule | None) -> Iterator[FieldError]:

@@ -22,7 +22,7 @@ from headgate.engine.plan import (
     plan_rule,
 )
 from headgate.engine.request import Request
-from headgate.errors import LimitError, OptionError, UsageError
+from headgate.errors import LimitError, UsageError
 from headgate.limits import (
     EXACT,
     Concurrency,
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
         Rule,
     )
     from headgate.stores.base import Accuracies
+
+    Limits = tuple[Limit, ...]
 
 
 # The parts of a rule that are the same for all requests: counters, key, cost.
@@ -248,17 +250,12 @@ def marker_of(rule: Rule, found: Found, key: str, cost: int, namespace: str) -> 
 # The overrides of a policy: counters that are blocked, or have more, for some time.
 
 
-if TYPE_CHECKING:
-    Limits = tuple[Limit, ...]
-
-
 class Overrides:
     """The overrides of *policy*, by rule and key; those that have expired have no effect.
 
     Extra quota under a rule counts under its candidate too. (A blocked caller is denied before.)
 
-    Raises `OptionError` for one of a rule that is not there, `LimitError` for one that makes a
-    limit too large.
+    Raises `LimitError` for one that makes a limit too large.
     """
 
     __slots__ = ("_clock", "_found", "_larger")
@@ -269,8 +266,6 @@ class Overrides:
         self._larger: dict[tuple[Limits, int], Limits] = {}
         rules = {rule.id: rule for rule in policy.rules}
         for one in policy.overrides:
-            if one.rule not in rules:
-                raise OptionError(f"an override is for the rule {one.rule!r}, which is not there")
             self._found[one.rule, one.key] = one
             if one.extra:
                 self._enlarge(rules[one.rule], one)
@@ -343,7 +338,6 @@ class CompiledPolicy:
         "_cache",
         "_caller_matcher",
         "_classifier",
-        "_identifier",
         "_matcher",
         "_namespace",
         "_overrides",
@@ -355,6 +349,7 @@ class CompiledPolicy:
         "charges_after",
         "counts_endpoints",
         "has_slots",
+        "identifier",
         "policy",
     )
 
@@ -369,12 +364,12 @@ class CompiledPolicy:
     ) -> None:
         self.policy = policy
         self._namespace = namespace
-        self._identifier = Identifier(policy.identity, salt=salt)
+        self.identifier = Identifier(policy.identity, salt=salt)
         self._matcher = Matcher(policy)
         self._scale = scale = scale or Scale()
         self._reads = reads_of(policy)
         self._cache = PlanCache(scale.version)
-        prepared = [PreparedRule(rule, self._identifier, namespace, scale) for rule in policy.rules]
+        prepared = [PreparedRule(rule, self.identifier, namespace, scale) for rule in policy.rules]
         self._classifier = Classifier(policy.priorities) if policy.priorities else None
         self._plans_by_class = bool(policy.priorities) and any(map(_goes_by_class, policy.rules))
         self._prepared = {one.rule.id: one for one in prepared}
@@ -393,13 +388,9 @@ class CompiledPolicy:
                 raise UsageError("a policy with overrides needs a clock")
             self._overrides = Overrides(policy, clock)
 
-    @property
-    def identifier(self) -> Identifier:
-        return self._identifier
-
     def matching(self, request: Request) -> tuple[Rule, ...]:
         """The rules that match, those that do not apply to the caller included."""
-        return self._matcher.matching(request, self._identifier.find(request))
+        return self._matcher.matching(request, self.identifier.find(request))
 
     def concerning(self, request: Request) -> tuple[Concern, ...]:
         """The rules for some request of the caller of *request*, in the order of the policy.
@@ -410,7 +401,7 @@ class CompiledPolicy:
         """
         if self._caller_matcher is None:  # built on first use; by two threads at worst
             self._caller_matcher = CallerMatcher(self.policy.rules)
-        found = self._identifier.find(request)
+        found = self.identifier.find(request)
         concerns = []
         for rule in self._caller_matcher.matching(request, found):
             one = self._prepared[rule.id]
@@ -467,7 +458,7 @@ class CompiledPolicy:
         self, request: Request, cost: Costs, lease: str | None, *, is_estimate: bool = False
     ) -> tuple[Plan, bool]:
         """A new plan, and True if equal requests may share it."""
-        found = self._identifier.find(request)
+        found = self.identifier.find(request)
         prepared, overrides = self._prepared, self._overrides
         priority: Priority = "default"
         if self._plans_by_class:
@@ -492,7 +483,7 @@ class CompiledPolicy:
 
     def priority_of(self, request: Request) -> Priority:
         """The priority of *request*."""
-        return self._class_of(self._identifier.find(request))
+        return self._class_of(self.identifier.find(request))
 
     def _class_of(self, found: Found) -> Priority:
         return "default" if self._classifier is None else self._classifier.of(found.request, found)
@@ -508,7 +499,7 @@ class CompiledPolicy:
         one = self._prepared.get(rule_id)
         planned = None
         if one is not None and one.rule.mode != "off":
-            found = self._identifier.find(request)
+            found = self.identifier.find(request)
             priority = self._class_of(found) if self._plans_by_class else "default"
             planned = one.plan(found, cost, self._overrides, priority)
         return Plan(self.policy.revision, () if planned is None else (planned,))

@@ -63,7 +63,7 @@ from headgate.policy.fields import (
 )
 from headgate.policy.limit_forms import LIMITS, TIER, Limits
 from headgate.policy.problems import quoted
-from headgate.policy.tables import model_field, table, to_data
+from headgate.policy.tables import model_field, table
 from headgate.units import DAY, HOUR, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -215,10 +215,7 @@ _ENDPOINT_COSTS: Final = entries(
 
 @table(
     "the cost that is charged afterwards",
-    names={"most": "max"},
-    also={"bytes": ONLY_TRUE},
-    order=("header", "bytes"),
-    plain=lambda made, data: data if made.header is not None else {"bytes": True, **data},
+    names={"by_bytes": "bytes", "most": "max"},
     shape=lambda node: exactly_one(node, "header", "bytes"),
     schema={
         "oneOf": [{"required": ["header"]}, {"required": ["bytes"]}],
@@ -227,12 +224,13 @@ _ENDPOINT_COSTS: Final = entries(
 )
 @dataclass(frozen=True, slots=True)
 class After:
-    """The final cost of a request: a number in a header of the response, or, without one, the bytes
-    of its body."""
+    """The final cost of a request: a number in a header of the response, or the bytes of its
+    body."""
 
     header: Annotated[str | None, HEADER] = None
-    """The header of the response with the number, a whole one; or bytes: true for the bytes of the
-    body that were sent."""
+    """The header of the response with the number, a whole one."""
+    by_bytes: Annotated[bool | None, ONLY_TRUE] = field(default=None, kw_only=True)
+    """The bytes of the body that were sent, in place of a header."""
     per: Annotated[int, QUOTA] = 1
     """Number of them that is one unit; a part of one counts in full."""
     most: Annotated[int | None, QUOTA] = None
@@ -385,7 +383,6 @@ def _failure_shape(node: Table) -> Iterator[FieldError]:
     shape=_failure_shape,
     makes=OnFailure,
     always=("mode",),
-    plain=lambda made, data: data if made.open_ns is None else {**data, "then": made.then},
     schema={
         "dependentRequired": {"then": ["max_fail_open"]},
         "dependentSchemas": {
@@ -420,15 +417,14 @@ def _finish_slots(made: AdaptiveSlots, node: Table, _context: object) -> Adaptiv
     "slots that adapt",
     names={"algorithm": "adaptive", "least": "min", "most": "max", "target_ns": "target"},
     finish=_finish_slots,
-    needs=("adaptive",),
-    always=("adaptive", "min", "max"),
+    always=("min", "max"),
     schema={"examples": [{"adaptive": "gradient", "min": 5, "max": 200}]},
 )
 @dataclass(frozen=True, slots=True)
 class AdaptiveSlots:
     """Slots that adapt between a minimum and a maximum, by the latency and errors of requests."""
 
-    algorithm: Annotated[AdaptiveAlgorithm, choice(get_args(AdaptiveAlgorithm))] = "gradient"
+    algorithm: Annotated[AdaptiveAlgorithm, choice(get_args(AdaptiveAlgorithm))]
     """The algorithm that moves them: gradient goes by how much slower requests are than usual, aimd
     by errors and by requests that take longer than the target."""
     least: Annotated[int, whole(1, MAX_SLOTS)] = 1
@@ -467,20 +463,10 @@ def _fair_shape(node: Table) -> Iterator[FieldError]:
         yield FieldError(message, hint=hint, path=("reserve",))
 
 
-def _finish_fair(made: Fair, _node: Table, _context: object) -> Fair:
-    slots: object = made.slots
-    return replace(made, slots=None, adaptive=slots) if isinstance(slots, AdaptiveSlots) else made
-
-
 @table(
     "the fair queue of requests",
     names={"max_wait_ns": "max_wait"},
-    hidden=("adaptive",),
     shape=_fair_shape,
-    finish=_finish_fair,
-    plain=lambda made, data: (
-        data if made.adaptive is None else {"slots": to_data(made.adaptive), **data}
-    ),
     always=("queue", "max_wait"),
     schema={
         "oneOf": [
@@ -494,14 +480,15 @@ def _finish_fair(made: Fair, _node: Table, _context: object) -> Fair:
 class Fair:
     """Requests wait in a weighted fair queue in each process, by caller (`key_by`).
 
-    There are *slots* at a time, which *adaptive* may move, or *rate* a second: one of the two.
+    There are *slots* at a time, or *rate* a second: one of the two.
     """
 
-    slots: Annotated[int | None, model_field(AdaptiveSlots, alone=whole(1, MAX_SLOTS))] = None
+    slots: Annotated[
+        int | AdaptiveSlots | None, model_field(AdaptiveSlots, alone=whole(1, MAX_SLOTS))
+    ] = None
     """Number of requests that are worked on at the same time."""
     rate: Annotated[Fraction | None, RATE] = None
     """Rate at which requests are worked on, in place of slots."""
-    adaptive: AdaptiveSlots | None = None
     weights: Annotated[Mapping[str | None, int], _WEIGHTS] = field(default_factory=_EMPTY)
     """Weights by tier; 'default' is for callers of all other tiers, and of none."""
     queue: Annotated[int, whole(0, LONGEST_QUEUE)] = 100
@@ -510,6 +497,11 @@ class Fair:
     """Longest wait; 0 for none."""
     reserve: Annotated[Mapping[Priority, Fraction], RESERVE] = field(default_factory=_EMPTY)
     """Slots that are kept for requests of a class, and more important ones."""
+
+    @property
+    def most_slots(self) -> int | None:
+        """The most requests that are worked on at the same time; None if they have a rate."""
+        return self.slots.most if isinstance(self.slots, AdaptiveSlots) else self.slots
 
 
 _LOOKUP: Final = entries("values", WORD, WORD, secret=True)

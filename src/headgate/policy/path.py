@@ -37,13 +37,15 @@ from posixpath import normpath
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from headgate.engine.request import Request
 
 
 Segments = tuple[str, ...]
 Dots = Literal["resolved", "resolved among empty segments", "kept"]
+Way = tuple[bool, bool, Dots]
+"""How to read a path: leniently or not, `\\` and `%2F` as slashes or not, dots resolved or not."""
 
 MOST_SEGMENTS: Final = 256
 """Of a path with more, only so many are looked at: half of them at each end. Patterns that are
@@ -63,7 +65,7 @@ _SLASH = "\udc2f"
 
 _CONTROLS = bytes([*range(1, 32), 127])
 _OVERLONG = re.compile(rb"\xc0[\x80\xa0-\xbf]|\xc1[\x80-\xbe]")
-_UNSEEN = re.compile(rb"[\x01-\x1f\x7f\xc0\xc1]")
+_UNSEEN = _CONTROLS + b"\xc0\xc1"
 _ENDS = "\0?#"
 _BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\ufeff\udc85\udca0"
 _BLANKS_AND_DOTS = _BLANKS + "."
@@ -74,17 +76,18 @@ _DOTTED = re.compile(rf"(?:^|[/\\{_SLASH}])[{_BLANKS}]*\.")
 _SHIFTY = re.compile(rf"{_DOTTED.pattern}|[\\{_SLASH}]")
 """Parts that may be another resource for another server: dots, and possible slashes."""
 
+_PARAMETERS = re.compile(";[^/]*")
 _BLANK_NAME = re.compile(rf"/[{_BLANKS}]+;")
 
 _NOISY = re.compile(rf"[\0?#;{_BLANKS}]|\.(?:$|[/\\{_SLASH}])")
 _ALL_DOTS: tuple[Dots, ...] = ("resolved", "resolved among empty segments", "kept")
-_MAIN_WAYS: tuple[tuple[bool, bool, Dots], ...] = (
+_MAIN_WAYS: tuple[Way, ...] = (
     (True, True, "resolved"),  # Tomcat, and all that forgives
     (False, True, "resolved"),  # nginx
     (False, True, "kept"),  # WSGI and ASGI
     (False, False, "kept"),  # Express, and all that routes before it decodes
 )
-_MAIN_RESOURCES: tuple[tuple[bool, bool, Dots], ...] = (
+_MAIN_RESOURCES: tuple[Way, ...] = (
     *((mild, separators, _ALL_DOTS[0]) for mild in (True, False) for separators in (True, False)),
     *((mild, True, _ALL_DOTS[1]) for mild in (True, False)),
 )
@@ -101,8 +104,11 @@ def _normalised(raw: str) -> str:
     if plain is not None:
         return plain
     lenient, _ = _texts(raw)
-    pieces = _pieces(lenient, mild=True, separators=True, dots="resolved")
-    return "/" + _spelt("/".join(pieces))
+    return _leniently(_separated(lenient))
+
+
+def _leniently(separated: str) -> str:
+    return "/" + _spelt(_read(separated, mild=True, dots="resolved"))
 
 
 _remembered = lru_cache(maxsize=4096)(_normalised)
@@ -117,12 +123,8 @@ def readings(raw: str) -> tuple[Segments, ...]:
     if plain is not None:
         return (segments_of(plain),)
     lenient, literal = _texts(raw)
-    found: dict[Segments, None] = {}
-    for mild, separators, dots in _ways(lenient, literal):
-        text = lenient if mild else literal
-        pieces = _pieces(text, mild=mild, separators=separators, dots=dots)
-        found[tuple(_looked_at(pieces))] = None
-    ways = dict.fromkeys(map(_spelt_each, found))
+    read = _read_in(_ways(lenient, literal), lenient, literal)
+    ways = dict.fromkeys(map(_segments, dict.fromkeys(map(_looked_at, read))))
     if _DOTTED.search(lenient) is not None and _hides_segments(lenient):
         # Of two servers in a row the second one reads what the first has made of it.
         ways |= dict.fromkeys([segments_of(path) for path, _ in _resources(lenient, literal)])
@@ -144,22 +146,18 @@ def resources(raw: str) -> tuple[tuple[str, Segments], ...]:
 def _resources(lenient: str, literal: str) -> tuple[tuple[str, Segments], ...]:
     ways = _MAIN_RESOURCES if len(literal) > LONG else _ways(lenient, literal)
     found: dict[tuple[str, Segments], None] = {}
-    for mild, separators, dots in ways:
-        text = lenient if mild else literal
-        pieces = _pieces(text, mild=mild, separators=separators, dots=dots)
-        again = "/" + "/".join(pieces)
+    for read in _read_in(ways, lenient, literal):
         if lenient == literal:  # it needs no decoding, and has nothing that is dropped
-            again_pieces = _pieces(again, mild=True, separators=True, dots="resolved")
-            path = "/" + _spelt("/".join(again_pieces))
+            path = _leniently(_separated(read))
         else:
-            path = _normalised(_spelt(again))
-        found[path, _spelt_each(tuple(_looked_at(pieces)))] = None
+            path = _normalised("/" + _spelt(read))
+        found[path, _segments(_looked_at(read))] = None
     return tuple(found)
 
 
 def segments_of(path: str) -> Segments:
     """The segments of a normalised path, no more than `MOST_SEGMENTS`."""
-    return tuple(_looked_at(path[1:].split("/"))) if path != "/" else ()
+    return tuple(_looked_at(path[1:]).split("/")) if path != "/" else ()
 
 
 def _plain(raw: str) -> str | None:
@@ -172,9 +170,8 @@ def _plain(raw: str) -> str | None:
     return raw.lower() if raw[-1] != "." else None
 
 
-def _ways(lenient: str, literal: str) -> Iterable[tuple[bool, bool, Dots]]:
-    """The ways to read a text that differ at all: lenient or not, `\\` and `%2F` as slashes or
-    not, dots resolved or not."""
+def _ways(lenient: str, literal: str) -> Iterable[Way]:
+    """The ways to read a text that differ at all."""
     if len(literal) > LONG:
         return _MAIN_WAYS
     noisy = lenient != literal or _NOISY.search(literal) is not None
@@ -195,20 +192,20 @@ def _texts(raw: str) -> tuple[str, str]:
     """
     if not raw.startswith("/") and (target := _AUTHORITY.match(raw)):
         raw = raw[target.end() :]
-    parts = _octets(raw).replace(b"%2F", b"%2f").split(b"%2f")
-    if b"%" in b"/".join(parts):
-        parts = [_ENCODED.sub(_decoded, part) for part in parts]
+    octets = _octets(raw).lower()
+    has_slashes_only = octets.count(b"%") == octets.count(b"%2f")
+    if has_slashes_only and octets.isascii() and octets.translate(None, _UNSEEN) == octets:
+        plain = octets.decode().replace("%2f", _SLASH)
+        return plain, plain
+    parts = [_ENCODED.sub(_decoded, part) for part in octets.split(b"%2f")]
     literal = _text(parts)
-    if _UNSEEN.search(b"/".join(parts)) is None:
+    if all(part.translate(None, _UNSEEN) == part for part in parts):
         return literal, literal
     parts = [_OVERLONG.sub(_short, part.translate(None, _CONTROLS)) for part in parts]
     return _text(parts), literal
 
 
 def _text(parts: list[bytes]) -> str:
-    whole = b"\xff".join(parts).lower()
-    if whole.count(b"\xff") == len(parts) - 1 and whole.replace(b"\xff", b"").isascii():
-        return whole.decode("latin-1").replace("\xff", _SLASH)
     return _SLASH.join([part.lower().decode("utf-8", "surrogateescape") for part in parts])
 
 
@@ -230,30 +227,41 @@ def _short(overlong: re.Match[bytes]) -> bytes:
     return bytes([(first & 1) << 6 | second & 0x3F])
 
 
-def _pieces(text: str, *, mild: bool, separators: bool, dots: Dots) -> list[str]:
-    """The segments of *text*, read in one way, as they are."""
-    if separators:
-        text = _separated(text)
-    if mild and _NOISY.search(text):
+def _read_in(ways: Iterable[Way], lenient: str, literal: str) -> Iterator[str]:
+    """The path as it is read in each of *ways*."""
+    separated = {text: _separated(text) for text in (lenient, literal)}
+    for mild, separators, dots in ways:
+        text = lenient if mild else literal
+        yield _read(separated[text] if separators else text, mild=mild, dots=dots)
+
+
+def _read(text: str, *, mild: bool, dots: Dots) -> str:
+    """*text* as it is read in one way: its segments, as they are, with one slash between them."""
+    if mild:
         text = _without_noise(text)
     if dots == "resolved" and "\0" not in text:  # some versions of normpath end there
         text = normpath(f"/{text.lstrip('/')}")
-    elif dots != "kept":
-        pieces = text.removeprefix("/").split("/")
-        text = "/".join(_without_dots(pieces if dots != "resolved" else filter(None, pieces)))
-    return [piece for piece in text.split("/") if piece]
+    else:
+        if dots != "kept":
+            pieces = text.removeprefix("/").split("/")
+            text = "/".join(_without_dots(pieces if dots != "resolved" else filter(None, pieces)))
+        while "//" in text:
+            text = text.replace("//", "/")
+    if mild and ("./" in text or text.endswith(".")):
+        pieces = text.split("/")
+        text = "/".join([piece.rstrip(_BLANKS_AND_DOTS) or piece for piece in pieces])
+    return text.strip("/")
 
 
 def _without_noise(text: str) -> str:
     for end in _ENDS:
         text = text.partition(end)[0]
-    pieces = text.split("/")
+    text = text.replace(";/", "/")  # quicker than the expression
     if ";" in text:
-        pieces = [piece.partition(";")[0] if ";" in piece else piece for piece in pieces]
+        text = _PARAMETERS.sub("", text)
     if _may_have_blanks(text):
-        pieces = [piece.strip(_BLANKS) for piece in pieces]
-        return "/".join([piece.rstrip(_BLANKS_AND_DOTS) or piece for piece in pieces])
-    return "/".join([piece.rstrip(".") or piece for piece in pieces])
+        text = "/".join([piece.strip(_BLANKS) for piece in text.split("/")])
+    return text
 
 
 def _may_have_blanks(text: str) -> bool:
@@ -292,19 +300,20 @@ def _spelt(text: str) -> str:
     return text if text.isascii() else _OCTETS.sub(_encoded, text)
 
 
-def _spelt_each(pieces: Segments) -> Segments:
-    return tuple(_spelt("/".join(pieces)).split("/")) if pieces else ()
+def _segments(text: str) -> Segments:
+    return tuple(_spelt(text).split("/")) if text else ()
 
 
 def _encoded(octets: re.Match[str]) -> str:
     return "%" + octets[0].encode("utf-8", "surrogateescape").hex("%").upper()
 
 
-def _looked_at(segments: list[str]) -> list[str]:
-    if len(segments) <= MOST_SEGMENTS:
-        return segments
+def _looked_at(text: str) -> str:
+    """*text* without what is in the middle, if it has more than `MOST_SEGMENTS`."""
+    if text.count("/") < MOST_SEGMENTS:
+        return text
     half = MOST_SEGMENTS // 2
-    return segments[:half] + segments[-half:]
+    return "/".join(text.split("/", half)[:half] + text.rsplit("/", half)[-half:])
 
 
 # Patterns of paths: `*` is one segment, `**` any number of them, none included.

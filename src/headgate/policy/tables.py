@@ -45,27 +45,21 @@ class Form:
     """The form of a dataclass in a file.
 
     *what* names it in messages. *names* are those of fields that are called otherwise in the file,
-    *synonyms* words that people use for a field. *also* are fields that are checked and not kept,
-    *hidden* those that a file does not have. *shape* checks which keys stand together, *finish*
+    *synonyms* words that people use for a field. *shape* checks which keys stand together, *finish*
     makes the final value; with *makes* that is an instance of another class, whose attributes have
     the same names. *schema* is added to the JSON Schema. *always* are written even if they are the
-    default, *needs* must be given although they have a default; *order* are the names that come
-    first. *plain* completes the plain data of a value.
+    default; *order* are the names that come first.
     """
 
     what: str
     names: Mapping[str, str] = field(default_factory=dict)
     synonyms: Mapping[str, str] = field(default_factory=dict)
-    also: Mapping[str, FieldType] = field(default_factory=dict)
-    hidden: tuple[str, ...] = ()
     shape: Callable[[Table], Iterable[FieldError]] = lambda _: ()
     finish: Callable[..., Any] | None = None
     makes: type[Any] | None = None
     schema: Callable[[], Schema] | Schema = field(default_factory=dict)
     always: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
-    plain: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda _, data: data
 
 
 _FORMS: Final[dict[type[Any], Form]] = {}
@@ -101,19 +95,14 @@ def known_fields(kind: Any) -> Known:
     """The fields of the model *kind*, a class."""
     form = _FORMS[kind]
     hints = get_type_hints(kind, include_extras=True)
-    declared = {
-        form.names.get(one.name, one.name): one
-        for one in fields(kind)
-        if one.name not in form.hidden
-    }
+    declared = {form.names.get(one.name, one.name): one for one in fields(kind)}
     defaults = {
         name: one.default if one.default_factory is MISSING else one.default_factory()
         for name, one in declared.items()
         if one.default is not MISSING or one.default_factory is not MISSING
     }
-    required = frozenset((*(declared.keys() - defaults.keys()), *form.needs))
+    required = frozenset(declared.keys() - defaults.keys())
     found = {name: _type_of(hints[one.name]) for name, one in declared.items()}
-    found |= form.also
     by_need = sorted(found, key=lambda name: name not in required)
     names = dict.fromkeys((*(name for name in form.order if name in found), *found))
     return Known(
@@ -152,11 +141,9 @@ def read(kind: type[T], node: Node, context: object = None) -> T:
         if name in entries and name not in stray:
             try:
                 child = entries[name]
-                found = (
+                values[known.attributes[name]] = (
                     one.read(child) if one.read_in is None else one.read_in(child, node, context)
                 )
-                if name in known.attributes:
-                    values[known.attributes[name]] = found
             except InvalidValueError as error:
                 errors += [each.under(name) for each in error.errors]
     if errors:
@@ -343,7 +330,7 @@ def to_data(made: Any) -> dict[str, Any]:
     form, known = _FORMS[kind], known_fields(kind)
     data: dict[str, Any] = {}
     for name in known.names:
-        value = getattr(made, known.attributes.get(name, ""), None)
+        value = getattr(made, known.attributes[name], None)
         if value is not None and (value != known.defaults.get(name) or name in form.always):
             data[name] = known.fields[name].write(value)
-    return form.plain(made, data)
+    return data

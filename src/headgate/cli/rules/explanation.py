@@ -12,7 +12,7 @@ from headgate.engine.use_cases import Calls, take_all
 from headgate.engine.verdict import answer_of, verdict_at_once, verdict_of
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit
 from headgate.policy.explain import Membership
-from headgate.policy.model import BY_PRIORITY, ceiling
+from headgate.policy.model import BY_PRIORITY, AdaptiveSlots, ceiling
 from headgate.policy.path import normalised_path, readings
 from headgate.responses import headers_for, response_for
 from headgate.runtime.drivers import drive
@@ -215,7 +215,7 @@ def queue_notes(queueing: Queueing) -> Notes:
         waits = "never: denied without a free slot"
     yield "waits", waits
     if fair.reserve:
-        slots = fair.slots if fair.adaptive is None else None
+        slots = fair.slots if isinstance(fair.slots, int) else None
         yield "ceiling", _ceiling(slots, fair.reserve, priority)
 
 
@@ -261,8 +261,8 @@ def _ceiling(
 
 
 def _budget(fair: Fair) -> str:
-    moving = fair.adaptive
-    if moving is not None:
+    moving = fair.slots
+    if isinstance(moving, AdaptiveSlots):
         return f"{moving.least} to {moving.most} at the same time, adjusted by {moving.algorithm}"
     if fair.rate is not None:
         each = "second" if fair.rate.denominator == 1 else f"{fair.rate.denominator} seconds"

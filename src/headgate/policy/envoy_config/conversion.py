@@ -108,11 +108,6 @@ class Conversion:
     warnings: tuple[Problem, ...]
 
 
-def to_policy(config: EnvoyConfig) -> dict[str, object]:
-    """The policy of `convert` alone."""
-    return convert(config).policy
-
-
 def convert(config: EnvoyConfig) -> Conversion:
     """The rules for *config*, in the order of its limits."""
     ids: set[str] = set()

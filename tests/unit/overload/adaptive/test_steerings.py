@@ -313,7 +313,7 @@ def test_the_lowest_of_several_counts() -> None:
 
 
 def test_the_rules_say_which_one() -> None:
-    gradient = steering_of(AdaptiveSlots(least=5, most=9))
+    gradient = steering_of(AdaptiveSlots("gradient", least=5, most=9))
     aimd = steering_of(AdaptiveSlots("aimd", target_ns=10**8))
     assert isinstance(gradient, Gradient)
     assert gradient.limit == 9

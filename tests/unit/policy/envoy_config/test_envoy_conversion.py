@@ -12,7 +12,7 @@ from headgate.engine.request import Request
 from headgate.limits import FixedWindow
 from headgate.policy.envoy_config.attributes import attributes_of
 from headgate.policy.envoy_config.config import Descriptor, Domain, EnvoyConfig, RateLimit
-from headgate.policy.envoy_config.conversion import convert, to_policy
+from headgate.policy.envoy_config.conversion import convert
 from headgate.policy.envoy_config.reader import read_envoy_config
 from headgate.policy.identity import Identifier
 from headgate.policy.loader import examine_policy_data, read_policy_data
@@ -40,7 +40,7 @@ def config_of(text: str) -> EnvoyConfig:
 
 
 def rules_of(config: EnvoyConfig) -> list[dict[str, Any]]:
-    rules = to_policy(config)["rules"]
+    rules = convert(config).policy["rules"]
     assert isinstance(rules, list)
     return rules
 
@@ -50,7 +50,7 @@ def warnings_of(text: str) -> list[str]:
 
 
 def test_every_limit_becomes_a_rule() -> None:
-    assert to_policy(config_of(SHOP)) == {
+    assert convert(config_of(SHOP)).policy == {
         "version": 1,
         "identity": {"fallback": "shared"},
         "rules": [
@@ -82,7 +82,7 @@ def test_every_limit_becomes_a_rule() -> None:
 
 
 def test_the_rules_read_back_without_a_problem() -> None:
-    examined = examine_policy_data(to_policy(config_of(SHOP)))
+    examined = examine_policy_data(convert(config_of(SHOP)).policy)
     assert examined.problems == ()
     assert examined.policy is not None
     assert examined.policy.rules[0].limits_for(None) == (FixedWindow(100, 30 * 86_400),)
@@ -92,7 +92,7 @@ def test_the_rules_read_back_without_a_problem() -> None:
 def test_a_rule_has_the_window_of_its_unit(unit: str) -> None:
     limit = f"{{unit: {unit}, requests_per_unit: 4294967295}}"
     config = config_of(f"domain: d\ndescriptors: [{{key: a, rate_limit: {limit}}}]")
-    (rule,) = read_policy_data(to_policy(config)).rules
+    (rule,) = read_policy_data(convert(config).policy).rules
     found = config.lookup("d", [("a", "x")])
     assert found is not None
     assert rule.limits_for(None) == (found.limit.window,)
@@ -103,7 +103,7 @@ def test_ids_are_fit_and_different() -> None:
     names = ["a b", "a/b", "a-b", "a-b-2", "é", "ü", "x" * 300, "x" * 300 + "y"]
     config = EnvoyConfig({"d": Domain("d", tuple(Descriptor(name, None, one) for name in names))})
     assert convert(config).warnings == ()
-    assert [rule.id for rule in read_policy_data(to_policy(config)).rules][:6] == [
+    assert [rule.id for rule in read_policy_data(convert(config).policy).rules][:6] == [
         "d.a-b",
         "d.a-b-2",
         "d.a-b-3",
@@ -204,7 +204,7 @@ class Ruling:
     """Decides by the rules that the configuration was made into."""
 
     def __init__(self, config: EnvoyConfig) -> None:
-        policy = read_policy_data(to_policy(config))
+        policy = read_policy_data(convert(config).policy)
         self.matcher = Matcher(policy)
         self.identifier = Identifier(policy.identity)
         self.ledger = Ledger()

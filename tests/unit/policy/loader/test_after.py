@@ -25,8 +25,11 @@ def read(fields: str, limits: str = "100/s") -> tuple[Rule | None, tuple[Problem
     ("written", "meant"),
     [
         ("{after: {header: X-Tokens}}", Cost(after=After("x-tokens"))),
-        ("{after: {bytes: true}}", Cost(after=After())),
-        ("{default: 5, after: {bytes: true, per: 1024}}", Cost(5, after=After(per=1024))),
+        ("{after: {bytes: true}}", Cost(after=After(by_bytes=True))),
+        (
+            "{default: 5, after: {bytes: true, per: 1024}}",
+            Cost(5, after=After(by_bytes=True, per=1024)),
+        ),
         ("{after: {header: x, per: 1_000, max: 50}}", Cost(after=After("x", 1000, 50))),
         (
             "{endpoints: {/chat: 3}, after: {header: x}}",

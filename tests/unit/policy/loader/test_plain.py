@@ -101,7 +101,10 @@ ENDPOINT_COSTS = st.lists(
     unique_by=lambda cost: (cost.endpoint, cost.method),
 ).map(tuple)
 AFTERS = st.builds(
-    After, st.none() | HEADERS, st.integers(1, 10**6), st.none() | st.integers(1, 10**6)
+    lambda header, per, most: After(header, per, most, by_bytes=True if header is None else None),
+    st.none() | HEADERS,
+    st.integers(1, 10**6),
+    st.none() | st.integers(1, 10**6),
 )
 PAID = ENDPOINT_COSTS.map(lambda costs: tuple(replace(one, cost=max(1, one.cost)) for one in costs))
 COSTS = st.one_of(

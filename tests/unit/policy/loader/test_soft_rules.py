@@ -112,9 +112,9 @@ def test_burst_credits_are_two_limits() -> None:
         ),
         (
             "{slots: {adaptive: gradient, min: 5, max: 200, target: 200ms}}",
-            Fair(adaptive=AdaptiveSlots("gradient", 5, 200, 200 * MILLISECOND)),
+            Fair(AdaptiveSlots("gradient", 5, 200, 200 * MILLISECOND)),
         ),
-        ("{slots: {adaptive: aimd}}", Fair(adaptive=AdaptiveSlots("aimd", 1, 1000))),
+        ("{slots: {adaptive: aimd}}", Fair(AdaptiveSlots("aimd", 1, 1000))),
     ],
 )
 def test_turns_are_read(written: str, meant: Fair) -> None:
