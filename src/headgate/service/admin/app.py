@@ -37,9 +37,10 @@ from headgate.policy.problems import PolicyError
 from headgate.service.admin import keys, reports, rules
 from headgate.service.admin.auth import authenticated
 from headgate.service.admin.call import NOTE, AdminContext, Call, problems_data, to_thread
-from headgate.service.admin.operations import PREFIX, TEXT, WHOLE, Operation
+from headgate.service.admin.operations import PREFIX, Operation
 from headgate.service.http.body import DisconnectedError
 from headgate.service.http.replies import RejectedError, Reply, header_of, problem, respond
+from headgate.service.http.schemas import TEXT, WHOLE
 from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
