@@ -14,7 +14,13 @@ from headgate.policy.fields import AN_INSTANT, MAX_KEY, instant_ns, instant_text
 from headgate.policy.identity.parts import claim_of, spelled
 from headgate.policy.limit_forms import DEFAULT_TIER
 from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, compiled_rule
-from headgate.service.admin.call import edited_reply, tagged_reply, to_thread, wrong_query
+from headgate.service.admin.call import (
+    MOST_LISTED,
+    edited_reply,
+    tagged_reply,
+    to_thread,
+    wrong_query,
+)
 from headgate.service.admin.operations import MOMENT, Operation, Query
 from headgate.service.http.check_request import TO_LOOK, Flaws, invalid, read_asked
 from headgate.service.http.replies import Flaw, RejectedError, Reply, json_reply, problem
@@ -210,7 +216,6 @@ def _request_of(values: dict[str, Any], identity: Identity) -> Request:
 
 # ---- operations ----------------------------------------------------------------------------
 
-MOST_LISTED: Final = 1_000
 LONGEST: Final = 10 * 366 * 86_400
 """Seconds that an override may last."""
 _LARGEST_EXTRA: Final = 10**15 - 1

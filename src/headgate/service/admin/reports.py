@@ -10,7 +10,7 @@ from headgate.policy.fields import instant_text
 from headgate.responses.debug import DEBUG, DECISION, LONGEST_TTL_S, debug_token
 from headgate.runtime.drivers import adrive
 from headgate.runtime.heartbeat import new_name
-from headgate.service.admin.call import change_data, problems_data, to_thread
+from headgate.service.admin.call import MOST_LISTED, change_data, problems_data, to_thread
 from headgate.service.admin.operations import ANY, REQUEST, Operation, Query
 from headgate.service.http.check_request import TO_CHECK, read_asked
 from headgate.service.http.replies import JSON_LINE, NO_STORE, Reply, json_reply
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 
-MOST_LISTED: Final = 1_000
 MOST_EXPLAINED: Final = 200
 """The most rules that are listed as not applying: those that come nearest."""
 _USUAL_S: Final = 900

@@ -11,6 +11,7 @@ from headgate.control.revision import Revision, UnknownRevisionError
 from headgate.errors import StoreError
 from headgate.policy.model import MODES
 from headgate.service.admin.call import (
+    MOST_LISTED,
     change_data,
     edited_reply,
     not_modified,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 
 Data = dict[str, Any]
-MOST_LISTED: Final = 1_000
 MOST_REVISIONS: Final = 500
 _LARGEST: Final = 10**15
 
