@@ -231,6 +231,27 @@ class TestTls:
             trust.load_cert_chain(str(files.client), str(files.client_key))
             assert httpx.get(url, verify=trust).status_code == 200
 
+    def test_replaced_certificates_are_used_from_the_next_connection_on(
+        self, tmp_path: Path, certificates: Certificates
+    ) -> None:
+        (tmp_path / "new").mkdir()
+        old, new = certificates, Certificates(tmp_path / "new")
+        trusts_old, trusts_new = (
+            ssl.create_default_context(cafile=str(one.ca)) for one in (old, new)
+        )
+        flags = ["--http-tls-cert", str(old.server), "--http-tls-key", str(old.server_key)]
+        with serving(tmp_path, *flags, is_awaited=False) as service:
+            wait_until(lambda: "(TLS)" in service.log, "the service listens")
+            url = f"https://127.0.0.1:{service.port}/healthz"
+            with httpx.Client(verify=trusts_old) as kept:
+                assert kept.get(url).status_code == 200
+                for before, after in ((old.server, new.server), (old.server_key, new.server_key)):
+                    before.write_bytes(after.read_bytes())
+                assert httpx.get(url, verify=trusts_new).status_code == 200
+                with pytest.raises(httpx.ConnectError):
+                    httpx.get(url, verify=trusts_old)
+                assert kept.get(url).status_code == 200
+
 
 def test_a_lost_store_is_noticed_and_comes_back(tmp_path: Path) -> None:
     def trouble(service: Service) -> str:

@@ -70,8 +70,8 @@ class Bounds:
 
 
 _MOMENT: Final = 0.5
-"""Seconds for which input is discarded before a connection with unread input is closed: closing it
-at once would lose the response."""
+"""Seconds before a connection is closed that may have unread input: closing it at once would lose
+the response, or the request."""
 
 _MAX_BUFFERED: Final = 65_536
 """Bytes of a body that wait for the app before the connection is read no further."""
@@ -573,10 +573,14 @@ class HttpServer:
             sock.close()
 
     async def _finished(self, linger: float, grace: float) -> bool:
-        """Wait for the connections: idle ones for another *linger*, busy ones for *grace*."""
+        """Wait for the connections: idle ones for another *linger*, busy ones for *grace*.
+
+        Idle ones get at least a moment, since the request of a connection that was pending has not
+        been read yet.
+        """
         loop = asyncio.get_running_loop()
         now = loop.time()
-        idle_until, deadline = now + min(linger, grace), now + grace
+        idle_until, deadline = now + min(max(linger, _MOMENT), grace), now + grace
         while (connections := self.connections) and loop.time() < deadline:
             if loop.time() >= idle_until:
                 for one in list(connections):

@@ -260,14 +260,26 @@ class TestDraining:
 
         tried(trial)
 
-    def test_connections_that_the_kernel_has_queued_are_served(self) -> None:
+    def test_connections_that_the_kernel_has_queued_are_served(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queued: list[socket.socket] = []
+        close = asyncio.Server.close
+
         async def trial(house: House) -> None:
-            # The event loop does not run meanwhile, so none of them is accepted.
-            queued = [socket.create_connection(house.address) for _ in range(5)]
-            for one in queued:
-                one.settimeout(30)
-                one.sendall(GET)
+            def close_with_connections_queued(server: asyncio.Server) -> None:
+                # The event loop does not run meanwhile, so none of them is accepted.
+                monkeypatch.undo()
+                for _ in range(5):
+                    one = socket.create_connection(house.address)
+                    one.settimeout(30)
+                    one.sendall(GET)
+                    queued.append(one)
+                close(server)
+
+            monkeypatch.setattr(asyncio.Server, "close", close_with_connections_queued)
             draining = asyncio.create_task(house.server.drain(linger=0.0, grace=30.0))
+            await until(lambda: len(queued) == 5)
             for one in queued:
                 with one:
                     reply = await asyncio.to_thread(one.recv, 1_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 from dataclasses import replace
@@ -37,9 +36,17 @@ from headgate.policy.problems import PolicyError
 from headgate.service.admin import keys, reports, rules
 from headgate.service.admin.auth import authenticated
 from headgate.service.admin.call import NOTE, AdminContext, Call, problems_data, to_thread
-from headgate.service.admin.operations import PREFIX, TEXT, WHOLE, Operation
+from headgate.service.admin.operations import PREFIX, Operation
 from headgate.service.http.body import DisconnectedError
-from headgate.service.http.replies import RejectedError, Reply, header_of, problem, respond
+from headgate.service.http.replies import (
+    RETRY_SOON,
+    RejectedError,
+    Reply,
+    header_of,
+    problem,
+    respond,
+)
+from headgate.service.http.schemas import TEXT, WHOLE
 from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -61,7 +68,6 @@ LOG: Final = logging.getLogger("headgate.audit")
 _LONGEST_PATH: Final = 300
 _UNAUTHENTICATED: Final = "10/s burst 100"
 """The rate at which unauthenticated calls are recorded: they must not fill the disk."""
-_SOON: Final = (b"retry-after", b"1")
 _CALLER: Final = "headgate.admin.caller"
 
 _STATUSES: Final[tuple[tuple[type[HeadgateError], int], ...]] = (
@@ -258,9 +264,8 @@ async def _answered(operation: Operation, call: Call) -> Reply:
 
 def _invalid_policy(error: PolicyError) -> Reply:
     count = len(error.errors)
-    reply = problem(422, f"the policy would have {count} error{'s' if count != 1 else ''}")
-    content = {**json.loads(reply.body), "errors": problems_data(error.errors)}
-    return reply._replace(body=json.dumps(content).encode("ascii"))
+    detail = f"the policy would have {count} error{'s' if count != 1 else ''}"
+    return problem(422, detail, errors=problems_data(error.errors))
 
 
 def _failure(error: HeadgateError, *, is_change: bool) -> Reply:
@@ -273,7 +278,7 @@ def _failure(error: HeadgateError, *, is_change: bool) -> Reply:
         message = f"The policy file is invalid, so nothing was changed. Fix it first.\n{message}"
     elif isinstance(error, SourceError) and is_change:
         message = f"{message}\nIt is not known whether anything was changed: check before a retry."
-    headers = (_SOON,) if status == 503 or isinstance(error, ConflictError) else ()
+    headers = (RETRY_SOON,) if status == 503 or isinstance(error, ConflictError) else ()
     return problem(status, message, headers=headers)
 
 

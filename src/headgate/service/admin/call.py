@@ -12,7 +12,6 @@ from urllib.parse import parse_qsl
 
 from headgate.control.editor import EditRequest
 from headgate.policy.fields import instant_text
-from headgate.policy.problems import did_you_mean, expected_one_of, nearest
 from headgate.service.http.body import body_of, document_of, json_body_of
 from headgate.service.http.check_request import Flaws, invalid
 from headgate.service.http.replies import (
@@ -25,7 +24,7 @@ from headgate.service.http.replies import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from headgate.control.audit import Audit, AuditEvent, Outcome
     from headgate.control.editor import AnyVersion, Edited, PolicyEditor
@@ -46,6 +45,8 @@ OPTIONS: Final = HttpOptions(largest_body=2 * 1024 * 1024)
 """A policy of the largest size, generously spaced."""
 _THREADS: Final = ThreadPoolExecutor(4, "headgate-admin")
 """Threads of their own: a call that waits for etcd must not delay name lookups of the store."""
+MOST_LISTED: Final = 1_000
+"""The most rules, counters or events in one reply."""
 LONGEST_NOTE: Final = 500
 NOTE: Final = "x-change-note"
 """The header with the reason of a change, kept in the history."""
@@ -119,11 +120,11 @@ class Call:
         if operation.is_edit:
             self.request = self._edit_request()
 
-    def check_fields(self, known: Collection[str]) -> None:
+    def check_fields(self, known: Sequence[str]) -> None:
         """Add fields of the body that are not *known* to the flaws."""
-        hint = f"expected {', '.join(known)}" if known else "expected none"
-        names = [name for name in self.body if name not in known]
-        self.flaws.extend(Flaw(name[:40], "no such field", hint) for name in names)
+        for name in self.body:
+            if name not in known:
+                self.flaws.add_unknown(name, known)
 
     def check(self) -> None:
         """Raise `RejectedError` with all that is wrong with the body."""
@@ -168,7 +169,10 @@ class Call:
         except ValueError as error:
             raise RejectedError(problem(400, f"the query cannot be read: {error}")) from None
         found = dict(pairs)
-        flaws = [_unknown(name, known) for name in found if name not in known]
+        flaws = Flaws()
+        for name in found:
+            if name not in known:
+                flaws.add_unknown(name, sorted(known), "parameter")
         if len(found) != len(pairs):
             flaws.append(Flaw("query", "a parameter is given twice"))
         if flaws:
@@ -206,13 +210,8 @@ class Call:
 
 
 def wrong_query(*flaws: Flaw) -> RejectedError:
-    return RejectedError(problem(400, "the query is wrong", flaws=flaws))
-
-
-def _unknown(name: str, known: Collection[str]) -> Flaw:
-    near = nearest(name, sorted(known))
-    hint = "none is expected" if not known else expected_one_of(sorted(known))
-    return Flaw(name[:40], "no such parameter", hint if near is None else did_you_mean(near))
+    errors = [flaw.to_data() for flaw in flaws]
+    return RejectedError(problem(400, "the query is wrong", errors=errors))
 
 
 # ---- replies -------------------------------------------------------------------------------

@@ -14,10 +14,17 @@ from headgate.policy.fields import AN_INSTANT, MAX_KEY, instant_ns, instant_text
 from headgate.policy.identity.parts import claim_of, spelled
 from headgate.policy.limit_forms import DEFAULT_TIER
 from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, compiled_rule
-from headgate.service.admin.call import edited_reply, tagged_reply, to_thread, wrong_query
-from headgate.service.admin.operations import MOMENT, TEXT, WHOLE, Operation, Query, an_object
+from headgate.service.admin.call import (
+    MOST_LISTED,
+    edited_reply,
+    tagged_reply,
+    to_thread,
+    wrong_query,
+)
+from headgate.service.admin.operations import MOMENT, Operation, Query
 from headgate.service.http.check_request import TO_LOOK, Flaws, invalid, read_asked
 from headgate.service.http.replies import Flaw, RejectedError, Reply, json_reply, problem
+from headgate.service.http.schemas import TEXT, WHOLE, a_map, an_object, of
 from headgate.stores.operations import Reset, Take
 from headgate.units import SECOND, seconds_at_least
 
@@ -68,23 +75,17 @@ def _part(name: str, identity: Identity) -> tuple[str, str | None]:
 
 Data = dict[str, Any]
 _WAYS: Final = ("key", "request", "identity")
-_COUNTER: Final[dict[str, Data]] = {
-    "rule": {"type": "string", "description": "The id of a rule."},
-    "key": {"type": "string", "description": "The key of the counter."},
-    "tier": {
-        "type": "string",
-        "description": "With a key: its tier, if the limits differ by tier.",
-    },
-    "request": {"type": "object", "description": "Instead of a key: a request as in /v1/check."},
-    "identity": {
-        "type": "object",
-        "description": "Instead of a key: the identity of the caller, such as user_id or ip.",
-        "additionalProperties": TEXT,
-    },
+_WHO: Final = "Instead of a key: the identity of the caller, such as user_id or ip."
+_COUNTER: Final = {
+    "rule": of("string", "The id of a rule."),
+    "key": of("string", "The key of the counter."),
+    "tier": of("string", "With a key: its tier, if the limits differ by tier."),
+    "request": of("object", "Instead of a key: a request as in /v1/check."),
+    "identity": {**a_map(TEXT), "description": _WHO},
 }
-_UNTIL: Final[dict[str, Data]] = {
+_UNTIL: Final = {
     "until": MOMENT,
-    "ttl": {"type": "number", "minimum": 0.001, "description": "Seconds, instead of until."},
+    "ttl": of("number", "Seconds, instead of until.", minimum=0.001),
 }
 
 
@@ -215,7 +216,6 @@ def _request_of(values: dict[str, Any], identity: Identity) -> Request:
 
 # ---- operations ----------------------------------------------------------------------------
 
-MOST_LISTED: Final = 1_000
 LONGEST: Final = 10 * 366 * 86_400
 """Seconds that an override may last."""
 _LARGEST_EXTRA: Final = 10**15 - 1
@@ -227,11 +227,17 @@ _KEYS: Final = (
     Query("limit", "how many at most", WHOLE),
 )
 _BY_KEY: Final = (Query("rule", "the id of a rule"), Query("key", "the key of a counter"))
-_NAMED: Final = an_object(("rule",), **_COUNTER)
-_BLOCKED: Final = an_object(("rule",), **_COUNTER, **_UNTIL)
-_GRANTED: Final = an_object(
-    ("rule",), **_COUNTER, extra={"type": "integer", "minimum": 1}, **_UNTIL
-)
+
+
+def _named(**more: Data) -> Data:
+    """The schema of a body that names a counter, with *more* fields."""
+    fields = {**_COUNTER, **more}
+    return an_object(*(name for name in fields if name != "rule"), **fields)
+
+
+_NAMED: Final = _named()
+_BLOCKED: Final = _named(**_UNTIL)
+_GRANTED: Final = _named(extra=of("integer", minimum=1), **_UNTIL)
 
 
 @Operation("GET /keys", query=_KEYS)

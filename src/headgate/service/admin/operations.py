@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headgate.service.http.schemas import TEXT, WHOLE, an_object, of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -12,10 +14,10 @@ if TYPE_CHECKING:
     from headgate.config.values import Role
     from headgate.service.admin.call import Call
     from headgate.service.http.replies import Reply
+    from headgate.service.http.schemas import Schema
 
     Handler = Callable[[Call], Awaitable[Reply]]
 
-Schema = dict[str, Any]
 PREFIX: Final = "/admin/v1"
 SECURITY_SCHEME: Final = "adminToken"
 SECURITY_SCHEMES: Final[Mapping[str, Schema]] = MappingProxyType(
@@ -23,45 +25,25 @@ SECURITY_SCHEMES: Final[Mapping[str, Schema]] = MappingProxyType(
 )
 """For `components.securitySchemes`."""
 
-
-def an_object(required: tuple[str, ...] = (), **fields: Schema) -> Schema:
-    """An object with these *fields* and no others."""
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def a_list(of: Schema) -> Schema:
-    return {"type": "array", "items": of}
-
-
-WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
-NUMBER: Final[Schema] = {"type": "number"}
-TEXT: Final[Schema] = {"type": "string"}
-ANY: Final[Schema] = {"type": "object"}
-MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
+ANY: Final = of("object")
+MOMENT: Final = of("string", format="date-time")
 NOTHING: Final = an_object()
-RULE: Final[Schema] = {
-    "type": "object",
-    "description": "A rule as in a policy file, without its id; see `headgate rules schema`.",
-    "examples": [{"match": {"endpoint": "/login"}, "key_by": "ip", "limit": "5/minute"}],
-}
-POLICY: Final[Schema] = {
-    "type": "object",
-    "description": "A policy as in a file; see `headgate rules schema`.",
-    "required": ["version"],
-}
-REQUEST: Final[Schema] = {
-    "type": "object",
-    "description": "A request as in /v1/check.",
-    "required": ["path"],
-    "examples": [{"method": "POST", "path": "/login", "ip": "203.0.113.7"}],
-}
+RULE: Final = of(
+    "object",
+    "A rule as in a policy file, without its id; see `headgate rules schema`.",
+    examples=[{"match": {"endpoint": "/login"}, "key_by": "ip", "limit": "5/minute"}],
+)
+POLICY: Final = of(
+    "object", "A policy as in a file; see `headgate rules schema`.", required=["version"]
+)
+REQUEST: Final = of(
+    "object",
+    "A request as in /v1/check.",
+    required=["path"],
+    examples=[{"method": "POST", "path": "/login", "ip": "203.0.113.7"}],
+)
 PROBLEM: Final = an_object(
-    ("severity", "message"),
+    *("rule_id", "field", "hint", "line"),
     severity={"enum": ["error", "warning"]},
     rule_id=TEXT,
     field=TEXT,
@@ -111,7 +93,8 @@ class Operation:
     @property
     def needs_body(self) -> bool:
         """True unless there is no body, or all fields of the body are optional."""
-        return self.body is not None and bool(self.body.get("required", True))
+        body = self.body
+        return body is not None and ("properties" not in body or "required" in body)
 
     @property
     def is_edit(self) -> bool:

@@ -10,20 +10,11 @@ from headgate.policy.fields import instant_text
 from headgate.responses.debug import DEBUG, DECISION, LONGEST_TTL_S, debug_token
 from headgate.runtime.drivers import adrive
 from headgate.runtime.heartbeat import new_name
-from headgate.service.admin.call import change_data, problems_data, to_thread
-from headgate.service.admin.operations import (
-    ANY,
-    NUMBER,
-    REQUEST,
-    TEXT,
-    WHOLE,
-    Operation,
-    Query,
-    a_list,
-    an_object,
-)
+from headgate.service.admin.call import MOST_LISTED, change_data, problems_data, to_thread
+from headgate.service.admin.operations import ANY, REQUEST, Operation, Query
 from headgate.service.http.check_request import TO_CHECK, read_asked
 from headgate.service.http.replies import JSON_LINE, NO_STORE, Reply, json_reply
+from headgate.service.http.schemas import TEXT, WHOLE, a_list, an_object, of
 from headgate.service.live.snapshot import bounds, hot_keys
 from headgate.stores.factory import health_of
 
@@ -39,28 +30,27 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 
-MOST_LISTED: Final = 1_000
 MOST_EXPLAINED: Final = 200
 """The most rules that are listed as not applying: those that come nearest."""
 _USUAL_S: Final = 900
 """The default lifetime of a debug token, in seconds."""
+_NOT_ALWAYS: Final = ("factor", "latency", "minutes", "bounds", "queues", "candidates")
 _LIVE: Final = an_object(
-    ("at", "began", "version", "workers", "policy", "store", "requests", "rules", "series"),
-    at=NUMBER,
-    began=NUMBER,
+    *("busiest_keys", "refused_keys", "hot_keys", *_NOT_ALWAYS),
+    at=of("number"),
+    began=of("number"),
     version=TEXT,
     workers=WHOLE,
     policy=ANY,
     store=ANY,
-    factor=NUMBER,
-    requests=an_object(("allowed", "denied"), allowed=WHOLE, denied=WHOLE),
-    latency={
-        **ANY,
-        "description": "Seconds: p50, p90 and p99 of the last minute, null if nothing was decided.",
-    },
+    factor=of("number"),
+    requests=an_object(allowed=WHOLE, denied=WHOLE),
+    latency=of(
+        "object", "Seconds: p50, p90 and p99 of the last minute, null if nothing was decided."
+    ),
     rules=a_list(ANY),
-    series={**ANY, "description": "By rule and outcome: 120 seconds until `end`, oldest first."},
-    minutes={**ANY, "description": "The same: 180 minutes."},
+    series=of("object", "By rule and outcome: 120 seconds until `end`, oldest first."),
+    minutes=of("object", "The same: 180 minutes."),
     busiest_keys=a_list(ANY),
     refused_keys=a_list(ANY),
     hot_keys=a_list(ANY),
@@ -135,7 +125,9 @@ async def audit(call: Call) -> Reply:
     return json_reply({"events": list(await call.api.audit.latest(limit))})
 
 
-@Operation("POST /debug-tokens", body=an_object(ttl=WHOLE), role="write", is_versionless=True)
+@Operation(
+    "POST /debug-tokens", body=an_object("ttl", ttl=WHOLE), role="write", is_versionless=True
+)
 async def make_token(call: Call) -> Reply:
     """Make a token that has responses explain their decision (Headgate-Debug)."""
     ttl_s = call.body.get("ttl", _USUAL_S)

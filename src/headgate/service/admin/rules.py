@@ -11,6 +11,7 @@ from headgate.control.revision import Revision, UnknownRevisionError
 from headgate.errors import StoreError
 from headgate.policy.model import MODES
 from headgate.service.admin.call import (
+    MOST_LISTED,
     change_data,
     edited_reply,
     not_modified,
@@ -28,15 +29,12 @@ from headgate.service.admin.operations import (
     POLICY,
     PROBLEM,
     RULE,
-    TEXT,
-    WHOLE,
     Operation,
     Query,
-    a_list,
-    an_object,
 )
 from headgate.service.http.check_request import invalid
 from headgate.service.http.replies import Flaw, Reply, json_reply
+from headgate.service.http.schemas import FLAG, TEXT, WHOLE, a_list, a_map, an_object, of
 
 if TYPE_CHECKING:
     from headgate.control.editor import Edited
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 
 
 Data = dict[str, Any]
-MOST_LISTED: Final = 1_000
 MOST_REVISIONS: Final = 500
 _LARGEST: Final = 10**15
 
@@ -58,30 +55,31 @@ _FIELDS: Final[Data] = {
     "mode": TEXT,
     "candidate_of": TEXT,
     "total": WHOLE,
-    "next_offset": {"type": ["integer", "null"]},
-    "next_before": {"type": ["integer", "null"]},
+    "next_offset": of(["integer", "null"]),
+    "next_before": of(["integer", "null"]),
     "revision": WHOLE,
     "author": TEXT,
     "time": MOMENT,
     "what": TEXT,
     "note": TEXT,
     "policy": POLICY,
-    "versions": {"type": "object", "additionalProperties": WHOLE},
-    "changes": {"type": ["object", "null"]},
-    "changed": {"type": "boolean"},
-    "valid": {"type": "boolean"},
+    "versions": a_map(WHOLE),
+    "changes": of(["object", "null"]),
+    "changed": FLAG,
+    "valid": FLAG,
     "errors": a_list(PROBLEM),
     "warnings": a_list(PROBLEM),
-    "consequences": a_list(an_object(rule_id=TEXT, effect=TEXT, message=TEXT)),
+    "consequences": a_list(
+        an_object("rule_id", "effect", "message", rule_id=TEXT, effect=TEXT, message=TEXT)
+    ),
     "counters": ANY,
 }
 
 
 def _answer(required: str, optional: str = "", **more: Data) -> Data:
     """The schema of an answer with these fields; *more* have their own schemas."""
-    names = required.split()
-    known = {name: _FIELDS[name] for name in (*names, *optional.split())}
-    return an_object((*names, *more), **known, **more)
+    known = {name: _FIELDS[name] for name in (*required.split(), *optional.split())}
+    return an_object(*optional.split(), **known, **more)
 
 
 _ONE_RULE: Final = _answer("rule_id version rule")
@@ -93,9 +91,7 @@ _REVISION: Final = _answer("revision policy", "author time what note versions ch
 _REVISED: Final = _answer("revision", "changed warnings")
 _CHANGE: Final = _answer("revision author time what", "note")
 _HISTORY: Final = _answer("", "next_before", revisions=a_list(_CHANGE))
-_SOME_RULES: Final = an_object(
-    ("rules",), rules={"type": "object", "additionalProperties": {"type": ["object", "null"]}}
-)
+_SOME_RULES: Final = an_object(rules=a_map(of(["object", "null"])))
 _FILTERS: Final = (
     Query("mode", "enforce, shadow or off"),
     Query("key_by", "a part of the key"),
@@ -169,7 +165,7 @@ async def disable(call: Call) -> Reply:
 @Operation(
     "POST /rules/{rule_id}:enable",
     answer=_EDITED_RULE,
-    body=an_object(mode={"enum": ["enforce", "shadow"]}),
+    body=an_object("mode", mode={"enum": ["enforce", "shadow"]}),
     role="write",
 )
 async def enable(call: Call) -> Reply:
@@ -283,7 +279,7 @@ async def revision(call: Call) -> Reply:
 @Operation(
     "POST /rollback",
     answer=_REVISED,
-    body=an_object(("revision",), revision={"type": "integer", "minimum": 1}),
+    body=an_object(revision=of("integer", minimum=1)),
     role="write",
 )
 async def rollback(call: Call) -> Reply:

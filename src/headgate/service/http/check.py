@@ -24,6 +24,7 @@ from headgate.service.http.check_request import TO_CHECK, read_asked
 from headgate.service.http.replies import (
     JSON_LINE,
     NO_STORE,
+    RETRY_SOON,
     RejectedError,
     Reply,
     header_of,
@@ -181,7 +182,6 @@ def _source(known: str, other: str) -> str:
 T = TypeVar("T")
 
 TOO_MANY_REQUESTS: Final = 429
-_RETRY_SOON: Final = (b"retry-after", b"1")
 _JSON_LINES: Final = (JSON_LINE, NO_STORE)
 _DEBUG: Final = DEBUG.lower().encode()
 
@@ -227,7 +227,7 @@ class Checker:
         if task.done():
             return task.result()
         detail = f"no decision within {self._deadline:g} seconds"
-        raise RejectedError(problem(503, detail, headers=(_RETRY_SOON,)))
+        raise RejectedError(problem(503, detail, headers=(RETRY_SOON,)))
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._late.discard(task)

@@ -20,7 +20,7 @@ from headgate.service.http.schemas import AMOUNT, FLAG, TEXT, a_list, a_map, an_
 from headgate.stores.base import LARGEST_AMOUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from headgate.policy.compiled import Costs
     from headgate.service.http.body import Document
@@ -77,6 +77,17 @@ class Flaws(list[Flaw]):
     def add(self, field: str, value: object, expected: str) -> None:
         self.append(Flaw(field, f"found {described(value)}", f"expected {expected}"))
 
+    def add_unknown(self, name: str, known: Sequence[str], what: str = "field") -> None:
+        """Add that *name* is none of the *known* fields, or parameters."""
+        near = nearest(name, known) if len(self) < MAX_ERRORS else None
+        if near is not None:
+            hint = did_you_mean(near)
+        elif len(known) > 1:
+            hint = expected_one_of(known)
+        else:
+            hint = f"expected {known[0] if known else 'none'}"
+        self.append(Flaw(name[:40], f"no such {what}", hint))
+
 
 def read_asked(
     document: Document, body: BodyFields, *, longest_ttl: float = DEFAULT_TTL
@@ -106,7 +117,7 @@ def read_fields(document: Document, body: BodyFields) -> tuple[dict[str, Any], F
     found: dict[str, Any] = {}
     for name, value in document.items():
         if name not in body.fields:
-            _unknown(name, body.fields, flaws)
+            flaws.add_unknown(name, sorted(body.fields))
         elif (field := _FIELDS[name]).is_valid(value):
             found[name] = value if field.read is None else field.read(value, flaws)
         else:
@@ -120,16 +131,9 @@ def read_fields(document: Document, body: BodyFields) -> tuple[dict[str, Any], F
 def invalid(flaws: Collection[Flaw]) -> RejectedError:
     """The 400 response for a body with *flaws*."""
     count = "1 error" if len(flaws) == 1 else f"{len(flaws)} errors"
-    listed = tuple(islice(flaws, MAX_ERRORS))
+    listed = [flaw.to_data() for flaw in islice(flaws, MAX_ERRORS)]
     more = "" if len(listed) == len(flaws) else f"; these are the first {MAX_ERRORS}"
-    return RejectedError(problem(400, f"the body has {count}{more}", flaws=listed))
-
-
-def _unknown(name: str, fields: Collection[str], flaws: Flaws) -> None:
-    known = sorted(fields)
-    near = nearest(name, known) if len(flaws) < MAX_ERRORS else None
-    hint = expected_one_of(known) if near is None else did_you_mean(near)
-    flaws.append(Flaw(name[:40], "no such field", hint))
+    return RejectedError(problem(400, f"the body has {count}{more}", errors=listed))
 
 
 def _check_hold(ttl: float, longest: float, cost: object, flaws: Flaws) -> None:

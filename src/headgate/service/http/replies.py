@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -26,6 +26,8 @@ METRICS_LINE: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf
 NO_STORE: Final = (b"cache-control", b"no-store")
 _NO_LENGTH: Final = (b"content-length", b"0")
 CLOSE: Final = (b"connection", b"close")
+RETRY_SOON: Final = (b"retry-after", b"1")
+"""For what fails now and may succeed in a moment."""
 WITHOUT_LENGTH: Final = (204, 304)
 """Statuses without Content-Length (RFC 9110, 8.6)."""
 
@@ -44,6 +46,11 @@ class Flaw(NamedTuple):
     field: str
     message: str
     hint: str = ""
+
+    def to_data(self) -> dict[str, str]:
+        """The error as data, without a hint if there is none."""
+        data = {"field": self.field, "message": self.message}
+        return {**data, "hint": self.hint} if self.hint else data
 
 
 class RejectedError(HeadgateError):
@@ -69,20 +76,17 @@ def json_reply(content: object, *, status: int = 200) -> Reply:
 
 
 def problem(
-    status: int, detail: str, *, flaws: tuple[Flaw, ...] = (), headers: tuple[Any, ...] = ()
+    status: int, detail: str, *, errors: Sequence[object] = (), headers: tuple[Any, ...] = ()
 ) -> Reply:
-    """Problem details (RFC 9457); *detail* says what is expected."""
+    """Problem details (RFC 9457); *detail* says what is expected, *errors* lists what is wrong."""
     content: dict[str, object] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
     }
-    if flaws:
-        content["errors"] = [
-            {name: text for name, text in flaw._asdict().items() if text or name == "field"}
-            for flaw in flaws
-        ]
+    if errors:
+        content["errors"] = errors
     body = json.dumps(content).encode("ascii")
     return Reply(status, [PROBLEM_LINE, NO_STORE, *headers], body)
 

@@ -34,6 +34,7 @@ from headgate.service.http.receipts import Receipt, Receipts
 from headgate.service.http.replies import (
     JSON_LINE,
     NO_STORE,
+    RETRY_SOON,
     Flaw,
     RejectedError,
     Reply,
@@ -148,7 +149,6 @@ def _asked(one: HeldRule, amount: int, rules: Rules) -> RuleChecks:
     return RuleChecks(checks, OnFailure() if rule is None else rule.on_failure)
 
 
-_RETRY_SOON: Final = (b"retry-after", b"1")
 _TOO_MUCH: Final = "too many rules hold an amount for this request: name the rules in cost"
 
 
@@ -221,7 +221,7 @@ class Reservations:
             was_open = await self._checker.within_deadline(self._settled(receipt, amounts))
         except StoreError as error:
             detail = f"the store failed ({error.reason}): try again"
-            raise RejectedError(problem(503, detail, headers=(_RETRY_SOON,))) from None
+            raise RejectedError(problem(503, detail, headers=(RETRY_SOON,))) from None
         if was_open:
             return
         if self._core.clock() < receipt.expires_ns:
