@@ -1,4 +1,7 @@
-"""Hits of up to some cost: as much of it as fits."""
+"""Hits of up to some cost, case by case: as much of it as fits.
+
+The public contract has them in its random histories.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class PartialContract(StoreUnderTest):
 
     def test_it_grants_as_much_as_hits_of_one_unit_do(self) -> None:
         """Also beside other limits, open reservations, debt and refunds."""
-        random = Random(13)  # noqa: S311 (a history that can be repeated, no secret)
+        random = Random(13)
         for limit in (*TENS, *ODD):
             limits = [limit, TokenBucket(9, 2)]
             parts, ones = self.limiter(limits), self.limiter(limits)
