@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from headgate.config.gateway import GatewaySettings
 from headgate.errors import OptionError
+from headgate.gateway.envoy.filters import http_filters
 from headgate.gateway.templates import GATEWAYS, TemplateOptions, gateway_named, template_options
 from headgate.gateway.templates.options import Report
 from headgate.policy.loader import read_policy
@@ -88,6 +90,17 @@ def test_traefik_passes_on_the_headers_of_the_rules_if_they_are_known() -> None:
 def ratelimit(made: Any) -> Any:
     [chain] = made["static_resources"]["listeners"][0]["filter_chains"]
     return chain["filters"][0]["typed_config"]["http_filters"][0]["typed_config"]
+
+
+def test_the_printed_filter_of_envoy_is_that_of_the_gateway() -> None:
+    policy = read_policy(b"version: 1\nrules: [{id: a, key_by: ip, limit: 1/s}]")
+    own = {one.name: one for one in http_filters(policy, GatewaySettings())}["exact-open"].config
+    printed = ratelimit(loaded("envoy"))
+    shared = (own.keys() & printed.keys()) - {"rate_limits"}
+    assert {"domain", "timeout", "failure_mode_deny", "rate_limit_service"} < shared
+    assert {name: printed[name] for name in shared} == {name: own[name] for name in shared}
+    first, second = (made["rate_limits"][0]["actions"] for made in (own, printed))
+    assert [one for one in first if one not in second] == []
 
 
 def test_envoy_names_the_headers_of_the_rules() -> None:
