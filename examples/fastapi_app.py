@@ -4,7 +4,7 @@
     python examples/fastapi_app.py
     curl -i http://127.0.0.1:8000/search?q=water
 
-Several processes share their counters in a store: HEADGATE_STORE=redis://localhost.
+With HEADGATE_STORE=redis://localhost several processes share their counters.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Limits at work in your terminal: one stream of requests, seen by six limits.
 
-In the long run every limit below lets 5 requests through per 2 seconds, each by another algorithm.
-The caller comes in bursts, at a steady pace, and then hammers. What is let through when differs,
-and that is the choice you make when you choose an algorithm.
+In the long run every limit below allows 5 requests per 2 seconds, each with another algorithm. The
+caller sends bursts, then a steady rate, then far too much. The algorithms differ in which of these
+requests they allow.
 
     python examples/live.py              until Ctrl-C
     python examples/live.py --seconds 10

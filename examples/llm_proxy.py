@@ -3,12 +3,12 @@
     curl -N localhost:8000/v1/chat/completions -H 'Authorization: Bearer key-acme' \\
       -d '{"max_tokens": 40, "stream": true, "messages": [{"content": "Why is the sky blue?"}]}'
 
-Each tenant has so many requests and tokens a minute, so much money a day, and so many answers at
-the same time. How many tokens an answer takes is known when it is complete, so what it may take at
-most is held before it begins, and what it took is settled when it ends: also when it is streamed,
-and also when the client hangs up half-way. All four limits are one check, all or nothing.
+Each tenant has limits on requests and tokens a minute, money a day, and concurrent responses. The
+tokens of a response are known when it is complete. So the proxy holds the most that it may take
+before it begins, and settles what it took when it ends, also for streams and for clients that
+disconnect. All four limits are one check, all or nothing.
 
-The model is a pretend one, which says the prompt back word by word.
+The model is simulated: it repeats the prompt word by word.
 To run it: pip install fastapi uvicorn.
 """
 
@@ -53,7 +53,7 @@ class Budget:
 
 
 def tenant(request: Request) -> str:
-    """Whose budget it is. Nobody goes on without one."""
+    """The tenant whose budget pays for *request*; 401 without one."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or key not in TENANTS:
         raise HTTPException(401, "no such key", {"WWW-Authenticate": "Bearer"})
@@ -140,7 +140,7 @@ def create_app(budget: Budget | None = None, store: str = "memory://") -> FastAP
         cost=most_spend,
         is_estimate=True,
         ttl=HELD_FOR,
-        on_store_failure="fail_closed",  # rather no answer than an unpaid one
+        on_store_failure="fail_closed",  # no response without a tenant that pays for it
     )
     @limit(Concurrency(own.streams, ttl=HELD_FOR), key=tenant, name="streams")
     async def chat(request: Request) -> Response:

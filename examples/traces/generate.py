@@ -1,7 +1,7 @@
-"""Write access.log beside this file: half an hour of a small site, as nginx logs it.
+"""Write access.log beside this file: half an hour of a small site in nginx's format.
 
-Nobody's traffic: it is made up, all addresses are of the ranges kept for documentation, and the
-same lines come out each time. `python examples/traces/generate.py`
+The traffic is invented, all addresses are reserved for documentation, and every run writes the same
+lines. `python examples/traces/generate.py`
 """
 
 from __future__ import annotations

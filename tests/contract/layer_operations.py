@@ -20,8 +20,10 @@ from headgate.stores.operations import (
 from headgate.testing import StoreContract
 from headgate.testing.capabilities import needs
 from headgate.testing.store_contract.subject import TENS, seconds
+from tests.contract.constants import ConstantContract
 from tests.contract.layer_store import LayerStoreUnderTest
 from tests.contract.leases import LeaseContract, LeaseHistoryContract
+from tests.contract.partial import PartialContract
 from tests.contract.queues import QueueContract, QueueHistoryContract
 from tests.contract.slot_shares import (
     KeepingContract,
@@ -256,6 +258,8 @@ class ReplicationContract(LayerStoreUnderTest):
 
 class LayerStoreContract(
     StoreContract,
+    ConstantContract,
+    PartialContract,
     QueueContract,
     QueueHistoryContract,
     SharesContract,

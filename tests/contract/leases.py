@@ -6,6 +6,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from headgate.algorithms import Outcome
 from headgate.errors import UsageError
 from headgate.limits import Concurrency, FixedWindow, Limit, SlidingWindowLog, TokenBucket
@@ -22,7 +24,7 @@ from headgate.stores.operations import (
     Take,
 )
 from headgate.testing.capabilities import needs
-from headgate.testing.store_contract.subject import ODD, TENS, raised, seconds
+from headgate.testing.store_contract.subject import ODD, TENS, seconds
 from tests.contract.layer_store import LayerStoreUnderTest
 from tests.support.lease_store import LeaseGrantingStore
 
@@ -273,7 +275,8 @@ class LeaseContract(LayerStoreUnderTest):
             MergeUsage((check,), "eu", 1, SECOND),
         )
         for operation in operations:
-            assert raised(UsageError, self.run, operation), operation
+            with pytest.raises(UsageError):
+                self.run(operation)
 
 
 # Random histories of leases and merged usage: a store must reply as the memory store does.

@@ -36,9 +36,9 @@ WITH_DATA = {
     "Requests", "Denied", "Decision, p99", "Store", "Fail mode", "Policy revision", "Rules",
     "Nodes up", "Requests by outcome", "Denied by rule", "Allowed by rule",
     "Would be denied (shadow) by rule", "By source", "Share that is denied, by rule",
-    "Decision latency", "p99 by node", "Calls", "Breaker", "Fail mode active",
-    "Decided without the store", "Leases outstanding", "Overshoot bound", "Hot keys",
-    "Spared round trips", "Waiting", "Revision by node", "Load errors", "Up for",
+    "Decision latency", "p99 by node", "Calls", "Circuit breaker", "Fail mode active",
+    "Decided without the store", "Leases", "Overshoot bound", "Hot keys",
+    "Decisions without a round trip", "Waiting", "Revision by node", "Load errors", "Uptime",
 }  # fmt: skip
 """The panels that show something of a service that runs as it should, without queues."""
 

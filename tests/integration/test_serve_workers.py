@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.decision_service import RULES, load_until_gone, refused, serving, told
+from tests.support.decision_service import PLAIN, RULES, load_until_gone, refused, serving, told
 from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.decision_service import Service
+
+COUNTED = "headgate_policy_load_errors_total{"
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +93,20 @@ def test_workers_that_cannot_start_are_one_line_and_no_loop(
     assert said.splitlines()[-1].startswith("headgate serve: rules.yaml:3:")
     assert said.count("rules.yaml:3:") == 1, "reported once, not by each worker"
     assert "Traceback" not in said
+
+
+def test_a_change_of_the_rules_is_reported_once_by_all_workers(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    def errors() -> list[str]:
+        lines = PLAIN.get(f"{pair.url}/metrics").text.splitlines()
+        return [line[-2:] for line in lines if line.startswith(COUNTED) and 'what="rules"' in line]
+
+    with serving(tmp_path, "--workers", "2", "--store", redis.url) as pair:
+        (tmp_path / "rules.yaml").write_text(RULES.replace("limit:", "limt:"))
+        wait_until(lambda: errors() == [" 1", " 1"], "both workers have read the rules")
+        assert pair.log.count("is in force") == 1
+        assert pair.log.count("stays in force") == 1
 
 
 def test_counting_in_memory_is_for_one_worker(

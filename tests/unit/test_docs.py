@@ -83,3 +83,15 @@ def _sections(page: Path) -> set[str]:
 
 def test_the_readme_has_code_to_run() -> None:
     assert ROOT / "README.md" in WITH_CODE
+
+
+def test_the_list_of_decisions_has_the_title_and_state_of_each() -> None:
+    decisions = ROOT / "docs" / "adr"
+    listed = (decisions / "README.md").read_text(encoding="utf-8")
+    for page in sorted(decisions.glob("0*.md")):
+        title, _, first = page.read_text(encoding="utf-8").splitlines()[:3]
+        number, name = re.fullmatch(r"# (\d{4}): (.*?)(?: \(superseded\))?", title).groups()  # type: ignore[union-attr]
+        [row] = re.findall(rf"^\| \[{number}\]\({page.name}\) \| (.*) \|$", listed, re.MULTILINE)
+        said, state = row.rsplit(" | ", 1)
+        assert said == name
+        assert ("superseded" in first.lower().split(" by ")[0]) == ("superseded" in state), page

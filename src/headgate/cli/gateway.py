@@ -86,7 +86,7 @@ def _text(gateway: Gateway, arguments: Namespace) -> str:
     given = {
         name: value for name, value in stated.items() if value is not None and value is not False
     }
-    gateway.check(frozenset(given))
+    gateway.check(given)
     if gateway.grpc is not None:
         given.setdefault("grpc", gateway.grpc)
     if "full" in given:

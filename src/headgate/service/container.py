@@ -8,6 +8,7 @@ core --> HTTP app (with the admin API), RLS, RLQS
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from contextlib import AsyncExitStack
@@ -279,12 +280,14 @@ def make_container(
         show_key=key_shower(settings),
     )
     source = watcher = envoy = None
+    log = _watcher_log(worker)
     if settings.rules is not None:
         source = open_source(settings.rules, read_only=not settings.has_admin)
         watcher = PolicyWatcher(
             source,
             rules.replace,
             keep=kept_policy(settings),
+            log=log,
             on_change=lambda _: measures.update_digest(),
         )
     if settings.envoy_config is not None:
@@ -293,6 +296,7 @@ def make_container(
             lambda config: _put_in_force(core, config),
             parse=envoy_parser(settings),
             what="envoy_config",
+            log=log,
         )
     measures = ServiceMeasures(rules, began_ns=time.time_ns(), watcher=watcher, envoy=envoy)
     readiness = Readiness(
@@ -319,6 +323,16 @@ def make_container(
         ),
         measures=measures,
     )
+
+
+def _watcher_log(worker: int) -> logging.Logger:
+    """The log of changes of the rules, which every worker sees and the first one reports. Another
+    one logs only that its watcher has failed."""
+    log = logging.getLogger("headgate.control")
+    if worker > 0:
+        log = log.getChild("worker")
+        log.setLevel(logging.CRITICAL)
+    return log
 
 
 def _put_in_force(core: Core, config: EnvoyConfig) -> None:

@@ -110,6 +110,6 @@ class TestScaling:
         for figure in (
             f"{COUNTER_BYTES} bytes",
             f"{LONG_KEY_BYTES} with",
-            f"{STORE_US} us to plan",
+            f"plan with {STORE_US} us",
         ):
             assert figure in text

@@ -26,6 +26,8 @@ from headgate.stores.operations import (
 )
 from headgate.testing import ManualClock, StoreContract
 from headgate.testing.capabilities import Contract, needs
+from tests.contract.constants import ConstantContract
+from tests.contract.partial import PartialContract
 from tests.contract.queues import QueueContract, QueueHistoryContract
 from tests.contract.slot_shares import (
     KeepingContract,
@@ -103,6 +105,8 @@ def _outcomes(reply: Any) -> list[Outcome]:
 
 class TestStoreThatCountsMicroseconds(
     StoreContract,
+    ConstantContract,
+    PartialContract,
     QueueContract,
     QueueHistoryContract,
     SharesContract,

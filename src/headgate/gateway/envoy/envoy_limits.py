@@ -33,7 +33,7 @@ from headgate.limits.scaling import with_extra
 from headgate.policy.envoy_config.attributes import ADDRESS, GATEWAY_DOMAIN, RULE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from headgate.gateway.envoy.keys import Entry, Group
     from headgate.gateway.envoy.values import Json
@@ -98,17 +98,23 @@ def _filters(
     *,
     has_lumps: bool = True,
 ) -> tuple[HttpFilter, ...]:
-    variants = [
-        one
-        for one in variants_of(rule, identity, joins_lines=False)
-        if has_lumps or not one.is_lump
-    ]
     groups = groups_of(rule, identity)
     most = max((len(group.limits) for group in groups), default=0)
     made = []
     for place in range(most):
+        rows: list[tuple[Group, Json]] = []
+        limits = {}
+        for group in groups:
+            if place < len(group.limits):
+                limit = sorted(group.limits, key=lambda one: one.period_ns)[place]
+                limits[limit] = group.limits.index(limit) + 1
+                rows.append((group, bucket(limit)))
+        config = limiter(
+            *counts_of(rows, rule, identity, cost, has_lumps=has_lumps),
+            headers=local_headers(rule, limits),
+            has_retry_after=rule.headers != "redacted",
+        )
         called = f"{name}/{place + 1}" if place else name
-        config = _limiter(rule, identity, groups, variants, place, bucket, cost)
         made.append(HttpFilter(called, _where(rule, identity, called, config)))
     return tuple(made)
 
@@ -131,36 +137,38 @@ def skipping(name: str, config: Json, predicate: Json) -> Json:
     )
 
 
-def _limiter(
+def counts_of(
+    rows: Iterable[tuple[Group, Json]],
     rule: Rule,
     identity: Identity,
-    groups: Sequence[Group],
-    variants: Sequence[Variant],
-    place: int,
-    bucket: Callable[[Limit], Json],
     cost: int,
-) -> Json:
-    asked, kept, limits = [], {}, {}
-    for group in groups:
-        if place >= len(group.limits):
-            continue
-        limit = sorted(group.limits, key=lambda one: one.period_ns)[place]
-        limits[limit] = group.limits.index(limit) + 1
+    *,
+    has_lumps: bool,
+) -> tuple[list[Json], list[Json]]:
+    """The rate limits that count *cost* for each caller of *rule*, and the descriptors of their
+    buckets. *rows* are the groups of *rule*, each with its bucket.
+
+    Without *has_lumps* callers that only the service distinguishes do not count.
+    """
+    variants = [
+        one
+        for one in variants_of(rule, identity, joins_lines=False)
+        if has_lumps or not one.is_lump
+    ]
+    rate_limits, descriptors = [], {}
+    for group, bucket in rows:
         for variant in variants:
-            actions = list(actions_of(group, variant, identity))
-            asked.append({"actions": actions, "hits_addend": {"number": cost}})
+            actions = list(_actions(group, variant, identity))
+            rate_limits.append({"actions": actions, "hits_addend": {"number": cost}})
             keys = tuple(one.key for one in variant.entries)
-            kept[group.name, keys] = descriptor_of(group, keys, bucket(limit))
-    headers = local_headers(rule, limits)
-    return limiter(
-        asked, [*kept.values()], headers=headers, has_retry_after=rule.headers != "redacted"
-    )
+            descriptors[group.name, keys] = _descriptor(group, keys, bucket)
+    return rate_limits, [*descriptors.values()]
 
 
 def limiter(
-    asked: list[Json], kept: list[Json], *, headers: list[Json], has_retry_after: bool
+    rate_limits: list[Json], descriptors: list[Json], *, headers: list[Json], has_retry_after: bool
 ) -> Json:
-    """The filter that makes the descriptors *asked* and has buckets for those *kept*."""
+    """The filter with *rate_limits* and the buckets of *descriptors*."""
     return typed(
         _LOCAL,
         stat_prefix="headgate",
@@ -172,12 +180,12 @@ def limiter(
         enable_retry_after_header=has_retry_after,
         rate_limited_as_resource_exhausted=True,
         response_headers_to_add=headers,
-        rate_limits=asked,
-        descriptors=kept,
+        rate_limits=rate_limits,
+        descriptors=descriptors,
     )
 
 
-def actions_of(group: Group, variant: Variant, identity: Identity) -> Iterator[Json]:
+def _actions(group: Group, variant: Variant, identity: Identity) -> Iterator[Json]:
     """The actions that make the descriptor of callers of *group* and *variant*."""
     conditions = group.conditions + variant.conditions
     if conditions:
@@ -200,7 +208,7 @@ def _action(entry: Entry, identity: Identity) -> Json:
     return {"masked_remote_address": masks}
 
 
-def descriptor_of(group: Group, keys: tuple[str, ...], bucket: Json) -> Json:
+def _descriptor(group: Group, keys: tuple[str, ...], bucket: Json) -> Json:
     """The *bucket* for each caller of *group*, distinguished by *keys*."""
     names = ["masked_remote_address" if key == ADDRESS else key for key in keys]
     entries = [{"key": RULE, "value": group.name}, *({"key": name} for name in names)]

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.envoy.buckets import plain_headers
 from headgate.gateway.envoy.envoy_limits import (
-    actions_of,
     backstop_bucket,
     backstop_filters,
-    descriptor_of,
+    counts_of,
     limiter,
     local_filters,
     quota_backstop_filters,
     quota_filter,
 )
 from headgate.gateway.envoy.exact import exact_filters
-from headgate.gateway.envoy.keys import groups_of, uncountable_in, variants_of
+from headgate.gateway.envoy.keys import groups_of, uncountable_in
 from headgate.gateway.envoy.matching import conditions_of, unseen_in
 from headgate.gateway.envoy.values import Decided, HttpFilter
 from headgate.limits import Concurrency, DenyAll, LeakyQueue, Unlimited
@@ -145,40 +144,27 @@ NAME: Final = "backstop"
 
 def open_backstop(rules: Sequence[Rule], policy: Policy) -> tuple[HttpFilter, ...]:
     """The filter that limits callers of *rules*, which fail open; none without rules."""
-    asked: list[Json] = []
-    kept: list[Json] = []
+    rate_limits: list[Json] = []
+    descriptors: list[Json] = []
     for rule in rules:
-        for group, limit in _limits(rule, policy):
-            _add(rule, policy, group, limit, asked, kept)
-    if not asked:
+        rows, cost = _buckets(rule, policy), least_cost(rule)
+        found = counts_of(rows, rule, policy.identity, cost, has_lumps=False)
+        rate_limits += found[0]
+        descriptors += found[1]
+    if not rate_limits:
         return ()
-    config = limiter(asked, kept, headers=plain_headers(), has_retry_after=True)
+    config = limiter(rate_limits, descriptors, headers=plain_headers(), has_retry_after=True)
     return (HttpFilter(NAME, config),)
 
 
-def _limits(rule: Rule, policy: Policy) -> Iterator[tuple[Group, Limit]]:
-    """The limits of *rule*, each with whom it is for, under a name of its own."""
+def _buckets(rule: Rule, policy: Policy) -> Iterator[tuple[Group, Json]]:
+    """The bucket of each limit of *rule*, with its group under a name of its own."""
     conditions = conditions_of(rule.match, policy.identity)
     for group in groups_of(rule, policy.identity):
         for place, limit in enumerate(group.limits):
             name = f"{rule.id}/{place + 1}/{group.name}"
-            yield replace(group, name=name, conditions=(*conditions, *group.conditions)), limit
-
-
-def _add(
-    rule: Rule, policy: Policy, group: Group, limit: Limit, asked: list[Json], kept: list[Json]
-) -> None:
-    bucket = backstop_bucket(rule, policy, limit)
-    shapes = set()
-    for variant in variants_of(rule, policy.identity, joins_lines=False):
-        if variant.is_lump:  # only the service distinguishes them
-            continue
-        actions = list(actions_of(group, variant, policy.identity))
-        asked.append({"actions": actions, "hits_addend": {"number": least_cost(rule)}})
-        keys = tuple(one.key for one in variant.entries)
-        if keys not in shapes:
-            shapes.add(keys)
-            kept.append(descriptor_of(group, keys, bucket))
+            own = replace(group, name=name, conditions=(*conditions, *group.conditions))
+            yield own, backstop_bucket(rule, policy, limit)
 
 
 def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter, ...]:

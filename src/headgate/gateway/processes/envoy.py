@@ -220,6 +220,8 @@ DRAIN_SECONDS: Final = 3_600
 _HANG_TIMEOUT: Final = 10.0
 
 _REJECTED: Final = (".update_rejected", ".config_fail")
+"""The counters of rejected updates: of what is discovered, and of what is in the listener."""
+
 _STARTED: Final = "listener_manager.workers_started"
 _ENVOY_ACTIVE: Final = "listener_manager.total_listeners_active"
 _WARMING: Final = "listener_manager.total_listeners_warming"
@@ -358,7 +360,6 @@ class Envoy(Program):
 
 
 _ACCEPTED: Final = (".update_success", ".config_reload")
-_REJECTED_UPDATES: Final = (".update_rejected", ".config_fail")
 _PATTERN: Final = r"\.(update_success|config_reload|update_rejected|config_fail)$"
 _ACCEPTANCE_TIMEOUT_S: Final = 3.0
 
@@ -394,7 +395,7 @@ class Acceptance:
         while True:
             now = await self.counts()
             grown = {name for name, count in now.items() if count > before.get(name, 0)}
-            rejected = sorted(name for name in grown if name.endswith(_REJECTED_UPDATES))
+            rejected = sorted(name for name in grown if name.endswith(_REJECTED))
             if rejected:
                 return tuple(name.rpartition(".")[0] for name in rejected)
             accepted = {name.rpartition(".")[0] for name in grown if name.endswith(_ACCEPTED)}

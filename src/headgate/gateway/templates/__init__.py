@@ -15,40 +15,40 @@ from headgate.gateway.templates.http_gateways import caddy_text, nginx_text, tra
 from headgate.gateway.templates.options import GRPC_IN_KUBERNETES, TemplateOptions, template_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from headgate.gateway.templates.options import OnFailure
 
 __all__ = ["GATEWAYS", "Gateway", "TemplateOptions", "gateway_named", "template_options"]
 
 
-_OWN: Final = frozenset({"upstream", "listen", "server_name"})
-_HTTP: Final = _OWN | {"service"}
-_GRPC: Final = frozenset({"grpc", "rules", "timeout"})
-_BY_HTTP: Final = "it uses HTTP; see --service"
-_BY_GRPC: Final = "it uses gRPC; see --grpc"
+_BY_HTTP: Final = {"grpc": "it uses HTTP; see --service"}
+_BY_GRPC: Final = {"service": "it uses gRPC; see --grpc"}
+_WHOLE: Final = {"full": "the printed configuration is always complete"}
 _HAS_OWN: Final = "its own resources configure that"
-_WHOLE: Final = "the printed configuration is always complete"
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A gateway by name: its text, the options that apply to it, and why others do not."""
+    """A gateway by name: its text, and the options that do not apply to it, each with the reason.
+
+    With *closes_only* it cannot fail open. *grpc* is the address of the service by default, if it
+    is not on this machine.
+    """
 
     name: str
     text: Callable[[TemplateOptions], str]
-    options: frozenset[str]
-    others: tuple[tuple[str, str], ...]
+    excluded: Mapping[str, str]
     closes_only: bool = False
     grpc: str | None = None
-    """The service's address by default, if it is not on this machine."""
 
-    def check(self, given: frozenset[str]) -> None:
+    def check(self, given: Iterable[str]) -> None:
         """Raise `OptionError` if one of the options *given* does not apply."""
-        for option in sorted(given - self.options):
-            flag = f"--{option.replace('_', '-')}"
-            why = dict(self.others)[option]
-            raise OptionError(f"{flag} does not apply to {self.name}: {why}")
+        for option in sorted(given):
+            if option in self.excluded:
+                flag = f"--{option.replace('_', '-')}"
+                reason = self.excluded[option]
+                raise OptionError(f"{flag} does not apply to {self.name}: {reason}")
 
     def on_failure(self, chosen: OnFailure | None) -> OnFailure:
         """The behaviour while the service does not answer; `OptionError` if it is impossible."""
@@ -60,33 +60,20 @@ class Gateway:
         return "closed"
 
 
-_FULL: Final = ("full", _WHOLE)
 GATEWAYS: Final[tuple[Gateway, ...]] = (
-    Gateway(
-        "nginx",
-        nginx_text,
-        _HTTP | {"timeout", "full", "rules"},
-        (("grpc", _BY_HTTP),),
-    ),
-    Gateway(
-        "caddy",
-        caddy_text,
-        _HTTP | {"timeout", "rules"},
-        (("grpc", _BY_HTTP), _FULL),
-    ),
+    Gateway("nginx", nginx_text, _BY_HTTP),
+    Gateway("caddy", caddy_text, _BY_HTTP | _WHOLE),
     Gateway(
         "traefik",
         traefik_text,
-        _HTTP | {"rules"},
-        (("grpc", _BY_HTTP), ("timeout", "it always waits for 30 seconds"), _FULL),
+        _BY_HTTP | _WHOLE | {"timeout": "it always waits for 30 seconds"},
         closes_only=True,
     ),
-    Gateway("envoy", envoy_text, _OWN | _GRPC, (("service", _BY_GRPC), _FULL)),
+    Gateway("envoy", envoy_text, _BY_GRPC | _WHOLE),
     Gateway(
         "istio",
         istio_text,
-        _GRPC,
-        (("service", _BY_GRPC), *((one, _HAS_OWN) for one in sorted(_OWN)), _FULL),
+        _BY_GRPC | _WHOLE | dict.fromkeys(("listen", "server_name", "upstream"), _HAS_OWN),
         grpc=GRPC_IN_KUBERNETES,
     ),
 )

@@ -5,19 +5,15 @@ from __future__ import annotations
 from headgate.testing.store_contract.admission import AdmissionContract
 from headgate.testing.store_contract.amounts import AmountsContract
 from headgate.testing.store_contract.bounds import BoundContract
-from headgate.testing.store_contract.constants import ConstantContract
 from headgate.testing.store_contract.history import HistoryContract
 from headgate.testing.store_contract.holding import ReservationContract, SlotContract
 from headgate.testing.store_contract.keys import KeysContract
-from headgate.testing.store_contract.partial import PartialContract
 
 
 class StoreContract(
     AdmissionContract,
     KeysContract,
     AmountsContract,
-    PartialContract,
-    ConstantContract,
     ReservationContract,
     SlotContract,
     HistoryContract,

@@ -82,12 +82,6 @@ class KeysContract(StoreUnderTest):
             left = self.limiter(limit, namespace).peek(key).remaining
             assert self.is_about(left, 1_000 - 100 * used, limit), f"{namespace}, {key}: {left}"
 
-    def test_limiters_of_one_namespace_share_counters(self) -> None:
-        for limit in TENS:
-            name = self.new_name()
-            self.limiter(limit, name).hit("key", 4)
-            assert self.limiter(limit, name).peek("key").remaining == 6, limit
-
     def test_stacked_limits_do_not_share_a_counter(self) -> None:
         for limit in TENS:
             twice = self.limiter([limit, limit])

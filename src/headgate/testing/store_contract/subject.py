@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
-E = TypeVar("E", bound=Exception)
 
 
 class Blocking:
@@ -231,12 +230,3 @@ class StoreUnderTest(Contract):
 def seconds(number: int) -> int:
     """Return *number* seconds in nanoseconds."""
     return number * SECOND
-
-
-def raised(kind: type[E], verb: Callable[..., object], *arguments: Any) -> E | None:
-    """Return the error of *kind* that *verb* raises, or None if it succeeds."""
-    try:
-        verb(*arguments)
-    except kind as error:
-        return error
-    return None

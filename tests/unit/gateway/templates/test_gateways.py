@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from headgate.config.gateway import GatewaySettings
 from headgate.errors import OptionError
+from headgate.gateway.envoy.filters import http_filters
 from headgate.gateway.templates import GATEWAYS, TemplateOptions, gateway_named, template_options
 from headgate.gateway.templates.options import Report
 from headgate.policy.loader import read_policy
@@ -45,14 +47,23 @@ def test_an_unknown_gateway_is_refused_with_all_that_there_are() -> None:
         gateway_named("haproxy")
 
 
+OPTIONS = {"service", "grpc", "upstream", "listen", "server_name", "rules", "timeout", "full"}
+APPLY = {
+    "nginx": OPTIONS - {"grpc"},
+    "caddy": OPTIONS - {"grpc", "full"},
+    "traefik": OPTIONS - {"grpc", "full", "timeout"},
+    "envoy": OPTIONS - {"service", "full"},
+    "istio": {"grpc", "rules", "timeout"},
+}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_option_either_counts_or_there_is_a_reason(name: str) -> None:
     gateway = gateway_named(name)
-    options = {"service", "grpc", "upstream", "listen", "server_name", "rules", "timeout", "full"}
-    gateway.check(gateway.options)
-    for option in options - gateway.options:
+    gateway.check(APPLY[name])
+    for option in OPTIONS - APPLY[name]:
         with pytest.raises(OptionError, match=f"--{option.replace('_', '-')} .*{name}: "):
-            gateway.check(frozenset({option}))
+            gateway.check([option])
 
 
 def test_traefik_cannot_be_asked_to_open() -> None:
@@ -88,6 +99,17 @@ def test_traefik_passes_on_the_headers_of_the_rules_if_they_are_known() -> None:
 def ratelimit(made: Any) -> Any:
     [chain] = made["static_resources"]["listeners"][0]["filter_chains"]
     return chain["filters"][0]["typed_config"]["http_filters"][0]["typed_config"]
+
+
+def test_the_printed_filter_of_envoy_is_that_of_the_gateway() -> None:
+    policy = read_policy(b"version: 1\nrules: [{id: a, key_by: ip, limit: 1/s}]")
+    own = {one.name: one for one in http_filters(policy, GatewaySettings())}["exact-open"].config
+    printed = ratelimit(loaded("envoy"))
+    shared = (own.keys() & printed.keys()) - {"rate_limits"}
+    assert {"domain", "timeout", "failure_mode_deny", "rate_limit_service"} < shared
+    assert {name: printed[name] for name in shared} == {name: own[name] for name in shared}
+    first, second = (made["rate_limits"][0]["actions"] for made in (own, printed))
+    assert [one for one in first if one not in second] == []
 
 
 def test_envoy_names_the_headers_of_the_rules() -> None:

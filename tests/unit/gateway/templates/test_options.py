@@ -46,7 +46,7 @@ def test_a_server_name_has_only_what_names_of_hosts_have(name: str) -> None:
     except OptionError:
         return
     for gateway in GATEWAYS:
-        if "server_name" in gateway.options:
+        if "server_name" not in gateway.excluded:
             lines = len(gateway.text(TemplateOptions(server_name="a")).splitlines())
             assert len(gateway.text(wanted).splitlines()) == lines
     assert all(one.isascii() and (one.isalnum() or one in "._-*") for one in name)

@@ -1,4 +1,7 @@
-"""Limits without a counter: `DenyAll` and `Unlimited`."""
+"""Limits without a counter, case by case: `DenyAll` and `Unlimited`.
+
+The public contract has them in its random histories.
+"""
 
 from __future__ import annotations
 
