@@ -35,7 +35,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
@@ -233,6 +232,8 @@ class _Token:
         """The error of a token that cannot stand here, with the nearest *known* word."""
         if self.is_last:
             return self.wrong("the limit ends too early", *expected)
+        from difflib import get_close_matches
+
         near = get_close_matches(self.name, known, n=1, cutoff=0.55) if self.kind == "word" else []
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return self.wrong(f"{self.word!r} does not belong here{hint}", *expected)

@@ -3,24 +3,20 @@
 A store that waits for a server gets a circuit breaker and, if it grants leases, the layer for them,
 and between the two, once a group of counters is split, the layer for that. A store in this process,
 or in the shared memory of this machine, is used as it is: it has no round trip to save, no shards.
+The layers are imported for the first store that needs them.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from headgate.errors import OptionError, StoreURLError
 from headgate.fork import watch_forks
-from headgate.server_urls import URLReader
 from headgate.stores.base import Layer, Store
-from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
-from headgate.stores.layers.leases import LeasedStore
-from headgate.stores.layers.split import SplitStore
 from headgate.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -76,7 +72,12 @@ class StoreRegistry:
         """The layers in front of a store, which may be named by its URL; the store itself if it
         needs none."""
         store = open_store(store_or_url, clock)
-        if not store.may_fail or not store.waits or isinstance(store, LeasedStore):
+        if not store.may_fail or not store.waits:
+            return store
+        from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
+        from headgate.stores.layers.leases import LeasedStore
+
+        if isinstance(store, LeasedStore):
             return store
         with self._lock:
             found = self._known.get(id(store))
@@ -99,11 +100,18 @@ class StoreRegistry:
                 return
             of_store[user] = accuracies
             together = {group: own for one in of_store.values() for group, own in one.items()}
-            is_split = any(own.split > 1 for own in together.values())
-            if is_split and isinstance(store, LeasedStore):
-                inner = store.inner
-                store.inner = inner if isinstance(inner, SplitStore) else SplitStore(inner)
+            if any(own.split > 1 for own in together.values()):
+                _split(store)
             store.set_accuracies(together)
+
+
+def _split(store: Store) -> None:
+    """Put the layer for split groups behind the leases of *store*, if it has leases."""
+    from headgate.stores.layers.leases import LeasedStore
+    from headgate.stores.layers.split import SplitStore
+
+    if isinstance(store, LeasedStore) and not isinstance(store.inner, SplitStore):
+        store.inner = SplitStore(store.inner)
 
 
 _registry: Final = StoreRegistry()
@@ -113,6 +121,12 @@ set_accuracies: Final = _registry.set_accuracies
 
 def unwrapped(store: Store) -> Store:
     """The store behind the layers of `wrapped`."""
+    if not isinstance(store, Layer):
+        return store
+    from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
+    from headgate.stores.layers.leases import LeasedStore
+    from headgate.stores.layers.split import SplitStore
+
     while isinstance(store, LeasedStore | SplitStore | CircuitBreakerStore):
         store = store.inner
     return store
@@ -120,6 +134,10 @@ def unwrapped(store: Store) -> Store:
 
 def health_of(store: Store) -> StoreHealth | None:
     """The health of *store* as its circuit breaker sees it; None if it has none."""
+    if not isinstance(store, Layer):
+        return None
+    from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
+
     found: Store | None = store
     while isinstance(found, Layer):
         if isinstance(found, CircuitBreakerStore):
@@ -134,6 +152,8 @@ def _scheme(url: str) -> str:
     scheme = found[1].lower() if found else ""
     if scheme in SCHEMES:
         return scheme
+    from difflib import get_close_matches
+
     near = get_close_matches(scheme, SCHEMES, n=1)
     hint = f"; did you mean '{near[0]}://'?" if near else "."
     # Without what may be a password.
@@ -163,6 +183,8 @@ def _backend(scheme: str) -> Callable[..., Store]:
 
 
 def _memory(url: str, clock: Clock | None) -> MemoryStore:
+    from headgate.server_urls import URLReader
+
     reader = URLReader("memory", StoreURLError)
     authority, path, pairs = reader.split(url.partition(":")[2].removeprefix("//"))
     if authority or path.strip("/"):
