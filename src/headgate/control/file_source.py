@@ -120,7 +120,7 @@ class FileSource:
             found: Revision | InvalidFileError
             try:
                 with _translated(self.place), collector_paused():
-                    found = self._looked_at()
+                    found = self._newest()
             except InvalidFileError as error:
                 if not error.is_lasting:
                     raise
@@ -217,7 +217,7 @@ class FileSource:
         """The file itself, links followed: it is replaced, not the link."""
         return Path(os.path.realpath(self.files.path))
 
-    def _looked_at(self) -> Revision:
+    def _newest(self) -> Revision:
         """Return the newest revision, recorded in the history if that is possible."""
         history = self._history
         if self._is_writable():
