@@ -128,7 +128,7 @@ def counter_named(call: Call) -> Counter:
         message = f"there is no rule {document['rule'][:100]!r} in force"
         raise RejectedError(problem(404, message))
     if rule.fair is not None:
-        message = f"the rule {rule.id!r} has no counters: it is a fair queue, in each app"
+        message = f"the rule {rule.id!r} has no counters: it is a fair queue in each app"
         raise RejectedError(problem(422, message))
     applies = None
     if "key" in document:

@@ -52,7 +52,7 @@ def test_a_stale_version_is_412_and_changes_nothing(tag: str) -> None:
     async def body(desk: Desk) -> None:
         status, told = await desk.refusal("PUT /rules/login", RULE, if_match=tag)
         assert status == 412
-        assert "has version 1 now" in told
+        assert "has version 1; the request names" in told
         assert await desk.is_unchanged()
 
     attended(body)
