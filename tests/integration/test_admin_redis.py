@@ -28,7 +28,7 @@ from tests.support.servers import ClusterSetup, RedisServer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from headgate.control.live_counters import Look
+    from headgate.control.live_counters import FoundCounters
 
 SECRET = "s" * 20
 RULES: list[dict[str, Any]] = [
@@ -102,7 +102,7 @@ def tried(url: str, namespace: str, body: Callable[[Trial], Awaitable[None]]) ->
     asyncio.run(main())
 
 
-def figures(look: Look) -> set[tuple[str, str, int, int]]:
+def figures(look: FoundCounters) -> set[tuple[str, str, int, int]]:
     return {(one.rule, one.key, one.place, one.used) for one in look.counters}
 
 

@@ -118,7 +118,7 @@ def test_a_change_that_others_have_long_followed_may_have_been_made(
             healed(proxy)()
 
         before_transactions(storage, proxy.swallow_replies, follow)
-        with pytest.raises(SourceError, match="if it was written it is gone"):
+        with pytest.raises(SourceError, match="the change may have been made and replaced since"):
             storage.commit(revision(1, "a"))
 
 

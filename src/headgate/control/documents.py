@@ -95,7 +95,7 @@ def summary_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     if not any(parts) and found["reordered"]:
         parts.append("the order of the rules")
     parts += [name for name in _BESIDES if before.get(name) != after.get(name)]
-    return "; ".join(part for part in parts if part) or "nothing that matters"
+    return "; ".join(part for part in parts if part) or "no effective change"
 
 
 _BESIDES: Final = ("identity", "overrides", "priority", "pressure")

@@ -82,7 +82,7 @@ class EditRequest:
             raise StaleVersionError(f"{what} does not exist, so it has no version")
         if self.versions != "any" and version not in self.versions:
             named = ", ".join(str(one) for one in sorted(self.versions)) or "none"
-            raise StaleVersionError(f"{what} has version {version} now; found {named}")
+            raise StaleVersionError(f"{what} has version {version}; the request names {named}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class PolicyEditor:
             if rule is None:
                 break
         message = f"the history does not say which mode the rule {quoted(rule_id)} had before"
-        raise UnknownModeError(f"{message}; say enforce or shadow")
+        raise UnknownModeError(f"{message}; name it: enforce or shadow")
 
     def _next(self, newest: Revision, document: Data, request: EditRequest, edit: Edit) -> Revision:
         """Return the revision after *newest*, validated."""

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from headgate.control.revision import Change
 
 LOG: Final = logging.getLogger("headgate.control")
-PATIENCE: Final = 5.0
+LOCK_TIMEOUT: Final = 5.0
 """Seconds to wait for the lock."""
-_GAP: Final = 0.003
+_LOCK_PAUSE: Final = 0.003
 _ENTRY: Final = re.compile(r"([1-9][0-9]{0,15})\.json")
 
 
@@ -86,17 +86,17 @@ class FileHistory:
     def _wait_for(self, descriptor: int) -> None:
         if fcntl is None:  # pragma: no cover
             return
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    message = f"the lock was not released within {PATIENCE:g} seconds"
+                    message = f"the lock was not released within {LOCK_TIMEOUT:g} seconds"
                     raise SourceError(f"{self.directory / 'lock'}: {message}") from error
             else:
                 return
-            time.sleep(_GAP)
+            time.sleep(_LOCK_PAUSE)
 
     @property
     def numbers(self) -> list[int]:

@@ -120,7 +120,7 @@ class FileSource:
             found: Revision | InvalidFileError
             try:
                 with _translated(self.place), collector_paused():
-                    found = self._looked_at()
+                    found = self._newest()
             except InvalidFileError as error:
                 if not error.is_lasting:
                     raise
@@ -155,7 +155,7 @@ class FileSource:
         history = self._history
         if self._read_only or self.files.path.is_dir():
             what = "a directory of files" if self.files.path.is_dir() else "opened for reading only"
-            raise ReadOnlyError(f"{self.place}: edit the rules by hand: this is {what}")
+            raise ReadOnlyError(f"{self.place}: this is {what}; edit the rules by hand")
         if not self._may_be_written():
             raise ReadOnlyError(f"{self.place}: the file is read-only; chmod u+w allows changes")
         self._known = None
@@ -217,7 +217,7 @@ class FileSource:
         """The file itself, links followed: it is replaced, not the link."""
         return Path(os.path.realpath(self.files.path))
 
-    def _looked_at(self) -> Revision:
+    def _newest(self) -> Revision:
         """Return the newest revision, recorded in the history if that is possible."""
         history = self._history
         if self._is_writable():
@@ -313,7 +313,7 @@ class FileSource:
             raise InvalidFileError(error.problems, is_lasting=True) from error
         before = latest or Revision(0)
         number = max(last, before.number) + 1
-        what = "begin with the file"
+        what = "import the file"
         if latest is not None:
             what = f"edit the file: {summary_of(before.document, document)}"
         change = Change(BY_HAND, self._target.stat().st_mtime_ns, what)

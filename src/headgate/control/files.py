@@ -27,10 +27,10 @@ MOST_FILES: Final = 100
 """The most files of a directory that are read."""
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-_NOT_OURS: Final = (".", "#", "~")
+_IGNORED: Final = (".", "#", "~")
 """The beginnings of names of hidden files, editors' swap and lock files, Kubernetes' `..data`."""
 
-_AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)
+_NONBLOCKING: Final = getattr(os, "O_NONBLOCK", 0)
 """Open without waiting, even if a FIFO has just replaced the file."""
 
 Stamp: TypeAlias = tuple[tuple[object, ...], ...]
@@ -108,7 +108,7 @@ class PolicyFiles:
         try:
             if not stat.S_ISDIR(self.path.stat().st_mode):
                 return [self.path]
-            found = sorted(path for path in self.path.iterdir() if _is_ours(path.name))
+            found = sorted(path for path in self.path.iterdir() if _is_policy_file(path.name))
         except OSError as error:
             raise _unreadable(self.path, error) from error
         if not found:
@@ -134,8 +134,8 @@ def place_of(path: Path) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _is_ours(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES) and not name.startswith(_NOT_OURS)
+def _is_policy_file(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) and not name.startswith(_IGNORED)
 
 
 def _stamp(path: Path) -> tuple[object, ...]:
@@ -151,7 +151,7 @@ def _content(path: Path) -> bytes:
     """Read the file. Raises `PolicyError`."""
     try:
         _check(path, path.stat())  # before it is opened: with a device that alone may do something
-        with open(path, "rb", opener=_open_at_once) as file:
+        with open(path, "rb", opener=_open_nonblocking) as file:
             _check(path, os.fstat(file.fileno()))
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
@@ -160,8 +160,8 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | _AT_ONCE)
+def _open_nonblocking(path: str, flags: int) -> int:
+    return os.open(path, flags | _NONBLOCKING)
 
 
 def _check(path: Path, found: os.stat_result) -> None:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 MOST_SHOWN: Final = 100
 """The most counters that a preview shows."""
-MOST_LOOKED_AT: Final = 100_000
+MOST_SEARCHED: Final = 100_000
 """The most keys of a rule that are searched in memory."""
-LONGEST_LOOK: Final = 3.0
+SEARCH_TIMEOUT: Final = 3.0
 """Seconds that a search in Redis may take: in a large store it does not find everything."""
 
 
@@ -48,7 +48,7 @@ class LiveCounter:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FoundCounters:
     """Some counters; *has_more* if there are, or may be, others."""
 
     counters: tuple[LiveCounter, ...] = ()
@@ -58,7 +58,9 @@ class Look:
 class LiveCounters(Protocol):
     """A store whose counters can be listed, in bounded time and without a change."""
 
-    async def find(self, rules: Collection[str], *, most: int, pattern: str | None = None) -> Look:
+    async def find(
+        self, rules: Collection[str], *, most: int, pattern: str | None = None
+    ) -> FoundCounters:
         """Find at most *most* counters of *rules*, of keys like *pattern* (`*`, `?`) if given.
 
         Raises `StoreError`.
@@ -113,12 +115,12 @@ def _rule(policy: Policy | None, rule_id: str) -> Rule | None:
     return next((rule for rule in rules if rule.id == rule_id), None)
 
 
-def _look(each: Generator[LiveCounter | None, None, None], most: int) -> Look:
+def _take(each: Generator[LiveCounter | None, None, None], most: int) -> FoundCounters:
     """Take at most *most* counters of *each*; None stands for others that were not searched."""
     with closing(each):
         found = [*islice(each, most + 1)]
     counters = [one for one in found if one is not None]
-    return Look(tuple(counters[:most]), len(counters) > most or None in found)
+    return FoundCounters(tuple(counters[:most]), len(counters) > most or None in found)
 
 
 class MemoryCounters:
@@ -128,21 +130,23 @@ class MemoryCounters:
         self._store = store
         self._namespace = namespace
 
-    async def find(self, rules: Collection[str], *, most: int, pattern: str | None = None) -> Look:
+    async def find(
+        self, rules: Collection[str], *, most: int, pattern: str | None = None
+    ) -> FoundCounters:
         """Find at most *most* counters of *rules*."""
-        return await asyncio.to_thread(_look, self._each(rules, pattern), most)
+        return await asyncio.to_thread(_take, self._each(rules, pattern), most)
 
     def _each(
         self, rules: Collection[str], pattern: str | None
     ) -> Generator[LiveCounter | None, None, None]:
         for rule, place, group in self._places(rules):
-            keys = self._store.keys_in(group, most=MOST_LOOKED_AT)
+            keys = self._store.keys_in(group, most=MOST_SEARCHED)
             for key in keys:
                 if pattern is not None and not fnmatchcase(key, pattern):
                     continue
                 if used := self._store.used_in(group, key):
                     yield LiveCounter(rule, key, place, used)
-            if len(keys) == MOST_LOOKED_AT:
+            if len(keys) == MOST_SEARCHED:
                 yield None
 
     def _places(self, rules: Collection[str]) -> Iterator[tuple[str, int, str]]:
@@ -187,19 +191,21 @@ def place_in(counter: str | None, rule: str) -> int | None:
 class RedisCounters:
     """The counters at *url* in *namespace*. Each search opens its own connections."""
 
-    def __init__(self, url: str, *, namespace: str, longest_look: float = LONGEST_LOOK) -> None:
+    def __init__(self, url: str, *, namespace: str, timeout: float = SEARCH_TIMEOUT) -> None:
         self._url = parse_redis_url(url)
         self._namespace = namespace
-        self._longest_look = longest_look
+        self._timeout = timeout
 
-    async def find(self, rules: Collection[str], *, most: int, pattern: str | None = None) -> Look:
+    async def find(
+        self, rules: Collection[str], *, most: int, pattern: str | None = None
+    ) -> FoundCounters:
         """Find at most *most* counters of *rules*. Raises `StoreError`."""
-        return await asyncio.to_thread(_look, self._each(rules, pattern), most)
+        return await asyncio.to_thread(_take, self._each(rules, pattern), most)
 
     def _each(
         self, rules: Collection[str], pattern: str | None
     ) -> Generator[LiveCounter | None, None, None]:
-        ends = time.monotonic() + self._longest_look
+        ends = time.monotonic() + self._timeout
         with open_primaries(self._url) as opened:
             primaries = [_BoundedPrimary(one, ends) for one in opened]
             for rule in rules:

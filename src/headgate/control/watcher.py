@@ -52,7 +52,7 @@ FIRST_WAIT: Final = 0.1
 LONGEST_WAIT: Final = 5.0
 LONGEST_WATCH: Final = 60.0
 """Seconds after which the source is asked even if it has announced no change."""
-_OLD: Final = 60.0
+_LEFTOVER_AGE: Final = 60.0
 """Seconds after which an unfinished file of another process is removed."""
 
 
@@ -256,11 +256,11 @@ class PolicyWatcher:
                 # It may be half written: it is reported if it is still invalid a moment later.
                 attempts = 1
                 if is_doubted:
-                    self._lose(error)
+                    self._report_unavailable(error)
                 is_doubted = True
             except SourceError as error:
                 attempts += 1
-                self._lose(error)
+                self._report_unavailable(error)
             except Exception as error:  # noqa: BLE001 - a mistake in *apply* must not end the watch
                 attempts = math.inf
                 self._fail(error)
@@ -279,7 +279,7 @@ class PolicyWatcher:
         try:
             self._ask()
         except SourceError as error:
-            self._lose(error)
+            self._report_unavailable(error)
         if self._in_force is None:
             self._use_last_known_good()
 
@@ -305,7 +305,7 @@ class PolicyWatcher:
             self._in_force, self._rejected = newest, None
             if self.state.problems is not None:
                 self._update(problems=None, rejected=None)
-        elif newest.number == 0 and self._had_something():
+        elif newest.number == 0 and self._had_policy():
             self._report_empty()
         else:
             before = self._in_force
@@ -320,7 +320,7 @@ class PolicyWatcher:
             return newest.fingerprint is not None and newest.fingerprint == self.state.fingerprint
         return newest == known
 
-    def _had_something(self) -> bool:
+    def _had_policy(self) -> bool:
         """True if there was a policy, before the source was read or before this process began."""
         if self._in_force is None:
             self._use_last_known_good()
@@ -401,7 +401,7 @@ class PolicyWatcher:
         """Begin with the copy on disk, if there is one. The caller has the lock."""
         if self._keep is None:
             return
-        clear_leftovers(self._keep, age=_OLD)
+        clear_leftovers(self._keep, age=_LEFTOVER_AGE)
         try:
             revision = revision_from_json(self._keep.read_bytes())
         except FileNotFoundError:
@@ -419,7 +419,7 @@ class PolicyWatcher:
             # The newest is still invalid: only the revision in force has changed.
             self._update(problems=before.problems, rejected=before.rejected)
 
-    def _lose(self, error: SourceError) -> None:
+    def _report_unavailable(self, error: SourceError) -> None:
         """Report, once, that the source cannot be read."""
         trouble = str(error)
         with self._lock:

@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[Exchange] = deque()
         """Requests behind the current one."""
         self._is_paused = False
-        self._is_deaf = False
+        self._is_discarding = False
         """True if all further input is discarded."""
         self._rejected_with: int | None = None
         self._began: float | None = None
@@ -258,7 +258,7 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_deaf:
+        if self._is_discarding:
             return
         self._chunk = len(data)
         if self._arriving is None:
@@ -268,7 +268,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._is_deaf = True  # its response is the last one
+            self._is_discarding = True  # its response is the last one
         except httptools.HttpParserError:
             self.reject(self._rejected_with or 400)
             return
@@ -420,7 +420,7 @@ class Connection(asyncio.Protocol):
 
     def reject(self, status: int) -> None:
         """Answer with *status* and close, after the responses to earlier requests."""
-        self._rejected_with, self._is_deaf = status, True
+        self._rejected_with, self._is_discarding = status, True
         broken, self._arriving = self._arriving, None
         if broken is not None:
             if broken.is_over:  # answered before all of it had arrived
@@ -435,7 +435,7 @@ class Connection(asyncio.Protocol):
 
     def _close(self, *, is_read: bool) -> None:
         """Close the connection; a moment later if its input is not all read."""
-        self._is_deaf = True
+        self._is_discarding = True
         if is_read:
             self.transport.close()
             return
@@ -452,7 +452,7 @@ class Connection(asyncio.Protocol):
             if since is not None and now - since > timeout:
                 self.transport.abort()
                 return
-        if self._is_deaf or self.transport.is_closing():
+        if self._is_discarding or self.transport.is_closing():
             return
         if self._began is None:
             if self.is_idle and now - self._idle_since > self._bounds.idle:
@@ -481,7 +481,7 @@ def _path_and_query(target: bytes) -> tuple[bytes, bytes]:
 
 
 _TICK: Final = 1.0
-_LOOK: Final = 0.02
+_POLL: Final = 0.02
 
 
 class HttpServer:
@@ -586,7 +586,7 @@ class HttpServer:
                 for one in list(connections):
                     if one.is_idle:
                         one.transport.close()
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
         left = list(self.connections)
         for one in left:
             one.transport.abort()

@@ -180,13 +180,13 @@ def test_overrides_of_the_rule_stay_and_those_of_the_candidate_go() -> None:
 def test_versions_are_those_of_both() -> None:
     def body(trial: Trial) -> None:
         editor = trial.editor
-        with pytest.raises(StaleVersionError, match="has version 1 now; found 7"):
+        with pytest.raises(StaleVersionError, match="has version 1; the request names 7"):
             editor.apply(put_candidate("login", TRIED), wish(7))
         editor.apply(put_candidate("login", TRIED), wish(1))
-        with pytest.raises(StaleVersionError, match="has version 3 now; found 1"):
+        with pytest.raises(StaleVersionError, match="has version 3; the request names 1"):
             editor.apply(adopt_candidate("login"), wish(1))
         editor.apply(put_rule("login", {**RULE, "cost": 2}), ADA)  # what was compared is otherwise
-        with pytest.raises(StaleVersionError, match="has version 4 now; found 3"):
+        with pytest.raises(StaleVersionError, match="has version 4; the request names 3"):
             editor.apply(adopt_candidate("login"), wish(3))
         assert (editor.apply(adopt_candidate("login"), wish(4))).is_changed
 

@@ -97,7 +97,7 @@ def test_a_rule_has_the_number_of_the_revision_that_changed_it_last() -> None:
 @pytest.mark.parametrize(
     ("after", "told"),
     [
-        (document("a", "b"), "nothing that matters"),
+        (document("a", "b"), "no effective change"),
         (document("b", "a"), "the order of the rules"),
         (document("a", "c"), "added c; removed b"),
         ({**document("a", "b"), "identity": {}}, "identity"),

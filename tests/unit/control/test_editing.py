@@ -132,7 +132,9 @@ class TestVersions:
     )
     def test_another_version_is_refused(self, edit: Edit) -> None:
         def body(trial: Trial) -> None:
-            with pytest.raises(StaleVersionError, match="'login' has version 1 now; found 2"):
+            with pytest.raises(
+                StaleVersionError, match="'login' has version 1; the request names 2"
+            ):
                 trial.editor.apply(edit, wish(2))
             assert trial.is_unchanged()
 
@@ -175,7 +177,9 @@ class TestVersions:
     def test_the_policy_as_a_whole_goes_by_its_revision(self) -> None:
         def body(trial: Trial) -> None:
             document = {"version": 1, "rules": [{"id": "only", **RULE}]}
-            with pytest.raises(StaleVersionError, match="the policy has version 2 now; found 1"):
+            with pytest.raises(
+                StaleVersionError, match="the policy has version 2; the request names 1"
+            ):
                 trial.editor.apply(replace_policy(document), wish(1))
             edited = trial.editor.apply(replace_policy(document), wish(2))
             assert edited.revision.versions == {"only": 3}
@@ -252,7 +256,7 @@ class TestSwitch:
     def test_a_mode_that_nobody_remembers_must_be_said(self) -> None:
         def body(trial: Trial) -> None:
             trial.editor.apply(put_rule("new", {**RULE, "mode": "off"}), ADA)
-            with pytest.raises(UnknownModeError, match="say enforce or shadow"):
+            with pytest.raises(UnknownModeError, match="name it: enforce or shadow"):
                 trial.editor.apply(switch_rule("new", trial.editor.mode_before("new")), ADA)
             trial.editor.apply(switch_rule("new", "shadow"), ADA)
             assert (trial.rule("new"))[1]["mode"] == "shadow"

@@ -61,7 +61,7 @@ def history_of(file: Path) -> list[str]:
 def test_a_file_is_the_first_revision_of_the_author_file(file: Path) -> None:
     newest = head(file)
     assert (newest.number, newest.versions) == (1, {"login": 1})
-    assert newest.change == Change("file", file.stat().st_mtime_ns, "begin with the file")
+    assert newest.change == Change("file", file.stat().st_mtime_ns, "import the file")
 
 
 def test_an_edit_by_hand_is_a_revision_and_says_what_it_changed(file: Path) -> None:

@@ -16,7 +16,7 @@ from headgate.testing import ManualClock
 if TYPE_CHECKING:
     import pytest
 
-    from headgate.control.live_counters import Look
+    from headgate.control.live_counters import FoundCounters
 
 POLICY = """
 version: 1
@@ -47,11 +47,11 @@ class Trial:
         request = Request(headers=(("x-user-id", user),))
         asyncio.run(self.engine.reserve(request, cost={"user": amount}, ttl=60))
 
-    def find(self, *rules: str, most: int = 100, pattern: str | None = None) -> Look:
+    def find(self, *rules: str, most: int = 100, pattern: str | None = None) -> FoundCounters:
         return asyncio.run(self.live.find(rules, most=most, pattern=pattern))
 
 
-def figures(look: Look) -> set[tuple[str, str, int, int]]:
+def figures(look: FoundCounters) -> set[tuple[str, str, int, int]]:
     return {(one.rule, one.key, one.place, one.used) for one in look.counters}
 
 
@@ -81,7 +81,7 @@ def test_no_more_are_told_than_wanted() -> None:
 
 
 def test_no_more_are_looked_at_than_can_be_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_counters, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(live_counters, "MOST_SEARCHED", 2)
     trial = Trial()
     for number in range(3):
         trial.hit(f"user-{number}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.control.documents import differences, summary_of
-from headgate.control.live_counters import LiveCounter, Look, affected_by
+from headgate.control.live_counters import FoundCounters, LiveCounter, affected_by
 from headgate.control.preview import Preview, preview_of
 from headgate.control.revision import Revision
 
@@ -182,9 +182,9 @@ class Counters:
         self.counters = counters
         self.asked: list[tuple[Any, ...]] = []
 
-    async def find(self, rules: Any, *, most: int, pattern: str | None = None) -> Look:
+    async def find(self, rules: Any, *, most: int, pattern: str | None = None) -> FoundCounters:
         self.asked.append(tuple(rules))
-        return Look(self.counters[:most], has_more=len(self.counters) > most)
+        return FoundCounters(self.counters[:most], has_more=len(self.counters) > most)
 
 
 def judgements(after: dict[str, Any], used: int, place: int = 0) -> tuple[Any, Any]:

@@ -67,7 +67,7 @@ _TEXTS: Final[dict[Kind, str]] = {
     "full": "has no room left; compact and defragment it, or raise --quota-backend-bytes",
     "compacted": "no longer has the revision that was asked for",
     "rejected": "answered with an error",
-    "closed": "was closed here",
+    "closed": "is no longer used: this source is closed",
 }
 
 

@@ -282,7 +282,7 @@ class EtcdSource:
                 self._settle(number, value, newest.written, error)
                 return
             if error.kind == "denied":
-                raise ReadOnlyError(f"nothing can be changed at {self.place}: {error}") from error
+                raise ReadOnlyError(f"{self.place} cannot be changed: {error}") from error
             raise
         if not answer.get("succeeded"):
             self._check_own(number, value, answer["responses"][0])
@@ -311,7 +311,7 @@ class EtcdSource:
         if not kvs:
             raise SourceError(
                 f"revision {number} is not at {self.place}, and the newest is not the one before:"
-                " if it was written it is gone"
+                " the change may have been made and replaced since"
             )
         if b64decode(kvs[0].get("value", "")) != value:
             raise self._conflict(number)

@@ -129,11 +129,11 @@ def _options(
     is_secure = reader.scheme == "etcds"
     has_tls = given.pop("tls", is_secure)
     if is_secure and not has_tls:
-        raise reader.wrong("this is with TLS; leave out tls=false, or write etcd://")
+        raise reader.wrong("this scheme uses TLS; remove tls=false, or write etcd://")
     if files and not has_tls:
         raise reader.wrong(f"{next(iter(files))} is for TLS; did you mean etcds://?")
     if ("cert" in files) != ("key" in files):
-        raise reader.wrong("cert and key belong together; give both or none")
+        raise reader.wrong("cert and key belong together; set both or neither")
     return TLSFiles(**files) if has_tls else None, given
 
 
@@ -143,9 +143,9 @@ def _credentials(reader: URLReader, authority: str) -> tuple[str | None, str | N
         return None, None
     name, colon, secret = userinfo.partition(":")
     if not name:
-        raise reader.wrong("before the '@' belongs user:password, or user alone")
+        raise reader.wrong("expected user:password or user before the '@'")
     if colon and not secret:
-        raise reader.wrong("the password is empty; write user@host to give it apart")
+        raise reader.wrong("the password is empty; to set it elsewhere, write user@host")
     user = reader.decoded(name, "the user name")
     return user, reader.decoded(secret, "the password") if colon else None
 

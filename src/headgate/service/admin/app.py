@@ -212,7 +212,7 @@ class _Path:
         found = self._methods.get("GET" if is_head else scope["method"])
         if found is None:
             allowed = ", ".join(sorted(self._methods))
-            message = f"{scope['method'][:20]} is not for this path; expected {allowed}"
+            message = f"{scope['method'][:20]} is not allowed for this path; expected {allowed}"
             reply = problem(405, message, headers=((b"allow", allowed.encode()),))
         else:
             try:

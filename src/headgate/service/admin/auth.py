@@ -28,7 +28,7 @@ class Caller(NamedTuple):
     def check_role(self, role: Role) -> None:
         """Raise `RejectedError` (403) unless the caller has the *role* that an operation needs."""
         if role == "write" and self.role != "write":
-            message = f"the token {self.name!r} may only read; this needs the role write"
+            message = f"{self.name!r} has the role read; this call needs the role write"
             raise RejectedError(problem(403, message))
 
 

@@ -211,7 +211,7 @@ class Call:
 
 def wrong_query(*flaws: Flaw) -> RejectedError:
     errors = [flaw.to_data() for flaw in flaws]
-    return RejectedError(problem(400, "the query is wrong", errors=errors))
+    return RejectedError(problem(400, "the query is invalid", errors=errors))
 
 
 # ---- replies -------------------------------------------------------------------------------

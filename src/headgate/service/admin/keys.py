@@ -22,7 +22,7 @@ from headgate.service.admin.call import (
     wrong_query,
 )
 from headgate.service.admin.operations import MOMENT, Operation, Query
-from headgate.service.http.check_request import TO_LOOK, Flaws, invalid, read_asked
+from headgate.service.http.check_request import CALLER_FIELDS, Flaws, invalid, read_check
 from headgate.service.http.replies import Flaw, RejectedError, Reply, json_reply, problem
 from headgate.service.http.schemas import TEXT, WHOLE, a_map, an_object, of
 from headgate.stores.operations import Reset, Take
@@ -74,7 +74,7 @@ def _part(name: str, identity: Identity) -> tuple[str, str | None]:
 # ---- naming a counter: by its key, by a request, or by the caller's identity -----------------
 
 Data = dict[str, Any]
-_WAYS: Final = ("key", "request", "identity")
+_NAMED_BY: Final = ("key", "request", "identity")
 _WHO: Final = "Instead of a key: the identity of the caller, such as user_id or ip."
 _COUNTER: Final = {
     "rule": of("string", "The id of a rule."),
@@ -128,7 +128,7 @@ def counter_named(call: Call) -> Counter:
         message = f"there is no rule {document['rule'][:100]!r} in force"
         raise RejectedError(problem(404, message))
     if rule.fair is not None:
-        message = f"the rule {rule.id!r} has no counters: it is a fair queue, in each app"
+        message = f"the rule {rule.id!r} has no counters: it is a fair queue in each app"
         raise RejectedError(problem(422, message))
     applies = None
     if "key" in document:
@@ -137,7 +137,7 @@ def counter_named(call: Call) -> Counter:
         limits = rule.limits_for(_tier(rule, document.get("tier")))
     else:
         if "request" in document:
-            request = read_asked(document["request"], TO_LOOK).request
+            request = read_check(document["request"], CALLER_FIELDS).request
             applies = any(one.id == rule.id for one in engine.matching(request))
         else:
             request = _request_of(document["identity"], policy.identity)
@@ -160,9 +160,9 @@ def _check(document: dict[str, Any], flaws: Flaws) -> None:
     """Reject a document that does not name one counter."""
     if not isinstance(document.get("rule"), str):
         flaws.add("rule", document.get("rule"), "the id of a rule")
-    given = [way for way in _WAYS if way in document]
+    given = [way for way in _NAMED_BY if way in document]
     if len(given) != 1:
-        flaws.append(Flaw("key", f"found {len(given)} of {', '.join(_WAYS)}", "expected one"))
+        flaws.append(Flaw("key", f"found {len(given)} of {', '.join(_NAMED_BY)}", "expected one"))
     key = document.get("key", "x")
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
         flaws.add("key", key, "the key of a counter, as explain shows it")
@@ -255,12 +255,12 @@ async def list_keys(call: Call) -> Reply:
         raise RejectedError(problem(501, message))
     limit = max(1, call.number("limit", 100, MOST_LISTED))
     rule, pattern = query["rule"], query.get("pattern")
-    look = await call.api.counters.find([rule], most=limit, pattern=pattern)
-    found = [
+    found = await call.api.counters.find([rule], most=limit, pattern=pattern)
+    counters = [
         {"key": one.key, "is_digest": one.is_digest, "limit": one.place, "used": one.used}
-        for one in look.counters
+        for one in found.counters
     ]
-    return json_reply({"rule_id": rule, "counters": found, "more": look.has_more})
+    return json_reply({"rule_id": rule, "counters": counters, "more": found.has_more})
 
 
 @Operation("POST /keys:lookup", body=_NAMED)

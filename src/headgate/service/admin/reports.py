@@ -12,7 +12,7 @@ from headgate.runtime.drivers import adrive
 from headgate.runtime.heartbeat import new_name
 from headgate.service.admin.call import MOST_LISTED, change_data, problems_data, to_thread
 from headgate.service.admin.operations import ANY, REQUEST, Operation, Query
-from headgate.service.http.check_request import TO_CHECK, read_asked
+from headgate.service.http.check_request import CHECK_FIELDS, read_check
 from headgate.service.http.replies import JSON_LINE, NO_STORE, Reply, json_reply
 from headgate.service.http.schemas import TEXT, WHOLE, a_list, an_object, of
 from headgate.service.live.snapshot import bounds, hot_keys
@@ -145,7 +145,7 @@ async def make_token(call: Call) -> Reply:
 @Operation("POST /explain", body=REQUEST)
 async def explain(call: Call) -> Reply:
     """Explain the decision of a request; nothing is counted."""
-    asked = read_asked(call.body, TO_CHECK)
+    asked = read_check(call.body, CHECK_FIELDS)
     core = call.api.core
     engine = core.rules.in_force.compiled
     lease = new_name() if engine.has_slots else None

@@ -27,7 +27,7 @@ from headgate.service.http.body import (
     json_body_of,
 )
 from headgate.service.http.check import TOO_MANY_REQUESTS, Checker
-from headgate.service.http.check_request import TO_LOOK, read_asked
+from headgate.service.http.check_request import CALLER_FIELDS, read_check
 from headgate.service.http.openapi import openapi_document
 from headgate.service.http.original import (
     Original,
@@ -294,7 +294,7 @@ class HttpApp:
     async def _described_limits(self, scope: Scope, receive: Receive) -> Reply:
         """The limits of the caller that the body describes."""
         document = document_of(await json_body_of(scope, receive, self.options))
-        return await self._limits_page(read_asked(document, TO_LOOK).request)
+        return await self._limits_page(read_check(document, CALLER_FIELDS).request)
 
     async def _limits_page(self, request: Request) -> Reply:
         core = self._core

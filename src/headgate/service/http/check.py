@@ -20,7 +20,7 @@ from headgate.runtime.drivers import adrive
 from headgate.runtime.heartbeat import new_name
 from headgate.service.core import is_debugged
 from headgate.service.http.body import document_of
-from headgate.service.http.check_request import TO_CHECK, read_asked
+from headgate.service.http.check_request import CHECK_FIELDS, read_check
 from headgate.service.http.replies import (
     JSON_LINE,
     NO_STORE,
@@ -236,7 +236,7 @@ class Checker:
 
     async def check(self, body: bytes, scope: Scope) -> Reply:
         """Decide the request that *body* describes; *scope* is the request that carries it."""
-        asked = read_asked(document_of(body), TO_CHECK)
+        asked = read_check(document_of(body), CHECK_FIELDS)
         plan = self.plan(asked.request, asked.cost)
         if asked.peek:
             verdict = await self.within_deadline(adrive(self.engine.peek(plan)))

@@ -59,16 +59,16 @@ class BodyFields(NamedTuple):
 
 _CALLER: Final = ("method", "path", "host", "headers", "ip", "attributes")
 
-TO_LOOK: Final = BodyFields(_CALLER)
-TO_CHECK: Final = BodyFields(
+CALLER_FIELDS: Final = BodyFields(_CALLER)
+CHECK_FIELDS: Final = BodyFields(
     (*_CALLER, "cost", "peek"),
     ("path",),
     "For all rules, or by rule id. Default: the cost that each rule defines.",
 )
-TO_RESERVE: Final = BodyFields(
+RESERVATION_FIELDS: Final = BodyFields(
     (*_CALLER, "cost", "ttl"), ("path", "cost"), "At least 1 for each rule that holds an amount."
 )
-TO_COMMIT: Final = BodyFields(("cost",), (), "Default: the reserved amount.")
+COMMIT_FIELDS: Final = BodyFields(("cost",), (), "Default: the reserved amount.")
 
 
 class Flaws(list[Flaw]):
@@ -89,7 +89,7 @@ class Flaws(list[Flaw]):
         self.append(Flaw(name[:40], f"no such {what}", hint))
 
 
-def read_asked(
+def read_check(
     document: Document, body: BodyFields, *, longest_ttl: float = DEFAULT_TTL
 ) -> RequestedCheck:
     """Validate *document*. Raises `RejectedError` with all errors."""
@@ -293,9 +293,9 @@ _FIELDS: Final = {
 }
 
 REQUESTS: Final = {
-    "CheckRequest": TO_CHECK.schema(),
-    "CallerRequest": TO_LOOK.schema(),
-    "ReservationRequest": TO_RESERVE.schema(),
-    "CommitRequest": TO_COMMIT.schema(),
+    "CheckRequest": CHECK_FIELDS.schema(),
+    "CallerRequest": CALLER_FIELDS.schema(),
+    "ReservationRequest": RESERVATION_FIELDS.schema(),
+    "CommitRequest": COMMIT_FIELDS.schema(),
 }
 """The schemas of bodies of requests, by name."""

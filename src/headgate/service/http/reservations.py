@@ -24,10 +24,10 @@ from headgate.limits import LeakyQueue, TokenBucket
 from headgate.runtime.drivers import adrive
 from headgate.runtime.local_share import RuleChecks
 from headgate.service.http.check_request import (
-    TO_COMMIT,
-    TO_RESERVE,
+    COMMIT_FIELDS,
+    RESERVATION_FIELDS,
     invalid,
-    read_asked,
+    read_check,
     read_fields,
 )
 from headgate.service.http.receipts import Receipt, Receipts
@@ -97,7 +97,7 @@ class OfflineReservations:
         if not receipt.rules:
             return True
         mark = Check(self._group, receipt.name, self._once, 1)
-        asked = [_asked(one, amounts[one.id], rules) for one in receipt.rules]
+        asked = [_rule_checks(one, amounts[one.id], rules) for one in receipt.rules]
         store = self._engine.store
         try:
             (outcome,) = await store.arun(Take((mark,)))
@@ -143,7 +143,7 @@ class OfflineReservations:
                 fallback.report_later(one, error)
 
 
-def _asked(one: HeldRule, amount: int, rules: Rules) -> RuleChecks:
+def _rule_checks(one: HeldRule, amount: int, rules: Rules) -> RuleChecks:
     rule = rules(one.id)
     checks = tuple(one.checks(amount, one.limits_under(rule)))
     return RuleChecks(checks, OnFailure() if rule is None else rule.on_failure)
@@ -167,7 +167,7 @@ class Reservations:
 
     async def reserve(self, document: Document, scope: Scope) -> Reply:
         """Hold what *document* asks for: 201 with an id, or a denial; *scope* is the request."""
-        asked = read_asked(document, TO_RESERVE, longest_ttl=self._longest)
+        asked = read_check(document, RESERVATION_FIELDS, longest_ttl=self._longest)
         rules = self._core.rules
         cost = _without_queues(asked.cost, rules.in_force.policy)
         verdict = await self._checker.within_deadline(
@@ -194,7 +194,7 @@ class Reservations:
 
     async def commit(self, name: bytes, document: Document) -> Reply:
         """Charge the actual cost from *document*, or by default the amount held."""
-        found, flaws = read_fields(document, TO_COMMIT)
+        found, flaws = read_fields(document, COMMIT_FIELDS)
         if flaws:
             raise invalid(flaws)
         receipt = self._receipt(name)

@@ -121,7 +121,7 @@ def test_stale_versions_are_refused() -> None:
     async def body(desk: Desk) -> None:
         status, text = await desk.refusal("POST /rules/login/candidate", TRIED, if_match='"7"')
         assert status == 412
-        assert "the rule 'login' with its candidate has version 1 now; found 7" in text
+        assert "the rule 'login' with its candidate has version 1; the request names 7" in text
         await desk.ask("POST /rules/login/candidate", TRIED, if_match='"1"')
         assert (await desk.refusal("POST /rules/login/adopt", if_match='"1"'))[0] == 412
         none = {"if_none_match": "*"}

@@ -70,7 +70,7 @@ def test_a_reader_changes_nothing(line: str, body: Any) -> None:
     async def main(desk: Desk) -> None:
         desk.token = READER
         status, told = await desk.refusal(line, body)
-        assert (status, "may only read" in told) == (403, True)
+        assert (status, "has the role read" in told) == (403, True)
         assert await desk.is_unchanged()
 
     attended(main)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.control.live_counters import LiveCounter, Look
+from headgate.control.live_counters import FoundCounters, LiveCounter
 from headgate.errors import StoreError
 from tests.support.admin_api import RULES, Desk, attended
 
@@ -52,7 +52,7 @@ def test_a_stale_version_is_412_and_changes_nothing(tag: str) -> None:
     async def body(desk: Desk) -> None:
         status, told = await desk.refusal("PUT /rules/login", RULE, if_match=tag)
         assert status == 412
-        assert "has version 1 now" in told
+        assert "has version 1; the request names" in told
         assert await desk.is_unchanged()
 
     attended(body)
@@ -231,11 +231,11 @@ class Live:
     def __init__(self, *, is_down: bool = False) -> None:
         self.is_down = is_down
 
-    async def find(self, rules: Any, *, most: int, pattern: str | None = None) -> Look:
+    async def find(self, rules: Any, *, most: int, pattern: str | None = None) -> FoundCounters:
         if self.is_down:
             raise StoreError("no", reason="timeout")
         counters = [LiveCounter("login", f"ip={used}", 0, used) for used in (1, 3)]
-        return Look(tuple(one for one in counters if one.rule in rules)[:most])
+        return FoundCounters(tuple(one for one in counters if one.rule in rules)[:most])
 
 
 class TestPreview:

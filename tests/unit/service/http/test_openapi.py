@@ -9,7 +9,13 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from headgate.service.http import HttpApp, HttpOptions
-from headgate.service.http.check_request import TO_CHECK, TO_COMMIT, TO_LOOK, TO_RESERVE, BodyFields
+from headgate.service.http.check_request import (
+    CALLER_FIELDS,
+    CHECK_FIELDS,
+    COMMIT_FIELDS,
+    RESERVATION_FIELDS,
+    BodyFields,
+)
 from tests.support.http_app import Answer, FakeStore, app_of, ask, check, core_of, post
 
 DOCUMENT: dict[str, Any] = ask(app_of(), "GET", "/openapi.json").json
@@ -45,10 +51,10 @@ def test_other_parts_add_their_paths() -> None:
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        ("CheckRequest", TO_CHECK),
-        ("CallerRequest", TO_LOOK),
-        ("ReservationRequest", TO_RESERVE),
-        ("CommitRequest", TO_COMMIT),
+        ("CheckRequest", CHECK_FIELDS),
+        ("CallerRequest", CALLER_FIELDS),
+        ("ReservationRequest", RESERVATION_FIELDS),
+        ("CommitRequest", COMMIT_FIELDS),
     ],
 )
 def test_every_field_of_a_body_is_in_it_and_no_other(name: str, wanted: BodyFields) -> None:
