@@ -103,8 +103,13 @@ def placed_filters(filters: Sequence[HttpFilter], places: Places) -> list[Json]:
     """The entries of *filters* in the chain. A discovered filter has no default: the listener does
     not serve, or rejects requests, until Envoy has it."""
     if len(filters) > MOST_DISCOVERED:
-        return [{"name": one.name, "typed_config": one.config} for one in filters]
+        return inline_filters(filters)
     return [_discovering(one, places) for one in filters]
+
+
+def inline_filters(filters: Sequence[HttpFilter]) -> list[Json]:
+    """The entries of *filters* in the chain, none of them discovered."""
+    return [{"name": one.name, "typed_config": one.config} for one in filters]
 
 
 def _filter_document(one: HttpFilter) -> tuple[str, Json]:
