@@ -249,8 +249,8 @@ def service_cluster(settings: GatewaySettings, places: Places) -> Json:
     """The workers of the decision service.
 
     A worker that hangs delays the first requests by their timeout. Then it is ejected until it
-    answers health checks, twice a second. While all are ejected none is asked (a panic threshold of
-    0): rules then fail open or closed at once.
+    answers health checks, twice a second. While all are ejected none is called (a panic
+    threshold of 0): rules then fail open or closed at once.
     """
     return {
         **_cluster(SERVICE, [place(one) for one in places.grpc]),

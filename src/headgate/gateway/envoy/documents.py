@@ -68,7 +68,7 @@ def _static(boot: Json, made: Json) -> Json:
 
 def _own_headers(policy: Policy, decisions: Iterable[Decided]) -> tuple[str, ...]:
     """The headers that the service adds to responses, if some rule has them."""
-    asked = {one.rule for one in decisions if one.decide == "exact"}
-    if any(rule.id in asked and rule.headers == "on" for rule in policy.rules):
+    exact = {one.rule for one in decisions if one.decide == "exact"}
+    if any(rule.id in exact and rule.headers == "on" for rule in policy.rules):
         return _RATE_LIMIT_HEADERS
     return ()

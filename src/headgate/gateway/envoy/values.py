@@ -89,7 +89,7 @@ TYPES: Final = "type.googleapis.com/"
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The way a gateway decides a rule: *asked* for by the rule, or another one and *why*."""
+    """The way a gateway decides a rule. If that is not the one *asked* for, *why* is the reason."""
 
     rule: str
     decide: Decide

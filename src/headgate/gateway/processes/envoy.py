@@ -231,10 +231,10 @@ def _processors() -> int:
 
 def admin_place(settings: GatewaySettings, directory: RunDirectory) -> str:
     """The place of Envoy's admin interface: a socket path or host:port."""
-    asked = settings.envoy_admin
-    if asked is None:
+    address = settings.envoy_admin
+    if address is None:
         return str(directory.place(ADMIN_SOCKET))
-    return asked.path or str(asked)
+    return address.path or str(address)
 
 
 class Envoy(Program):
@@ -257,8 +257,8 @@ class Envoy(Program):
 
     def clear(self) -> None:
         """Remove the sockets of an Envoy that has ended."""
-        asked = [self._settings.envoy_admin, *self._settings.listen]
-        sockets = [Path(one.path) for one in asked if one is not None and one.is_unix]
+        addresses = [self._settings.envoy_admin, *self._settings.listen]
+        sockets = [Path(one.path) for one in addresses if one is not None and one.is_unix]
         for path in (self._directory.place(ADMIN_SOCKET), *sockets):
             with suppress(OSError):
                 if path.is_socket():
