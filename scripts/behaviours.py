@@ -40,10 +40,8 @@ AREAS = (
     ("control", r"policy_storage|policy_reload|etcd|candidates"),
     ("test support", r"^support/|test_servers|test_proxy"),
     ("store contract", r"contract_|store_contract/|unit/.*test_contract"),
-    (
-        "store contract",
-        r"contract/(test_(memory|redis|shm|layers)|layer_|constants|leases|partial|queues|slot_)",
-    ),
+    ("store contract", r"contract/(test_(memory|redis|shm|layers)|layer_|leases|queues|slot_)"),
+    ("store contract", r"contract/(constants|partial)"),
     ("algorithms", r"^property/.*(bucket|window|gcra|holds|leaky|clock|debt|test_concurrency)"),
     ("limits", r"^property/test_(scaling|shares)"),
     ("engine", r"engine|explain|priorities|shadows|quick_way|test_plan"),

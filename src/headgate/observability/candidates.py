@@ -361,7 +361,7 @@ def merged_candidates(snapshots: Iterable[Data], now: float) -> list[Data]:
     """Merge *snapshots* of `Candidates`, in any order, at *now* (seconds since the epoch).
 
     Of several versions of a rule, the last one in force counts. A rule that is only in snapshots
-    much older than the others, of processes that are gone, is left out.
+    much older than the others, of processes that have ended, is left out.
     """
     given = list(snapshots)
     newest_ns = max((one["seen_ns"] for one in given), default=0)
@@ -377,7 +377,7 @@ def merged_candidates(snapshots: Iterable[Data], now: float) -> list[Data]:
 
 
 def folded_candidates(snapshots: Iterable[Data]) -> Data:
-    """Return one snapshot in place of *snapshots* of processes that are gone."""
+    """Return one snapshot in place of *snapshots* of processes that have ended."""
     given = list(snapshots)
     return {
         "at": max((one["at"] for one in given), default=0.0),

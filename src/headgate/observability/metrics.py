@@ -102,7 +102,7 @@ Reader = WeakMethod[Callable[[], float]]
 """A bound method that is called for as long as its object lives."""
 
 _FEW_READERS: Final = 16
-"""Readers of one metric that are never searched for those whose objects are gone."""
+"""Readers of one metric that are never searched for those of dead objects."""
 
 
 class Family:
@@ -143,7 +143,7 @@ class Family:
                 yield labels, sum(live)
 
     def add(self, labels: Labels, read: Callable[[], float]) -> None:
-        """Add the reader *read* and remove those whose objects are gone.
+        """Add the reader *read* and remove those of dead objects.
 
         Many readers are searched only when their number has doubled since the last time.
         """

@@ -2,7 +2,7 @@
 
 It binds the sockets, so that an address in use is reported before anything is started. A worker
 that dies is replaced, with growing pauses; one that fails at the first start ends the whole
-service. The workers end by themselves when this process is gone.
+service. The workers end by themselves when this process ends.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     build -> rules in force -> listen -> ready ... SIGTERM -> not ready -> linger -> drain -> end
 
 SIGTERM and SIGINT drain, a second one ends the process at once; SIGHUP reads the rules again. A
-worker of a supervisor leaves SIGINT to it and drains when the supervisor is gone. It ignores a
+worker of a supervisor leaves SIGINT to it and drains when the supervisor ends. It ignores a
 second SIGTERM: stopping a group of processes (a cgroup, a session) signals the workers as well as
 the supervisor, which forwards the signal. The supervisor kills workers that must end.
 
@@ -150,7 +150,7 @@ class Worker:
         self._stopping.set()
 
     def orphaned(self) -> None:
-        """Drain because the supervisor is gone."""
+        """Drain because the supervisor has ended."""
         self._stopping.set()
 
     def _listen_to_signals(self, container: Any) -> None:
@@ -222,7 +222,7 @@ def main(fileno: int) -> int:
 
 
 def _send(channel: Connection, message: Report | Failure) -> None:
-    with suppress(OSError):  # the supervisor is gone
+    with suppress(OSError):  # the supervisor has ended
         channel.send(message)
 
 
@@ -236,7 +236,7 @@ def _snapshots(assignment: Assignment) -> SharedSnapshots | None:
 
 def _ready(channel: Connection, worker: Worker, report: Report) -> None:
     _send(channel, report)
-    # The supervisor sends nothing more: readable means that it is gone.
+    # The supervisor sends nothing more: readable means that it has ended.
     loop = asyncio.get_running_loop()
 
     def ended() -> None:

@@ -108,7 +108,7 @@ LIMIT_HEADER: Final = "x-headgate-limit"
 """The header with the id of the denying rule, in responses of local limits."""
 
 _WITHOUT_FIGURES: Final = ResponseOptions(x_ratelimit=False, ratelimit=False)
-_NOT_KEPT: Final = ("cache-control", "no-store")
+_NO_STORE: Final = ("cache-control", "no-store")
 
 
 def local_headers(rule: Rule, limits: Mapping[Limit, int]) -> list[Json]:
@@ -117,7 +117,7 @@ def local_headers(rule: Rule, limits: Mapping[Limit, int]) -> list[Json]:
     *limits* have their places in the list of limits. Several limits belong to tiers; then none is
     named, since the filter has the same headers for all.
     """
-    found = [_NOT_KEPT]
+    found = [_NO_STORE]
     if rule.headers in ("on", "brief"):
         found.append((LIMIT_HEADER, rule.id))
     if rule.headers == "on" and len(limits) == 1:
@@ -128,10 +128,10 @@ def local_headers(rule: Rule, limits: Mapping[Limit, int]) -> list[Json]:
 
 def plain_headers() -> list[Json]:
     """The headers of a denial by a filter of several rules."""
-    return [_header(*_NOT_KEPT)]
+    return [_header(*_NO_STORE)]
 
 
-def quota_refusal(rule: Rule, limit: Limit, place: int) -> Json:
+def quota_denial(rule: Rule, limit: Limit, place: int) -> Json:
     """The response to a request that a quota of *rule* denies, by the limit at *place*."""
     wait = wait_ns(limit, rule.cost.default)
     decision = Decision(

@@ -103,8 +103,13 @@ def placed_filters(filters: Sequence[HttpFilter], places: Places) -> list[Json]:
     """The entries of *filters* in the chain. A discovered filter has no default: the listener does
     not serve, or rejects requests, until Envoy has it."""
     if len(filters) > MOST_DISCOVERED:
-        return [{"name": one.name, "typed_config": one.config} for one in filters]
+        return inline_filters(filters)
     return [_discovering(one, places) for one in filters]
+
+
+def inline_filters(filters: Sequence[HttpFilter]) -> list[Json]:
+    """The entries of *filters* in the chain, none of them discovered."""
+    return [{"name": one.name, "typed_config": one.config} for one in filters]
 
 
 def _filter_document(one: HttpFilter) -> tuple[str, Json]:
@@ -244,8 +249,8 @@ def service_cluster(settings: GatewaySettings, places: Places) -> Json:
     """The workers of the decision service.
 
     A worker that hangs delays the first requests by their timeout. Then it is ejected until it
-    answers health checks, twice a second. While all are ejected none is asked (a panic threshold of
-    0): rules then fail open or closed at once.
+    answers health checks, twice a second. While all are ejected none is called (a panic
+    threshold of 0): rules then fail open or closed at once.
     """
     return {
         **_cluster(SERVICE, [place(one) for one in places.grpc]),

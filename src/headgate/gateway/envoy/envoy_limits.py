@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.envoy.buckets import backstop_of, local_headers, quota_refusal, share_of
+from headgate.gateway.envoy.buckets import backstop_of, local_headers, quota_denial, share_of
 from headgate.gateway.envoy.keys import Variant, groups_of, variants_of
 from headgate.gateway.envoy.matching import (
     TIER,
@@ -218,9 +218,9 @@ def _descriptor(group: Group, keys: tuple[str, ...], bucket: Json) -> Json:
 # Quotas: the service assigns Envoy a share of the limit, by `rate_limit_quota`.
 #
 # A bucket is identified by the rule's id and the parts of its key. Before the first assignment only
-# the rule's backstop limits. When an assignment has expired because the service is gone, the rule's
-# `on_store_failure` decides: `fail_closed` denies, `local` allows the share of one gateway, first
-# the rest of the assignment, `fail_open` leaves it to the backstop. A caller that is new then
+# the rule's backstop limits. When an assignment has expired because the service is unavailable, the
+# rule's `on_store_failure` decides: `fail_closed` denies, `local` allows the share of one gateway,
+# first the rest of the assignment, `fail_open` leaves it to the backstop. A caller that is new then
 # is treated as before a first assignment: Envoy does not distinguish the two.
 
 
@@ -266,7 +266,7 @@ def _bucket(rule: Rule, identity: Identity, gateways: int, group: Group, variant
         "bucket_id_builder": {"bucket_id_builder": ids},
         "reporting_interval": "5s",
         "no_assignment_behavior": {"fallback_rate_limit": {"blanket_rule": "ALLOW_ALL"}},
-        "deny_response_settings": quota_refusal(rule, limit, group.limits.index(limit) + 1),
+        "deny_response_settings": quota_denial(rule, limit, group.limits.index(limit) + 1),
     }
     if rule.on_failure.mode != "fail_open":
         share = share_of(limit, gateways * max(1, rule.cost.default), 1)

@@ -1,4 +1,4 @@
-"""The filters that ask the service about a request, over Envoy's rate limit service protocol.
+"""The filters that have the service decide a request, over Envoy's rate limit service protocol.
 
 While the service does not answer, a filter either allows or denies everything. So rules of both
 kinds need two filters: `exact-closed` for requests that a rule with `fail_closed` may match, and
@@ -70,7 +70,7 @@ def exact_filters(
     rules = [rule for rule in policy.rules if decide.get(rule.id) == "exact"]
     closed_rules = [rule for rule in rules if _fails_closed(rule)]
     open_rules = [rule for rule in rules if not _fails_closed(rule)]
-    by_envoy = [rule_id for rule_id, way in decide.items() if way != "exact"]
+    by_envoy = [rule_id for rule_id, how in decide.items() if how != "exact"]
     filters = []
     config = _config(policy, rules, by_envoy, settings)
     for_closed = _requests_of(closed_rules, policy.identity)

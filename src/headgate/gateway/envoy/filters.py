@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headgate.policy.model import Policy, Rule
 
 
-# The way each rule is decided: as the rule asks if Envoy can do that, otherwise by the service.
+# The way each rule is decided: as the rule says if Envoy can do that, otherwise by the service.
 
 
 def decided(policy: Policy, settings: GatewaySettings) -> tuple[Decided, ...]:
@@ -77,11 +77,11 @@ def least_cost(rule: Rule) -> int:
 
 
 def _decided(rule: Rule, policy: Policy, settings: GatewaySettings) -> Decided:
-    asked = rule.decide or settings.decide
-    if asked == "exact":
-        return Decided(rule.id, asked, asked)
+    wanted = rule.decide or settings.decide
+    if wanted == "exact":
+        return Decided(rule.id, wanted, wanted)
     why = next(_obstacles(rule, policy), "") or _unknowable(rule, policy, settings)
-    return Decided(rule.id, "exact" if why else asked, asked, why)
+    return Decided(rule.id, "exact" if why else wanted, wanted, why)
 
 
 def _obstacles(rule: Rule, policy: Policy) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _unknowable(rule: Rule, policy: Policy, settings: GatewaySettings) -> str:
 #
 # A flood may slow the service down until its decisions come too late; rules that fail open would
 # then allow it. So each gateway also limits each caller to the whole limit, behind the filters that
-# ask the service: while those get answers, the backstop denies almost nothing.
+# call the service: while it responds, the backstop denies almost nothing.
 #
 # It is one filter because the list of filters cannot change without replacing the listener. So its
 # denials do not name a rule.
@@ -168,7 +168,7 @@ def _buckets(rule: Rule, policy: Policy) -> Iterator[tuple[Group, Json]]:
 
 
 def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter, ...]:
-    """All filters that limit requests: local limits, quotas, then those that ask the service.
+    """All filters that limit requests: local limits, quotas, then those that call the service.
 
     Quotas and the service are followed by the backstops of their rules. A request that a filter
     denies does not reach the next one.

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Final
 from headgate.gateway.envoy.buckets import LIMIT_HEADER
 from headgate.gateway.envoy.clusters import (
     cluster_name,
-    discovered,
     listening,
     listening_tls,
-    placed_filters,
 )
-from headgate.gateway.envoy.values import extension, seconds, typed
+from headgate.gateway.envoy.values import extension, seconds
 from headgate.policy.envoy_config.attributes import OUTAGE as REFUSED_BY_OUTAGE
 from headgate.policy.envoy_config.attributes import REFUSED
 from headgate.responses.bodies import EXCEEDED, JSON, OUTAGE, PUSHBACK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from headgate.config.gateway import GatewaySettings, Upstream
     from headgate.gateway.envoy.values import Edge, Json
@@ -254,7 +252,7 @@ _STREAM_WINDOW: Final = 64 * _KIB
 _CONNECTION_WINDOW: Final = 1024 * _KIB
 
 
-def connection_manager(edge: Edge) -> Json:
+def connection_manager(edge: Edge, filters: Sequence[Json]) -> Json:
     """The connection manager: reads requests, runs the filters, and routes."""
     settings, address = edge.settings, edge.address
     return extension(
@@ -262,7 +260,7 @@ def connection_manager(edge: Edge) -> Json:
         _MANAGER,
         stat_prefix="gateway",
         route_config=route_config(edge),
-        http_filters=[*_health(settings), *placed_filters(edge.filters, edge.places), _router()],
+        http_filters=[*_health(settings), *filters, _router()],
         local_reply_config=local_replies(),
         access_log=access_logs(settings),
         upgrade_configs=[{"upgrade_type": "websocket"}],
@@ -335,19 +333,17 @@ def _bounds(settings: GatewaySettings) -> Json:
 _BUFFER: Final = 32 * 1024
 
 
-def listeners(edge: Edge) -> Json:
-    """The file of listeners: one for all addresses, so that local limits count once."""
+def listener(edge: Edge, filters: Sequence[Json]) -> Json:
+    """The listener with *filters*, one for all addresses, so that local limits count once."""
     first, *others = (listening(one) for one in edge.settings.listen)
-    chain: Json = {"filters": [connection_manager(edge)]}
+    chain: Json = {"filters": [connection_manager(edge, filters)]}
     tls = listening_tls(edge.settings, edge.places)
     if tls is not None:
         chain["transport_socket"] = tls
-    made = typed(
-        "envoy.config.listener.v3.Listener",
-        name="gateway",
-        address=first,
-        additional_addresses=[{"address": one} for one in others],
-        per_connection_buffer_limit_bytes=_BUFFER,
-        filter_chains=[chain],
-    )
-    return discovered([made])
+    return {
+        "name": "gateway",
+        "address": first,
+        "additional_addresses": [{"address": one} for one in others],
+        "per_connection_buffer_limit_bytes": _BUFFER,
+        "filter_chains": [chain],
+    }

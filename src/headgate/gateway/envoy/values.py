@@ -89,7 +89,7 @@ TYPES: Final = "type.googleapis.com/"
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The way a gateway decides a rule: *asked* for by the rule, or another one and *why*."""
+    """The way a gateway decides a rule. If that is not the one *asked* for, *why* is the reason."""
 
     rule: str
     decide: Decide
@@ -145,11 +145,14 @@ class Documents:
 
     Envoy reads *bootstrap* once and watches *discovered*. Replace those by renaming a new file to
     each, **in this order**: a file must exist when another one names it. Remove files that are no
-    longer listed afterwards. *warnings* are sentences about parts of the policy that do not apply.
+    longer listed afterwards. *whole* is all of it as one static configuration: Envoy does not
+    validate what it discovers. *warnings* are sentences about the parts of the policy that do not
+    apply.
     """
 
     bootstrap: Json
     discovered: Mapping[str, Json] = field(default_factory=dict)
+    whole: Json = field(default_factory=dict)
     decided: tuple[Decided, ...] = ()
     warnings: tuple[str, ...] = ()
 

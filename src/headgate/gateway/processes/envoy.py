@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.envoy.values import SERVICE
 from headgate.gateway.processes.logs import ENVOY_FORMAT, EnvoyLog, GatewayError, TemporaryError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headgate.config.gateway import GatewaySettings
-    from headgate.gateway.envoy.values import Documents, Json
+    from headgate.gateway.envoy.values import Documents
     from headgate.gateway.processes.run_directory import RunDirectory
 
 
@@ -157,7 +157,7 @@ _VALIDATION_TIMEOUT_S: Final = 30.0
 
 def validate(program: str, made: Documents, directory: RunDirectory) -> None:
     """Let Envoy validate *made*. Raises `GatewayError` with its message."""
-    path = directory.write(_VALIDATED, json.dumps(static_config(made)).encode())
+    path = directory.write(_VALIDATED, json.dumps(made.whole).encode())
     call = [program, "--mode", "validate", "--config-path", str(path), "--log-level", "warning"]
     call += ["--log-format", ENVOY_FORMAT, "--disable-hot-restart", "--concurrency", "1"]
     try:
@@ -181,36 +181,6 @@ def validate(program: str, made: Documents, directory: RunDirectory) -> None:
         raise GatewayError(
             f"Envoy rejects the configuration: {log.last_error or done.stdout.strip()}"
         )
-
-
-def static_config(made: Documents) -> Json:
-    """*made* as one static configuration: Envoy does not validate what it discovers."""
-    found = {
-        resource["name"]: resource["typed_config"]
-        for document in made.discovered.values()
-        for resource in document.get("resources", ())
-        if "typed_config" in resource
-    }
-    listeners = [
-        {name: value for name, value in resource.items() if name != "@type"}
-        for document in made.discovered.values()
-        for resource in document.get("resources", ())
-        if "filter_chains" in resource
-    ]
-    bootstrap = {name: one for name, one in made.bootstrap.items() if name != "dynamic_resources"}
-    static = {**bootstrap.get("static_resources", {}), "listeners": _inline(listeners, found)}
-    return {**bootstrap, "static_resources": static}
-
-
-def _inline(value: Any, found: Mapping[str, Json]) -> Any:
-    """*value* with the discovered filters inserted."""
-    if isinstance(value, list):
-        return [_inline(one, found) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if "config_discovery" in value and value.get("name") in found:
-        return {"name": value["name"], "typed_config": found[value["name"]]}
-    return {name: _inline(one, found) for name, one in value.items()}
 
 
 ADMIN_SOCKET: Final = "admin.sock"
@@ -261,10 +231,10 @@ def _processors() -> int:
 
 def admin_place(settings: GatewaySettings, directory: RunDirectory) -> str:
     """The place of Envoy's admin interface: a socket path or host:port."""
-    asked = settings.envoy_admin
-    if asked is None:
+    address = settings.envoy_admin
+    if address is None:
         return str(directory.place(ADMIN_SOCKET))
-    return asked.path or str(asked)
+    return address.path or str(address)
 
 
 class Envoy(Program):
@@ -287,8 +257,8 @@ class Envoy(Program):
 
     def clear(self) -> None:
         """Remove the sockets of an Envoy that has ended."""
-        asked = [self._settings.envoy_admin, *self._settings.listen]
-        sockets = [Path(one.path) for one in asked if one is not None and one.is_unix]
+        addresses = [self._settings.envoy_admin, *self._settings.listen]
+        sockets = [Path(one.path) for one in addresses if one is not None and one.is_unix]
         for path in (self._directory.place(ADMIN_SOCKET), *sockets):
             with suppress(OSError):
                 if path.is_socket():

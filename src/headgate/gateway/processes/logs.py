@@ -8,12 +8,10 @@ import re
 from typing import Any, Final
 
 from headgate.errors import HeadgateError
+from headgate.observability.denials import FIELDS
 
 LOG: Final = logging.getLogger("headgate.gateway")
 ENVOY_LOG: Final = logging.getLogger("headgate.gateway.envoy")
-
-FIELDS: Final = "headgate_fields"
-"""The attribute of a record with the fields of its JSON line, the same as in the service."""
 
 LEVELS: Final = {
     "trace": logging.DEBUG,
@@ -82,31 +80,31 @@ class EnvoyLog:
         """Forward *line*; a line without a header continues the one before."""
         found = _ENVOY_LINE.fullmatch(line)
         if found is None:
-            said = line
+            text = line
         else:
-            self._part, said = found[2], found[3]
+            self._part, text = found[2], found[3]
             self._level = LEVELS.get(found[1], logging.WARNING)
-        if self._part in _IGNORED or _is_noise(said):
+        if self._part in _IGNORED or _is_noise(text):
             return
-        self._keep_error(said.strip(), is_more=found is None)
+        self._keep_error(text.strip(), is_more=found is None)
         if not self._is_forwarded or (self._level < logging.WARNING and not self.is_ready):
             return
         fields = {"part": self._part} if found is not None else {}
-        ENVOY_LOG.log(self._level, "Envoy: %s", said, extra={FIELDS: fields})
+        ENVOY_LOG.log(self._level, "Envoy: %s", text, extra={FIELDS: fields})
 
-    def _keep_error(self, said: str, *, is_more: bool) -> None:
+    def _keep_error(self, text: str, *, is_more: bool) -> None:
         if self._level < max(self._grave, logging.WARNING):
             return
         if self._grave == logging.CRITICAL and not is_more:
             return  # the first one has the reason, the others the state
         is_more = is_more and self._level == self._grave and len(self.last_error) < _LONGEST
-        self.last_error = f"{self.last_error} {said}" if is_more else said
+        self.last_error = f"{self.last_error} {text}" if is_more else text
         self._grave = self._level
 
 
-def _is_noise(said: str) -> bool:
-    is_known = any(noise in said for noise in _NOISE)
-    return not said.strip() or is_known or _FRAME.match(said) is not None
+def _is_noise(text: str) -> bool:
+    is_known = any(noise in text for noise in _NOISE)
+    return not text.strip() or is_known or _FRAME.match(text) is not None
 
 
 class ServiceLog:
@@ -129,38 +127,38 @@ class ServiceLog:
 
     def read_line(self, line: str) -> None:
         """Forward *line*."""
-        said = _object(line)
-        if said is None:
+        record = _object(line)
+        if record is None:
             if line.strip():
                 self.last_error = line.strip().removeprefix("headgate serve: ")
                 LOG.debug("the service: %s", self.last_error)
             return
-        if said.get("event") == "started":
-            self.started = said
-        if said.get("event") in self._SKIPPED:
+        if record.get("event") == "started":
+            self.started = record
+        if record.get("event") in self._SKIPPED:
             return
-        level = LEVELS.get(str(said.get("level")), logging.WARNING)
+        level = LEVELS.get(str(record.get("level")), logging.WARNING)
         if self.started is None and level < logging.WARNING:
             return
-        fields = {name: value for name, value in said.items() if name not in self._OWN}
-        message = str(said.get("message"))
+        fields = {name: value for name, value in record.items() if name not in self._OWN}
+        message = str(record.get("message"))
         if "exception" in fields:
             message = f"{message}\n{fields['exception']}"
-        logging.getLogger(_ours(said)).log(level, "%s", message, extra={FIELDS: fields})
+        logging.getLogger(_ours(record)).log(level, "%s", message, extra={FIELDS: fields})
 
 
 def _object(line: str) -> dict[str, Any] | None:
     if not line.startswith("{"):
         return None
     try:
-        said = json.loads(line)
+        record = json.loads(line)
     except ValueError:
         return None
-    return said if isinstance(said, dict) else None
+    return record if isinstance(record, dict) else None
 
 
-def _ours(said: dict[str, Any]) -> str:
-    name = str(said.get("logger", ""))
+def _ours(record: dict[str, Any]) -> str:
+    name = str(record.get("logger", ""))
     return name if name.startswith("headgate") else "headgate.service"
 
 

@@ -33,10 +33,11 @@ from headgate.gateway.processes.envoy import (
     envoy_program,
     validate,
 )
-from headgate.gateway.processes.logs import ENVOY_LOG, FIELDS, LEVELS, LOG, GatewayError, report
+from headgate.gateway.processes.logs import ENVOY_LOG, LEVELS, LOG, GatewayError, report
 from headgate.gateway.processes.preflight import preflight, unreachable_warnings
 from headgate.gateway.processes.run_directory import RULES_FILE, RunDirectory, run_directory
 from headgate.gateway.processes.service import Service, service_sockets
+from headgate.observability.denials import FIELDS
 from headgate.policy.loader import read_policy
 from headgate.policy.model import Policy
 from headgate.runtime.supervised_task import SupervisedTask

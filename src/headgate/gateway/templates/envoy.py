@@ -1,4 +1,4 @@
-"""Envoy and Istio: configurations that ask the service about each request over RLS."""
+"""Envoy and Istio: configurations with which the service decides each request over RLS."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KNOWN: Final = "# The headers that the rules read. A rule that reads another on
 
 
 def ratelimit_filter(options: TemplateOptions) -> str:
-    """The filter that asks Headgate about every request."""
+    """The filter that has Headgate decide every request."""
     entries = _entries(options)
     return filled(
         "envoy_filter.yaml",

@@ -211,14 +211,14 @@ class Script:
         yield b"one,"
         self.gate.wait()
         if behaviour == "breaks":
-            raise AppError("the app fails half way")
+            raise AppError("the app fails halfway")
         yield b"two"
 
     async def _aparts(self, behaviour: Behaviour) -> AsyncIterator[bytes]:
         yield b"one,"
         await self.gate.await_()
         if behaviour == "breaks":
-            raise AppError("the app fails half way")
+            raise AppError("the app fails halfway")
         yield b"two"
 
 
@@ -244,7 +244,7 @@ def _report(call: Call | AsyncCall) -> None:
 
 
 class ContractStore(Store):
-    """Counters in memory behind a wire: it can be gone, and it records renewals and its end.
+    """Counters in memory behind a wire. It can be unavailable, and records renewals and its end.
 
     A reply does not come at once, so integrations take their slow path.
     """
@@ -258,7 +258,7 @@ class ContractStore(Store):
         self.closings = Tally()
 
     def run(self, operation: Operation[Any]) -> Any:
-        """Carry *operation* out, unless the store is gone."""
+        """Carry *operation* out, unless the store is unavailable."""
         if self.is_gone:
             raise StoreError("the store is gone")
         now_ns = self._clock()

@@ -1,4 +1,4 @@
-"""The contract of outages: the store is gone, and no request is a 500 because of it."""
+"""The contract of outages: no request is a 500 because the store is unavailable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.testing.integration_contract.subject import IntegrationUnderTest
 
 
 class OutageContract(IntegrationUnderTest):
-    """A store that is gone, and comes back."""
+    """A store that is unavailable, and recovers."""
 
     def test_a_limit_that_fails_open_lets_requests_pass_without_figures(self) -> None:
         self.start(limits="3/hour", store=self.remote)

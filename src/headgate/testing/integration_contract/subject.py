@@ -69,7 +69,7 @@ class IntegrationUnderTest(Contract):
 
     clock: ManualClock
     remote: ContractStore
-    """A store that waits, can be gone, and records renewals."""
+    """A store that waits, can be unavailable, and records renewals."""
     script: Script
     server: Server | None
     closing: ExitStack

@@ -121,9 +121,9 @@ class KeysContract(StoreUnderTest):
         assert [part.remaining for part in denial.limits] == [8, 0]
 
     def test_hit_many_is_in_order_and_each_for_itself(self) -> None:
-        asked: list[str | tuple[str, int]] = [("a", 6), ("a", 6), ("b", 10), ("a", 4), "b", "c"]
+        hits: list[str | tuple[str, int]] = [("a", 6), ("a", 6), ("b", 10), ("a", 4), "b", "c"]
         for limit in TENS:
-            decisions = self.limiter(limit).hit_many(asked)
+            decisions = self.limiter(limit).hit_many(hits)
             assert [d.key for d in decisions] == ["a", "a", "b", "a", "b", "c"], limit
             assert [d.allowed for d in decisions] == [True, False, True, True, False, True], limit
             assert [d.remaining for d in decisions] == [4, 4, 0, 0, 0, 9], limit

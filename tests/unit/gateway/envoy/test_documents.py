@@ -50,6 +50,26 @@ def test_whatever_is_discovered_has_its_file_in_the_directory() -> None:
         assert f'"{_PLACES.directory}/{name}"' in text
 
 
+def test_what_would_be_discovered_stands_in_its_place() -> None:
+    made = documents(_LIMITED, _settings(), _PLACES)
+    resources = made.whole["static_resources"]
+    assert "dynamic_resources" not in made.whole
+    assert resources["clusters"] == made.bootstrap["static_resources"]["clusters"]
+    [listener] = resources["listeners"]
+    [chain] = listener["filter_chains"]
+    inline = {one["name"]: one for one in chain["filters"][0]["typed_config"]["http_filters"]}
+    discovered = [
+        document["resources"][0]
+        for name, document in made.discovered.items()
+        if name.startswith("filter-")
+    ]
+    assert discovered
+    for one in discovered:
+        expected = {"name": one["name"], "typed_config": one["typed_config"]}
+        assert inline[one["name"]] == expected
+    assert "config_discovery" not in json.dumps(listener)
+
+
 def test_the_same_policy_makes_the_same_documents_and_another_one_another_version() -> None:
     first, again = (documents(_LIMITED, _settings(), _PLACES) for _ in range(2))
     assert first == again

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.gateway.processes.logs import FIELDS, EnvoyLog, ServiceLog
+from headgate.gateway.processes.logs import EnvoyLog, ServiceLog
+from headgate.observability.denials import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
