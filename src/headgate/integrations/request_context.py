@@ -32,11 +32,9 @@ from headgate.responses import (
     Answer,
     ResponseOptions,
     allowed_lines,
-    encoded_lines,
     expose_headers,
     headers_for,
     merged,
-    pressure_lines,
     response_for,
 )
 from headgate.responses.debug import DEBUG, DECISION, is_genuine
@@ -420,15 +418,10 @@ class RequestContext:
         quick = self._quick
         if quick is not None and not limiter.debug_secret:
             return quick.header_lines(limiter.now_ns())
-        if self.denial is not None or self.is_replay or self.is_debugged:
+        if self.denial is not None or self.is_replay or self.queues or self.is_debugged:
             return None
         shown = [(one.name, one.decision) for one in self.rule_answers if one.headers == "on"]
-        lines = allowed_lines(shown, limiter.now_ns())
-        if lines is None or not self.queues:
-            return lines
-        delayed_ns = sum([place.waited_ns for place in self.places])
-        loads = self._loads()
-        return lines + encoded_lines(pressure_lines(loads, delayed_ns, limiter.responses))
+        return allowed_lines(shown, limiter.now_ns())
 
     def denial_response(self, limiter: RequestLimiter) -> DenialResponse:
         """The response to the request, which *limiter* denied."""
