@@ -411,7 +411,7 @@ class RequestContext:
         return headers_for(answer, now_ns=now_ns, options=self.limiter.responses) + debug
 
     def usual_headers(self) -> Pairs | None:
-        """The headers of an allowed request as bytes; None if there is more to tell."""
+        """The headers of an allowed request as bytes; None if it needs others."""
         limiter = self.limiter
         if not limiter.has_usual_headers:
             return None

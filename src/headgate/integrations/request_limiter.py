@@ -139,7 +139,7 @@ class RequestLimiter:
     itself). *store* (default `memory://`), *namespace* (default `headgate`), *salt*, *clock*: as
     for `RuleEngine`; they serve the limits of routes too. *responses*: the headers to send.
     *limits_preflights*: True to count CORS preflights with all other requests, not apart.
-    *shedder*: a load shedder, which is asked first; the policy says the priority of a request.
+    *shedder*: a load shedder, which is checked first; the policy says the priority of a request.
     *debug_secret*: the response to a request with a token that was signed with it shows how it was
     decided.
     """

@@ -477,7 +477,7 @@ def check_function(option: str, given: object, argument: str = "request") -> Non
         raise OptionError(f"{option} is {given!r}; expected a function of the {argument}")
     try:
         signature = inspect.signature(given)
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return
     try:
         signature.bind(None)

@@ -63,7 +63,7 @@ class WsgiRequest(RequestView):
     def header(self, name: str) -> str | None:
         """The value of the header *name* (in lower case); of several lines all, joined by commas.
 
-        A name with an underscore is never found: WSGI does not tell it from one with a dash.
+        A name with an underscore is never found: WSGI does not distinguish it from one with a dash.
         """
         if "_" in name:
             return None
