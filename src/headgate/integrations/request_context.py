@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from headgate.engine.verdict import Verdict
     from headgate.integrations.fair_queues import FairQueues, Meanwhile
     from headgate.integrations.request_limiter import RequestLimiter
-    from headgate.integrations.route_limit import NamedLimits, Q
+    from headgate.integrations.route_limit import NamedLimits
     from headgate.overload import Place
     from headgate.responses import DenialResponse, RuleAnswer
     from headgate.responses.headers import Lines, Pairs
@@ -140,7 +140,7 @@ class RequestContext:
         self,
         limiter: RequestLimiter,
         limits: NamedLimits,
-        native: Q,
+        native: Any,
         request: Request,
         *,
         is_preflight: bool = False,
