@@ -16,12 +16,12 @@ import grpc
 
 from headgate import Concurrency
 from headgate.integrations import RouteLimit, by_header
-from headgate.integrations.grpc import GrpcRequest, RateLimitInterceptor
+from headgate.integrations.grpc import RateLimitInterceptor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-streams: RouteLimit[GrpcRequest] = RouteLimit(limits=Concurrency(1, ttl=30), name="streams")
+streams = RouteLimit(limits=Concurrency(1, ttl=30), name="streams")
 limits = RateLimitInterceptor(
     limits="100/minute",
     key=by_header("x-api-key"),  # without one: the address of the client

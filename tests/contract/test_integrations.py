@@ -11,6 +11,7 @@ from tests.support.integrations.http_servers import GunicornServer, UvicornServe
 from tests.support.integrations.litestar import LitestarContract
 from tests.support.integrations.plain import AsgiContract, WsgiContract
 from tests.support.integrations.starlette import (
+    FastApiAloneContract,
     FastApiContract,
     FastApiDependencyContract,
     StarletteAloneContract,
@@ -40,6 +41,10 @@ class TestStarletteWithoutMiddleware(StarletteAloneContract):
 
 
 class TestFastApi(FastApiContract):
+    pass
+
+
+class TestFastApiWithoutMiddleware(FastApiAloneContract):
     pass
 
 

@@ -115,7 +115,7 @@ class App:
     async def enter(self, scope: Scope, send: Send) -> bool:
         """Check a limit of the route."""
         context, request = scope["headgate"], AsgiRequest(scope)
-        limit: RouteLimit[Any] = RouteLimit(limits="3/minute", name="route")
+        limit = RouteLimit(limits="3/minute", name="route")
         asking = context.limiter.plan_route(named_limits((limit,), "", ""), request, request)
         if await adrive(context.begin(context.limiter, asking)):
             return True

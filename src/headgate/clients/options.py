@@ -73,18 +73,6 @@ class AsyncOptions(CommonOptions[Q], total=False):
 Limiter = RateLimiter | AsyncRateLimiter
 
 
-class _PaceLimiter(RateLimiter):
-    """A limiter whose `acquire` denies at once while the store is gone."""
-
-    waits_for_store = False
-
-
-class _AsyncPaceLimiter(AsyncRateLimiter):
-    """A `_PaceLimiter` for an event loop."""
-
-    waits_for_store = False
-
-
 class Settings:
     """Checked *options* of a client. Raises `OptionError` or `LimitError` for a mistake.
 
@@ -132,7 +120,7 @@ def _read_limiter(options: Mapping[str, Any], *, is_async: bool) -> Limiter | No
                 raise OptionError(f"the pace is {pace!r}; expected {expected} in this client")
             _check_rates(pace.limits)
         return pace
-    return (_AsyncPaceLimiter if is_async else _PaceLimiter)(
+    limiter = (AsyncRateLimiter if is_async else RateLimiter)(
         read_pace(pace),
         store="memory://" if store is None else store,
         clock=options.get("clock") if store is None or isinstance(store, str) else None,
@@ -140,6 +128,8 @@ def _read_limiter(options: Mapping[str, Any], *, is_async: bool) -> Limiter | No
         name=None if store is None else NAME,
         on_store_failure=options.get("on_store_failure", "fail_open"),
     )
+    limiter.waits_for_store = False  # `acquire` denies at once while the store is gone
+    return limiter
 
 
 def read_pace(pace: Pace) -> tuple[Limit, ...]:

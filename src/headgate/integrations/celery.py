@@ -120,7 +120,7 @@ class TaskLimits:
         if when_limited not in get_args(WhenLimited):
             expected = ", ".join(map(repr, get_args(WhenLimited)))
             raise OptionError(f"when_limited is {when_limited!r}; expected one of {expected}")
-        one: RouteLimit[TaskCall] = RouteLimit(
+        one = RouteLimit(
             limits=limits, key=_Argument(key) if isinstance(key, str) else key, **options
         )
         one.check_blocking()
@@ -209,7 +209,7 @@ class _LimitedTask(LimitedFunction):
         return run
 
 
-def _check_function(function: object, one: RouteLimit[TaskCall]) -> None:
+def _check_function(function: object, one: RouteLimit) -> None:
     if isinstance(function, Proxy | Task):
         raise UsageError("cannot limit a task: write @limits.limit(...) below @app.task")
     if not inspect.isroutine(function):

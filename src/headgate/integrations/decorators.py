@@ -34,7 +34,7 @@ class LimitedFunction:
     def __init__(
         self,
         function: Callable[..., Any],
-        limits: tuple[RouteLimit[Any], ...],
+        limits: tuple[RouteLimit, ...],
         first: int = 0,
         limiter: RequestLimiter | None = None,
     ) -> None:
@@ -48,9 +48,7 @@ class LimitedFunction:
         self.unnamed = sum([limit.name is None for limit in limits])
 
     @classmethod
-    def decorator(
-        cls, one: RouteLimit[Any], limiter: RequestLimiter | None = None
-    ) -> Callable[[F], F]:
+    def decorator(cls, one: RouteLimit, limiter: RequestLimiter | None = None) -> Callable[[F], F]:
         """The decorator that limits a function by *one*, and by the limits that it has."""
         if limiter is not None and not isinstance(limiter, RequestLimiter):
             raise OptionError(f"limiter is {limiter!r}; expected a RequestLimiter")
@@ -61,9 +59,7 @@ class LimitedFunction:
         return decorate
 
     @classmethod
-    def around(
-        cls, function: Any, one: RouteLimit[Any], limiter: RequestLimiter | None = None
-    ) -> Self:
+    def around(cls, function: Any, one: RouteLimit, limiter: RequestLimiter | None = None) -> Self:
         """*function* with *one* more limit; a wrapper of ours is taken apart."""
         if isinstance(function, type) or not callable(function):
             raise UsageError(
@@ -75,7 +71,7 @@ class LimitedFunction:
             return cls(function, (one,), count_below(function), limiter)
         return before.with_limit(one)
 
-    def with_limit(self, one: RouteLimit[Any]) -> Self:
+    def with_limit(self, one: RouteLimit) -> Self:
         """This with *one* more limit; `OptionError` if its name is there already."""
         if one.name is not None and any(other.name == one.name for other in self.limits):
             raise OptionError(

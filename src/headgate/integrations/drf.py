@@ -181,7 +181,7 @@ class RateLimitThrottle(BaseThrottle):
 
 
 @cache
-def _limit(name: str | None, on_store_failure: OnStoreFailure) -> RouteLimit[RateLimitThrottle]:
+def _limit(name: str | None, on_store_failure: OnStoreFailure) -> RouteLimit:
     """The limit of a throttle, by functions of one that has its request."""
     return RouteLimit(
         limits=lambda throttle: throttle.get_limits(throttle.request, throttle.view),

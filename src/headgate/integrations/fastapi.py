@@ -109,7 +109,7 @@ class RateLimit:
         limiter: RequestLimiter | None = None,
         **options: Unpack[LimitOptions],
     ) -> None:
-        self.limit: RouteLimit[Any] = RouteLimit(limits=limits, **options)
+        self.limit = RouteLimit(limits=limits, **options)
         self.limiter = limiter
         self._own = named_limits((self.limit,), "", "")
         self._routes: dict[tuple[int, str], tuple[object, str, str, NamedLimits]] = {}

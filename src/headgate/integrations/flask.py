@@ -130,7 +130,7 @@ class RateLimits:
         denial is raised: handlers for 429 may answer it. Outside of requests a limited function
         works as if it had no limit.
         """
-        one: RouteLimit[Request] = RouteLimit(**_requestless({"limits": limits, **options}))
+        one = RouteLimit(**_requestless({"limits": limits, **options}))
         one.check_blocking()
         limit_view = LimitedView.decorator(one)
 
@@ -462,7 +462,7 @@ class BlueprintLimits(LimitedFunction):
         _check(self, state.limiter, native, counter, shown, is_apart=is_apart)
 
 
-def limit_blueprint(blueprint: Blueprint, one: RouteLimit[Request]) -> None:
+def limit_blueprint(blueprint: Blueprint, one: RouteLimit) -> None:
     """Check *one* before the views of *blueprint*, in one check with the limit added before it."""
     checks = blueprint.before_request_funcs.setdefault(None, [])
     latest = checks[-1] if checks else None

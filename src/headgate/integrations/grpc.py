@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     Handler = grpc.RpcMethodHandler[Any, Any]
     Metadata = tuple[tuple[str, str | bytes], ...]
-    MethodLimits = Mapping[str, "RouteLimit[GrpcRequest] | Limits"]
+    MethodLimits = Mapping[str, "RouteLimit | Limits"]
 
 __all__ = ["AsyncRateLimitInterceptor", "GrpcRequest", "RateLimitInterceptor", "report"]
 

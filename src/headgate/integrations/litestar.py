@@ -97,7 +97,7 @@ def limit(limits: Limits | LimitsOf[Any], **options: Unpack[LimitOptions]) -> Ra
 class RateLimitGuard:
     """The guard that `limit` makes."""
 
-    def __init__(self, one: RouteLimit[Any]) -> None:
+    def __init__(self, one: RouteLimit) -> None:
         self._limit = one
 
     async def __call__(self, connection: Connection, handler: BaseRouteHandler) -> None:

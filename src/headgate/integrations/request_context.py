@@ -32,11 +32,9 @@ from headgate.responses import (
     Answer,
     ResponseOptions,
     allowed_lines,
-    encoded_lines,
     expose_headers,
     headers_for,
     merged,
-    pressure_lines,
     response_for,
 )
 from headgate.responses.debug import DEBUG, DECISION, is_genuine
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
     from headgate.engine.verdict import Verdict
     from headgate.integrations.fair_queues import FairQueues, Meanwhile
     from headgate.integrations.request_limiter import RequestLimiter
-    from headgate.integrations.route_limit import NamedLimits, Q
+    from headgate.integrations.route_limit import NamedLimits
     from headgate.overload import Place
     from headgate.responses import DenialResponse, RuleAnswer
     from headgate.responses.headers import Lines, Pairs
@@ -142,7 +140,7 @@ class RequestContext:
         self,
         limiter: RequestLimiter,
         limits: NamedLimits,
-        native: Q,
+        native: Any,
         request: Request,
         *,
         is_preflight: bool = False,
@@ -413,22 +411,17 @@ class RequestContext:
         return headers_for(answer, now_ns=now_ns, options=self.limiter.responses) + debug
 
     def usual_headers(self) -> Pairs | None:
-        """The headers of an allowed request as bytes; None if there is more to tell."""
+        """The headers of an allowed request as bytes; None if it needs others."""
         limiter = self.limiter
         if not limiter.has_usual_headers:
             return None
         quick = self._quick
         if quick is not None and not limiter.debug_secret:
             return quick.header_lines(limiter.now_ns())
-        if self.denial is not None or self.is_replay or self.is_debugged:
+        if self.denial is not None or self.is_replay or self.queues or self.is_debugged:
             return None
         shown = [(one.name, one.decision) for one in self.rule_answers if one.headers == "on"]
-        lines = allowed_lines(shown, limiter.now_ns())
-        if lines is None or not self.queues:
-            return lines
-        delayed_ns = sum([place.waited_ns for place in self.places])
-        loads = self._loads()
-        return lines + encoded_lines(pressure_lines(loads, delayed_ns, limiter.responses))
+        return allowed_lines(shown, limiter.now_ns())
 
     def denial_response(self, limiter: RequestLimiter) -> DenialResponse:
         """The response to the request, which *limiter* denied."""

@@ -59,13 +59,13 @@ if TYPE_CHECKING:
     from headgate.engine.plan import Priority, Queueing
     from headgate.engine.request import Request
     from headgate.engine.stack import Limits
-    from headgate.integrations.route_limit import ChargeWhen, LimitsOf, Q, Values
+    from headgate.integrations.route_limit import ChargeWhen, LimitsOf, Values
     from headgate.policy.compiled import CompiledPolicy
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Store
     from headgate.units import Seconds
 
-    Planned = tuple[RulePlan, RouteLimit[Any]]
+    Planned = tuple[RulePlan, RouteLimit]
     """The plan of a route limit, and the limit."""
 
 DEFAULT_NAME: Final = "default"
@@ -139,7 +139,7 @@ class RequestLimiter:
     itself). *store* (default `memory://`), *namespace* (default `headgate`), *salt*, *clock*: as
     for `RuleEngine`; they serve the limits of routes too. *responses*: the headers to send.
     *limits_preflights*: True to count CORS preflights with all other requests, not apart.
-    *shedder*: a load shedder, which is asked first; the policy says the priority of a request.
+    *shedder*: a load shedder, which is checked first; the policy says the priority of a request.
     *debug_secret*: the response to a request with a token that was signed with it shows how it was
     decided.
     """
@@ -155,7 +155,7 @@ class RequestLimiter:
         self.exempt_when = options.get("exempt_when")
         check_function("key", key)
         check_function("exempt_when", self.exempt_when)
-        self.limit: RouteLimit[Request] | None = None
+        self.limit: RouteLimit | None = None
         """The limits of the whole app besides the policy."""
         self._limits = NamedLimits(())
         if limits is not None:
@@ -298,7 +298,7 @@ class RequestLimiter:
         )
 
     def plan_route(
-        self, limits: NamedLimits, native: Q, request: Request, *, is_preflight: bool = False
+        self, limits: NamedLimits, native: Any, request: Request, *, is_preflight: bool = False
     ) -> Effects[RequestPlan | None]:
         """The plan of the *limits* of a route for *native*, the request of a framework.
 
@@ -342,7 +342,7 @@ class RequestLimiter:
         _ = self.engine
 
     def _values(
-        self, limits: NamedLimits, native: Q, request: Request
+        self, limits: NamedLimits, native: Any, request: Request
     ) -> Effects[list[Values | None]]:
         """The key, cost and limits of each of *limits*; None for one that exempts the request."""
 

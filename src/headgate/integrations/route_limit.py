@@ -17,7 +17,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Final,
-    Generic,
     NamedTuple,
     NoReturn,
     TypeAlias,
@@ -222,8 +221,8 @@ MaybeAsync: TypeAlias = Union[T, Awaitable[T]]  # noqa: UP007 (a TypeVar knows n
 
 LimitsOf = Callable[[Q], "MaybeAsync[Limits | None]"]
 KeyOf = Callable[[Q], "MaybeAsync[KeyValue]"]
-CostOf = Callable[[Q], "MaybeAsync[int]"]
-ExemptWhen = Callable[[Q], "MaybeAsync[bool]"]
+CostOf = Callable[..., "MaybeAsync[int]"]
+ExemptWhen = Callable[..., "MaybeAsync[bool]"]
 ChargeWhen = Callable[["CompletedResponse"], bool]
 
 
@@ -246,9 +245,9 @@ class KeylessOptions(TypedDict, total=False):
     """The options of a `RouteLimit` besides its limits and its key. Functions take the framework's
     request."""
 
-    cost: int | Callable[..., MaybeAsync[int]]
+    cost: int | CostOf
     name: str | None
-    exempt_when: Callable[..., MaybeAsync[bool]] | None
+    exempt_when: ExemptWhen | None
     charge_when: ChargeWhen | None
     is_estimate: bool
     ttl: Seconds
@@ -264,7 +263,7 @@ class LimitOptions(KeylessOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RouteLimit(Generic[Q]):
+class RouteLimit:
     """Limits for each *key*, of a whole app or of a route.
 
     *limits*: text, a Limit or several; or a function of the request, which returns None for no
@@ -280,11 +279,11 @@ class RouteLimit(Generic[Q]):
     *mode*, *on_store_failure*, *headers*: as in a rule.
     """
 
-    limits: Limits | LimitsOf[Q]
-    key: KeyOf[Q] | None = None
-    cost: int | CostOf[Q] = 1
+    limits: Limits | LimitsOf[Any]
+    key: KeyOf[Any] | None = None
+    cost: int | CostOf = 1
     name: str | None = None
-    exempt_when: ExemptWhen[Q] | None = None
+    exempt_when: ExemptWhen | None = None
     charge_when: ChargeWhen | None = None
     is_estimate: bool = False
     ttl: Seconds = 60
@@ -338,7 +337,7 @@ class RouteLimit(Generic[Q]):
 
     def values(
         self,
-        native: Q,
+        native: Any,
         own_key: Callable[[RequestKey | None], object],
         address: Callable[[], str],
     ) -> Effects[Values | None]:
@@ -391,7 +390,7 @@ class NamedLimits:
 
     __slots__ = ("each", "has_one_plan", "is_static")
 
-    def __init__(self, each: Iterable[tuple[RouteLimit[Any], Names]]) -> None:
+    def __init__(self, each: Iterable[tuple[RouteLimit, Names]]) -> None:
         self.each = tuple(each)
         limits = [limit for limit, _ in self.each]
         self.has_one_plan = all(limit.has_one_plan for limit in limits)
@@ -402,7 +401,7 @@ class NamedLimits:
 
 @lru_cache(maxsize=4096)
 def named_limits(
-    limits: tuple[RouteLimit[Any], ...], shown: str, counter: str, first: int = 0, before: int = 0
+    limits: tuple[RouteLimit, ...], shown: str, counter: str, first: int = 0, before: int = 0
 ) -> NamedLimits:
     """Name *limits*. One without a name is called *shown*, with a number after the first; its
     counter is *counter* with its number among the limits.
@@ -477,7 +476,7 @@ def check_function(option: str, given: object, argument: str = "request") -> Non
         raise OptionError(f"{option} is {given!r}; expected a function of the {argument}")
     try:
         signature = inspect.signature(given)
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return
     try:
         signature.bind(None)

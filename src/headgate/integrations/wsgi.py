@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
 from headgate.engine.request import NOTHING
 from headgate.errors import UsageError
@@ -63,7 +63,7 @@ class WsgiRequest(RequestView):
     def header(self, name: str) -> str | None:
         """The value of the header *name* (in lower case); of several lines all, joined by commas.
 
-        A name with an underscore is never found: WSGI does not tell it from one with a dash.
+        A name with an underscore is never found: WSGI does not distinguish it from one with a dash.
         """
         if "_" in name:
             return None
@@ -277,6 +277,15 @@ def _code(status: str) -> int:
     return int(code) if code.isdigit() else 500
 
 
+class Ending(Protocol):
+    """What a `Body` ends."""
+
+    error: BaseException | None
+
+    def count(self, chunk: bytes, /) -> object: ...
+    def finish(self) -> None: ...
+
+
 class Body:
     """The body of a response, chunk by chunk as the app makes them.
 
@@ -285,7 +294,7 @@ class Body:
 
     __slots__ = ("_close", "_context", "_is_closed", "_iterator")
 
-    def __init__(self, result: Iterable[bytes], context: WsgiContext) -> None:
+    def __init__(self, result: Iterable[bytes], context: Ending) -> None:
         self._iterator = iter(result)
         self._close: Callable[[], object] | None = getattr(result, "close", None)
         self._is_closed = False
@@ -304,6 +313,7 @@ class Body:
             raise
         except BaseException as error:
             self._context.error = error
+            self._context.finish()
             raise
         if chunk:
             self._context.count(chunk)

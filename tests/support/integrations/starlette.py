@@ -135,6 +135,8 @@ class FastApiContract(IntegrationContract):
     interface = "asgi"
     has_websockets = has_lifespan = can_cancel = True
     answers_errors = False  # as in Starlette
+    limiter: RequestLimiter | None = None
+    """The limiter of routes; None for that of the middleware."""
 
     def build(self, spec: AppSpec) -> Any:
         @asynccontextmanager
@@ -150,16 +152,34 @@ class FastApiContract(IntegrationContract):
                 owner = mounted.setdefault(route.mount, FastAPI())
                 app.mount(route.mount, owner)
             self.add(owner, route, _endpoint_of(spec, route))
-        app.add_middleware(fastapi.RateLimitMiddleware, **spec.options)
+        self.limit(app, spec)
         return app
+
+    def limit(self, app: FastAPI, spec: AppSpec) -> None:
+        """Limit *app* as a whole."""
+        app.add_middleware(fastapi.RateLimitMiddleware, **spec.options)
 
     def add(self, app: FastAPI, route: Route, endpoint: Callable[..., Any]) -> None:
         """Add *route* to *app*."""
         if route.limit is not None:
-            endpoint = fastapi.limit(**native_options(route.limit, headers_of))(endpoint)
+            own = native_options(route.limit, headers_of)
+            endpoint = fastapi.limit(limiter=self.limiter, **own)(endpoint)
         if route.is_exempt:
             endpoint = fastapi.exempt(endpoint)
         app.add_api_route(route.path, endpoint, methods=[*METHODS, "HEAD"])
+
+
+class FastApiAloneContract(FastApiContract):
+    """`limit` on endpoints of an app without the middleware."""
+
+    has_app_limits = False
+
+    def build(self, spec: AppSpec) -> Any:
+        self.limiter = RequestLimiter(**spec.options)
+        return super().build(spec)
+
+    def limit(self, app: FastAPI, spec: AppSpec) -> None:
+        """Nothing: the routes alone have limits."""
 
 
 class FastApiDependencyContract(FastApiContract):

@@ -67,7 +67,7 @@ class Stack:
         )
         return {"id": name, "key_by": "global", **self.random.choice(forms)}
 
-    def _allowance(self, number: int, part: str) -> RouteLimit[Any]:
+    def _allowance(self, number: int, part: str) -> RouteLimit:
         few = self.random.randint(1, 3)
         limits = (LeakyQueue(few, 3), TokenBucket(few, 1), Concurrency(few, 60))
         chosen = self.random.sample((*limits, SlidingWindowLog(few, 5)), k=few)

@@ -31,7 +31,7 @@ class Way:
         self.limiter, self.is_async = limiter, is_async
         self.context = RequestContext(limiter, REQUEST)
 
-    def enter(self, *limits: RouteLimit[Any]) -> bool:
+    def enter(self, *limits: RouteLimit) -> bool:
         planning = self.limiter.plan_route(named_limits(limits, "", ""), REQUEST, REQUEST)
         found: bool = self._run(self.context.begin(self.limiter, planning))
         return found
@@ -42,10 +42,10 @@ class Way:
     def _run(self, effects: Any) -> Any:
         return asyncio.run(adrive(effects)) if self.is_async else drive(effects)
 
-    def left(self, allowance: RouteLimit[Any]) -> int:
+    def left(self, allowance: RouteLimit) -> int:
         """What is left of *allowance* for somebody who asks at no cost."""
         look = Way(self.limiter, is_async=self.is_async)
-        free: RouteLimit[Any] = RouteLimit(limits=allowance.limits, name=allowance.name, cost=0)
+        free = RouteLimit(limits=allowance.limits, name=allowance.name, cost=0)
         assert look.enter(free)
         return look.context.rule_answers[0].decision.remaining
 
@@ -54,12 +54,10 @@ def way(is_async: bool, limiter: RequestLimiter | None = None) -> Way:
     return Way(limiter or RequestLimiter(clock=ManualClock(7_200)), is_async=is_async)
 
 
-FIVE: RouteLimit[Any] = RouteLimit(limits="5/hour fixed_window", name="five")
-ONE: RouteLimit[Any] = RouteLimit(limits="1/hour fixed_window", name="one")
-PLACE: RouteLimit[Any] = RouteLimit(limits=Concurrency(1, 600), name="place")
-HELD: RouteLimit[Any] = RouteLimit(
-    limits="5/hour fixed_window", name="held", cost=2, is_estimate=True
-)
+FIVE = RouteLimit(limits="5/hour fixed_window", name="five")
+ONE = RouteLimit(limits="1/hour fixed_window", name="one")
+PLACE = RouteLimit(limits=Concurrency(1, 600), name="place")
+HELD = RouteLimit(limits="5/hour fixed_window", name="held", cost=2, is_estimate=True)
 
 
 @KINDS
@@ -128,7 +126,7 @@ def test_what_was_held_is_settled_for_what_was_used(
 @KINDS
 @pytest.mark.parametrize(("status", "left"), [(200, 5), (401, 4)])
 def test_the_outcome_decides_whether_it_counts(is_async: bool, status: int, left: int) -> None:
-    allowance: RouteLimit[Any] = RouteLimit(
+    allowance = RouteLimit(
         limits="5/hour fixed_window",
         name="login",
         charge_when=lambda responded: responded.status_code == 401,
@@ -144,7 +142,7 @@ def test_the_outcome_decides_whether_it_counts(is_async: bool, status: int, left
 def test_an_outcome_that_does_not_count_costs_nothing_whatever_was_reported(
     is_async: bool,
 ) -> None:
-    allowance: RouteLimit[Any] = RouteLimit(
+    allowance = RouteLimit(
         limits="5/hour fixed_window",
         name="both",
         is_estimate=True,
@@ -163,7 +161,7 @@ def test_one_that_raises_at_the_end_does_not_keep_the_others_from_ending(is_asyn
     def counts(responded: CompletedResponse) -> bool:
         raise LookupError("which?")
 
-    raising: RouteLimit[Any] = RouteLimit(limits="5/hour", name="raising", charge_when=counts)
+    raising = RouteLimit(limits="5/hour", name="raising", charge_when=counts)
     one = way(is_async)
     assert one.enter(PLACE)
     assert one.enter(raising)
@@ -176,7 +174,7 @@ def test_one_that_raises_at_the_end_does_not_keep_the_others_from_ending(is_asyn
 
 @KINDS
 def test_a_shadow_refuses_nobody_and_is_not_told(is_async: bool) -> None:
-    shadow: RouteLimit[Any] = RouteLimit(limits="1/hour", name="shadow", mode="shadow")
+    shadow = RouteLimit(limits="1/hour", name="shadow", mode="shadow")
     one = way(is_async)
 
     assert [one.enter(shadow) for _ in range(3)] == [True] * 3

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headgate.engine.plan import RulePlan
 
 
-def asked(allowance: RouteLimit[str], native: str = "request", **options: Any) -> RulePlan | None:
+def asked(allowance: RouteLimit, native: str = "request", **options: Any) -> RulePlan | None:
     """What a limiter asks for *allowance* about *native*, the request of some framework."""
     limiter = RequestLimiter(**options)
     request = Request(peer="1.2.3.4")
@@ -89,7 +89,7 @@ def test_nobody_is_counted_by_address() -> None:
 def test_two_limits_of_one_name_in_one_check_are_a_clear_error() -> None:
     """They would have one counter, and only one of them would be kept."""
     limiter = RequestLimiter()
-    both: tuple[RouteLimit[Any], ...] = tuple(
+    both: tuple[RouteLimit, ...] = tuple(
         RouteLimit(limits=limits, name="login") for limits in ("5/hour", "1/s")
     )
 
@@ -130,7 +130,7 @@ def test_async_functions_are_refused_where_the_app_is_not_async(option: str) -> 
         return None
 
     options: dict[str, Any] = {"limits": "5/hour", option: function}
-    allowance: RouteLimit[Any] = RouteLimit(**options)
+    allowance = RouteLimit(**options)
 
     with pytest.raises(UsageError, match=f"{option} is an async function"):
         allowance.check_blocking()
@@ -141,7 +141,7 @@ def test_an_allowance_of_plain_functions_is_for_all_apps() -> None:
 
 
 def test_a_plan_has_the_counter_that_the_names_say() -> None:
-    allowance: RouteLimit[Any] = RouteLimit(limits="5/hour")
+    allowance = RouteLimit(limits="5/hour")
     plan = allowance.plan(Names("shown", "@counter"), "key", 1, allowance.fixed or (), "space")
 
     assert plan.rule.id == "shown"

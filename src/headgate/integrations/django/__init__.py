@@ -305,7 +305,7 @@ def limit(
     `UsageError` if it is called for a single request without a *name*: it is named after its place
     among the limits of the view, so each call would have a new counter.
     """
-    one: RouteLimit[Any] = RouteLimit(limits=limits, **options)
+    one = RouteLimit(limits=limits, **options)
     if one.name is None and _is_serving():
         raise UsageError(
             "limit() was called while a request is being served: each call would count for itself. "
@@ -402,7 +402,7 @@ _numbers: Counter[str] = Counter()
 
 
 @cache
-def _number_of(one: RouteLimit[Any], view: str) -> int:  # noqa: ARG001 (a part of the key)
+def _number_of(one: RouteLimit, view: str) -> int:  # noqa: ARG001 (a part of the key)
     """The number of *one* among the limits of a view: from 0, in the order of the program.
 
     It belongs to the limit: `method_decorator` decorates a method for each request, and a function
@@ -413,7 +413,7 @@ def _number_of(one: RouteLimit[Any], view: str) -> int:  # noqa: ARG001 (a part 
 
 
 @lru_cache(maxsize=4096)
-def _named(limits: tuple[RouteLimit[Any], ...], view: Names, before: int) -> NamedLimits:
+def _named(limits: tuple[RouteLimit, ...], view: Names, before: int) -> NamedLimits:
     named = named_limits(limits[::-1], view.shown, "", 0, before).each  # the outermost first
     return NamedLimits(
         (one, names if one.name else names._replace(counter=f"{view.counter}#{number}"))

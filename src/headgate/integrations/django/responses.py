@@ -21,10 +21,11 @@ from headgate.integrations.request_context import (
     RequestContext,
     announced_size,
 )
+from headgate.integrations.wsgi import Body
 from headgate.runtime.drivers import adrive, drive
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
@@ -109,11 +110,13 @@ def _watch(request: HttpRequest, response: StreamingHttpResponse, context: Reque
         _end_on_close(response, end)
         return
     parts: Any = response.streaming_content
-    response.streaming_content = (AsyncParts if response.is_async else Parts)(parts, end)
+    response.streaming_content = (AsyncParts if response.is_async else Body)(parts, end)
 
 
 class _End:
     """The end of a streamed response, which completes its request once."""
+
+    error: BaseException | None = None
 
     def __init__(
         self, context: RequestContext, completed: CompletedResponse, *, is_asgi: bool
@@ -122,28 +125,29 @@ class _End:
         self._completed = completed
         self._is_asgi = is_asgi
 
-    def count(self, part: bytes) -> bytes:
+    def count(self, part: bytes) -> None:
         """Count *part* of the body, which is sent."""
         if self.context.counts_bytes:
             self.context.sent += len(part)
-        return part
 
-    def end(self, error: BaseException | None = None) -> None:
+    def finish(self) -> None:
         """Complete the request; under ASGI in a thread, and in the loop itself by test clients."""
         if not self.context.open_checks:
             return
-        completing = self.context.complete(replace(self._completed, error=error))
         if self._is_asgi and not is_in_loop():
-            async_to_sync(adrive)(completing)
+            async_to_sync(adrive)(self._completing())
         else:
-            drive(completing)
+            drive(self._completing())
 
-    async def aend(self, error: BaseException | None = None) -> None:
+    async def afinish(self) -> None:
         """Complete the request in an event loop; that of a WSGI server is only a passing one."""
         if self._is_asgi:
-            await adrive(self.context.complete(replace(self._completed, error=error)))
+            await adrive(self._completing())
         else:
-            self.end(error)
+            self.finish()
+
+    def _completing(self) -> Effects[None]:
+        return self.context.complete(replace(self._completed, error=self.error))
 
 
 def _end_on_close(response: HttpResponseBase, end: _End) -> None:
@@ -153,34 +157,9 @@ def _end_on_close(response: HttpResponseBase, end: _End) -> None:
         try:
             close()
         finally:
-            end.end()
+            end.finish()
 
     setattr(response, "close", closing)  # noqa: B010 (mypy: a method is not assigned to)
-
-
-class Parts:
-    """The parts of a stream, whose end completes the request. Django calls `close`."""
-
-    def __init__(self, parts: Iterator[bytes], end: _End) -> None:
-        self._parts = parts
-        self._end = end
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        try:
-            return self._end.count(next(self._parts))
-        except StopIteration:
-            self._end.end()
-            raise
-        except BaseException as error:
-            self._end.end(error)
-            raise
-
-    def close(self) -> None:
-        """End it: the rest is not sent."""
-        self._end.end()
 
 
 class AsyncParts:
@@ -206,7 +185,7 @@ class AsyncParts:
         if not self._end.context.open_checks:
             return
         if is_in_loop():
-            self._end.end()
+            self._end.finish()
         else:
             async_to_sync(_give_up)(self._parts, self._end)
 
@@ -214,14 +193,16 @@ class AsyncParts:
 async def _to_the_end(parts: AsyncGenerator[bytes, None], end: _End) -> AsyncGenerator[bytes, None]:
     try:
         async for part in parts:
-            yield end.count(part)
+            end.count(part)
+            yield part
     except GeneratorExit:
         await _give_up(parts, end)
         raise
     except BaseException as error:
-        await end.aend(error)
+        end.error = error
+        await end.afinish()
         raise
-    await end.aend()
+    await end.afinish()
 
 
 async def _give_up(parts: AsyncGenerator[bytes, None], end: _End) -> None:
@@ -230,4 +211,4 @@ async def _give_up(parts: AsyncGenerator[bytes, None], end: _End) -> None:
     # as nothing refers to it any more; it may yet report its cost.
     for _ in range(ROUNDS):
         await asyncio.sleep(0)
-    await end.aend()
+    await end.afinish()

@@ -237,7 +237,7 @@ def test_what_is_refused_is_not_charged_afterwards() -> None:
 
 
 def test_what_a_part_of_the_app_refuses_is_not_charged_at_all() -> None:
-    none: RouteLimit[Any] = RouteLimit(limits="1/hour", name="none", cost=2)
+    none = RouteLimit(limits="1/hour", name="none", cost=2)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         context, request = scope["headgate"], AsgiRequest(scope)

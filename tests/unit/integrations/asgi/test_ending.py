@@ -41,7 +41,7 @@ def failed_logins(responded: CompletedResponse) -> bool:
     return responded.status_code == 401
 
 
-def asking(limiter: RequestLimiter, allowance: RouteLimit[Any], scope: Any) -> Any:
+def asking(limiter: RequestLimiter, allowance: RouteLimit, scope: Any) -> Any:
     request = AsgiRequest(scope)
     return limiter.plan_route(named_limits((allowance,), "", ""), request, request)
 
@@ -141,7 +141,7 @@ class Reporting:
 
     def __init__(self, used: Any, held: int = 100) -> None:
         self.used = used
-        self.limit: RouteLimit[Any] = RouteLimit(
+        self.limit = RouteLimit(
             limits="1000/hour fixed_window", name="tokens", cost=held, is_estimate=True
         )
 

@@ -38,7 +38,7 @@ class Routed:
     def __init__(
         self, limits: Any, limiter: RequestLimiter | None = None, app: Any = None, **more: Any
     ) -> None:
-        self.limit: RouteLimit[Any] = RouteLimit(limits=limits, name="route", **more)
+        self.limit = RouteLimit(limits=limits, name="route", **more)
         self.limiter = limiter
         self.app = app or Answering()
 
@@ -317,9 +317,7 @@ def test_a_policy_and_the_limits_of_the_app_are_one_round_trip() -> None:
 def test_the_stacked_allowances_of_a_route_are_one_round_trip() -> None:
     store = Waiting()
     limiter = RequestLimiter(store=store)
-    several: list[RouteLimit[Any]] = [
-        RouteLimit(limits=f"{n}/hour", name=f"n{n}") for n in (5, 6, 7)
-    ]
+    several: list[RouteLimit] = [RouteLimit(limits=f"{n}/hour", name=f"n{n}") for n in (5, 6, 7)]
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         request = AsgiRequest(scope)

@@ -94,9 +94,7 @@ def test_a_websocket_passes_an_outage_or_is_answered_503() -> None:
 
 def test_a_route_that_fails_closed_is_a_503_and_gives_back_the_rest() -> None:
     outer, broken = RequestLimiter(limits="9/hour"), RequestLimiter(store=Gone())
-    allowance: RouteLimit[Any] = RouteLimit(
-        limits="1/hour", name="route", on_store_failure="fail_closed"
-    )
+    allowance = RouteLimit(limits="1/hour", name="route", on_store_failure="fail_closed")
     seen: list[int] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

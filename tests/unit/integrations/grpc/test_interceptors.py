@@ -114,7 +114,7 @@ def test_a_method_limit_names_itself_after_the_method() -> None:
 
 
 def test_methods_with_one_name_share_a_counter() -> None:
-    shared: RouteLimit[GrpcRequest] = RouteLimit(limits="1/minute", name="writes")
+    shared = RouteLimit(limits="1/minute", name="writes")
     limits = interceptor(methods={METHOD: shared, "/shop.Orders/Drop": shared})
     assert called(handler(limits, echo)).status is None
     assert called(handler(limits, echo, method="/shop.Orders/Drop")).status is EXHAUSTED
@@ -143,9 +143,7 @@ def test_keys_come_from_metadata() -> None:
 
 
 def test_costs_come_from_the_message() -> None:
-    limit: RouteLimit[GrpcRequest] = RouteLimit(
-        limits="10/minute", cost=lambda call: len(call.message)
-    )
+    limit = RouteLimit(limits="10/minute", cost=lambda call: len(call.message))
     serve = handler(interceptor(methods={METHOD: limit}), echo)
     assert called(serve, b"1234567").status is None
     assert called(serve, b"1234").status is EXHAUSTED
@@ -208,7 +206,7 @@ def test_charge_when_sees_the_status_of_the_call() -> None:
             raise ValueError("broken")
         return message
 
-    limit: RouteLimit[GrpcRequest] = RouteLimit(limits="1/minute", charge_when=charges)
+    limit = RouteLimit(limits="1/minute", charge_when=charges)
     serve = handler(interceptor(methods={METHOD: limit}), login)
     assert called(serve, b"right").status is None
     with pytest.raises(ValueError, match="broken"):
@@ -224,9 +222,7 @@ def test_the_handler_reports_its_real_cost() -> None:
         report(tokens=2)
         yield message
 
-    limit: RouteLimit[GrpcRequest] = RouteLimit(
-        limits="10/minute", cost=8, is_estimate=True, name="tokens"
-    )
+    limit = RouteLimit(limits="10/minute", cost=8, is_estimate=True, name="tokens")
     serve = handler(interceptor(methods={METHOD: limit}), work, "unary_stream")
     assert statuses(serve, 3) == [None, None, EXHAUSTED]  # 2 + 2 + 8 do not fit
 
