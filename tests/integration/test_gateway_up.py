@@ -212,8 +212,8 @@ async def _load_until_gone(port: int, stop: Callable[[], None]) -> int:
     """Eight callers, one request after the other on kept connections, until nobody listens.
 
     *stop* is called after half a second and 50 answers. How many were answered. A request that was
-    sent on a connection that Envoy had, and not answered, raises; the kernel resets connections that
-    it has taken, and Envoy not yet, when Envoy stops listening.
+    sent on a connection that Envoy had, and not answered, raises; the kernel resets connections
+    that it has taken, and Envoy not yet, when Envoy stops listening.
     """
     answered = 0
 

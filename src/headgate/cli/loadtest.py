@@ -41,7 +41,7 @@ from headgate.cli.command import (
 )
 from headgate.errors import NotationError, OptionError
 from headgate.limits import parse_rate
-from headgate.terminal import is_terminal
+from headgate.terminal import is_terminal, require_rich
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ _ARGUMENTS: Final = (
 def _run(arguments: Namespace) -> ExitStatus:
     from headgate.loadtest.report import text_report
 
+    if not arguments.json:
+        require_rich()
     report = _report(_trial(arguments), is_watched=not arguments.json)
     text = json.dumps(report.as_json(), indent=2) if arguments.json else text_report(report)
     try:
