@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from base64 import b64encode
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from headgate.control.etcd import EtcdSource
 from headgate.control.revision import ReadOnlyError, Revision, SourceError
 from tests.support.etcd_watch import Watcher
 from tests.support.policy_source_contract import revision
-from tests.support.servers import Certificates
+from tests.support.servers import Certificates, wait_until
 from tests.support.servers.etcd import EtcdServer, etcd_is_installed
 
 if TYPE_CHECKING:
@@ -167,9 +168,13 @@ class TestLogin:
         with opened(f"etcd://writer@{server.address}") as storage:
             head = storage.head()
             token = storage._client._token
-            time.sleep(2.5)  # etcd looks once a second for what is too old
-            storage.commit(revision(head.number + 1, "a"))
-            assert storage._client._token not in (None, token)
+            numbers = count(head.number + 1)
+
+            def is_renewed() -> bool:
+                storage.commit(revision(next(numbers), "a"))
+                return storage._client._token not in (None, token)
+
+            wait_until(is_renewed, "etcd has dropped the login", every=2.5)  # each use renews it
 
     def test_a_watch_outlives_its_login(self, server: EtcdServer) -> None:
         url = f"etcd://writer@{server.address}?timeout=5&heartbeat=60"

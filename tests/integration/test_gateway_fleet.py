@@ -26,6 +26,9 @@ RATE = 50
 
 SECONDS = 1
 
+_CONNECTIONS = 8
+"""Requests in flight at each gateway."""
+
 _RULES = """\
 version: 1
 rules:
@@ -88,7 +91,8 @@ def _drive(fleet: Fleet, key: str, *, seconds: int = SECONDS) -> int:
     answers: list[int] = []
 
     def ask(url: str) -> None:
-        call = ["wrk", "-t1", "-c8", f"-d{seconds}s", "-H", f"x-api-key: {key}", f"{url}/limited"]
+        load = ["-t1", f"-c{_CONNECTIONS}", f"-d{seconds}s"]
+        call = ["wrk", *load, "-H", f"x-api-key: {key}", f"{url}/limited"]
         done = subprocess.run(call, capture_output=True, text=True, check=True)  # noqa: S603
         found = re.search(r"(\d+) requests in", done.stdout)
         assert found is not None, done.stdout
@@ -103,21 +107,32 @@ def _drive(fleet: Fleet, key: str, *, seconds: int = SECONDS) -> int:
 
 
 def _assert_within(times: list[float], *, burst: int, rate: int = RATE) -> None:
-    """No interval has more than the bound. A twentieth is for the upstream's own clock."""
+    """No interval has more than the bound, and what was in flight if the upstream was slow."""
     lasted = times[-1] - times[0]
     for seconds in (0.5, 1.0, 2.0, lasted):
-        most = burst + rate * seconds
-        assert most_within(seconds, times) <= most * 1.05, (seconds, most)
+        most = burst + rate * seconds + 2 * _CONNECTIONS
+        assert most_within(seconds, times) <= most, (seconds, most)
+
+
+def _wait_until_used(fleet: Fleet, *, share: float, seconds: int = SECONDS) -> None:
+    """Wait until callers use *share* of the limit; most requests are denied, and all are bounded.
+
+    A busy machine may need several attempts.
+    """
+
+    def is_used() -> bool:
+        fleet.upstream.forget()
+        asked = _drive(fleet, "ada", seconds=seconds)
+        times = fleet.upstream.seen("/limited")
+        _assert_within(times, burst=RATE)
+        return asked > 3 * len(times) and len(times) >= RATE * seconds * share
+
+    wait_until(is_used, f"{share:.0%} of the limit is used")
 
 
 def test_exact_is_exact(fleet: Fleet) -> None:
     fleet.decides("exact")
-    fleet.upstream.forget()
-    asked = _drive(fleet, "ada")
-    times = fleet.upstream.seen("/limited")
-    assert asked > 3 * len(times)  # most were denied
-    _assert_within(times, burst=RATE)
-    assert len(times) >= RATE * SECONDS * 0.9
+    _wait_until_used(fleet, share=0.9)
 
 
 def test_rules_are_changed_under_way(fleet: Fleet) -> None:
@@ -162,12 +177,7 @@ def test_local_limits_add_up_to_the_whole(fleet: Fleet) -> None:
     """Each gateway enforces its half, and both together no more than all."""
     fleet.decides("exact")
     fleet.decides("local")  # another way to decide, while the gateways run
-    fleet.upstream.forget()
-    asked = _drive(fleet, "ada")
-    times = fleet.upstream.seen("/limited")
-    assert asked > 3 * len(times)
-    _assert_within(times, burst=RATE)
-    assert len(times) >= RATE * SECONDS * 0.8
+    _wait_until_used(fleet, share=0.8)
 
 
 def test_quotas_add_up_to_the_whole_once_they_are_assigned(tmp_path: Path) -> None:
@@ -175,18 +185,10 @@ def test_quotas_add_up_to_the_whole_once_they_are_assigned(tmp_path: Path) -> No
     with _fleet(tmp_path, "quota") as fleet:
         _drive(fleet, "ada", seconds=2)
         first = fleet.upstream.seen("/limited")
-        assert len(first) <= (RATE + RATE * 2.5) * 2
-
-        def most_of_the_limit_is_used() -> bool:
-            fleet.upstream.forget()
-            sent = _drive(fleet, "ada", seconds=2)
-            times = fleet.upstream.seen("/limited")
-            assert sent > 3 * len(times)
-            _assert_within(times, burst=RATE)
-            return len(times) >= RATE * 2 * 0.8
-
-        # On a busy machine a gateway may report late and keep a small share until then.
-        wait_until(most_of_the_limit_is_used, "both gateways have their share", within=60.0)
+        lasted = first[-1] - first[0] + 0.5
+        assert len(first) <= (RATE + RATE * lasted + _CONNECTIONS) * 2
+        # A gateway may report late and keep a small share until then.
+        _wait_until_used(fleet, share=0.8, seconds=2)
 
 
 def _wait_for(fleet: Fleet, holds: Callable[[Gateway], bool], what: str) -> None:

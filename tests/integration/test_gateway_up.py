@@ -17,7 +17,7 @@ import httpx
 
 from tests.support.decision_service import PLAIN, refused
 from tests.support.gateway_process import CALL, RULES, TOKEN, gateway
-from tests.support.servers import free_port, release_port, wait_until
+from tests.support.servers import free_port, release_port, until, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,9 +211,9 @@ def _reading(url: str) -> Iterator[list[str]]:
 async def _load_until_gone(port: int, stop: Callable[[], None]) -> int:
     """Eight callers, one request after the other on kept connections, until nobody listens.
 
-    *stop* is called after half a second. How many were answered. A request that was sent on a
-    connection that Envoy had, and not answered, raises; the kernel resets connections that it has
-    taken, and Envoy not yet, when Envoy stops listening.
+    *stop* is called after half a second and 50 answers. How many were answered. A request that was
+    sent on a connection that Envoy had, and not answered, raises; the kernel resets connections
+    that it has taken, and Envoy not yet, when Envoy stops listening.
     """
     answered = 0
 
@@ -240,8 +240,9 @@ async def _load_until_gone(port: int, stop: Callable[[], None]) -> int:
 
     async def end() -> None:
         await asyncio.sleep(0.5)
+        await until(lambda: answered > 50)
         stop()
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await asyncio.gather(end(), *(call() for _ in range(8)))
     return answered

@@ -17,9 +17,9 @@ import pytest
 from headgate import AsyncRateLimiter
 from headgate.cli import main
 from headgate.integrations.asgi import RateLimitMiddleware
-from headgate.loadtest.aim import aim_in_words
 from headgate.loadtest.answers import AnswerReader
 from headgate.loadtest.client import Sender
+from headgate.loadtest.limit_under_test import limit_in_notation
 from headgate.loadtest.target import Load, Target
 from headgate.units import SECOND
 from tests.support import decision_service
@@ -211,9 +211,9 @@ def test_nothing_is_sent_when_the_time_is_over() -> None:
         await asyncio.sleep(0.1)
         await _answers(scope, receive, send)
 
-    aim, load = aim_in_words("5/m"), Load(Fraction(100), SECOND // 2, connections=2)
+    tested, load = limit_in_notation("5/m"), Load(Fraction(100), SECOND // 2, connections=2)
     with serving(slow, lifespan="off") as url:
-        reader = AnswerReader(aim)
+        reader = AnswerReader(tested)
         sender = Sender([Target(url)], ["127.0.0.1"], load, reader, grace_ns=0)
         asyncio.run(sender.run())
     record = sender.record

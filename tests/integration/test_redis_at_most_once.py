@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.parametrize("kind", KINDS),
 ]
 
-SHORT = 0.4
+SHORT = 1.0
 FEW = 20
 """More connections than this are a storm, whatever has happened to those before them."""
 

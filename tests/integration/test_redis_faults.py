@@ -37,7 +37,7 @@ pytestmark = [
 
 PASSWORD = secrets.token_hex(8)
 POLICIES: tuple[FailurePolicy, ...] = ("fail_open", "fail_closed")
-SHORT = 0.4
+SHORT = 1.0
 
 
 @pytest.fixture

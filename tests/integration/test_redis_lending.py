@@ -152,7 +152,7 @@ class TestCalls:
         self, server: RedisServer, store: RedisStore, proxy: SilentProxy
     ) -> None:
         check = Check("g", "key", TokenBucket(100, 0.001))
-        behind = RedisStore(with_options(proxy.url, timeout=0.3))
+        behind = RedisStore(with_options(proxy.url, timeout=1.5))
         assert behind.run(GrantLease(check, "a", 5, HOUR)).amount == 5
         proxy.swallow_replies()
         with pytest.raises(StoreError):

@@ -63,14 +63,14 @@ class TestTrouble:
     def test_a_hung_server_fails_within_the_deadline_and_runs_each_request_once(
         self, server: RedisServer, kind: str
     ) -> None:
-        with drive(kind, server.url, timeout=0.2) as driver:
+        with drive(kind, server.url, timeout=1) as driver:
             driver.ask("key")
             before = server.calls("evalsha")
             server.pause()
             begin = time.monotonic()
             try:
                 outcomes = driver.ask_all("key", "key")
-                assert time.monotonic() - begin < 5
+                assert time.monotonic() - begin < 60
                 assert [reason(one) for one in outcomes] == ["timeout", "timeout"]
                 assert reason(driver.ask("key")) == "timeout"  # it does not greet us either
             finally:
@@ -82,7 +82,7 @@ class TestTrouble:
         self, server: RedisServer, kind: str
     ) -> None:
         server.cli("flushall")
-        with SilentProxy(server.port) as proxy, drive(kind, proxy.url, timeout=0.5) as driver:
+        with SilentProxy(server.port) as proxy, drive(kind, proxy.url, timeout=1.5) as driver:
             assert driver.ask("first") == 1
             proxy.swallow_replies()
             assert [reason(one) for one in driver.ask_all("key", "key")] == ["timeout"] * 2
@@ -93,9 +93,9 @@ class TestTrouble:
 
     def test_a_late_reply_is_nobodys(self, server: RedisServer, kind: str) -> None:
         server.cli("flushall")
-        with SilentProxy(server.port) as proxy, drive(kind, proxy.url, timeout=0.6) as driver:
+        with SilentProxy(server.port) as proxy, drive(kind, proxy.url, timeout=1.5) as driver:
             driver.ask("warm")
-            proxy.delay_replies(ms=1200)
+            proxy.delay_replies(ms=3000)
             assert reason(driver.ask("key")) == "timeout"
             proxy.heal()
             answers = [driver.ask("other") for _ in range(20)]
@@ -108,7 +108,13 @@ class TestTrouble:
         with SilentProxy(server.port) as proxy, drive(kind, proxy.url, timeout=20) as driver:
             driver.ask("warm")
             proxy.swallow_replies()
-            cut = threading.Timer(0.1, proxy.cut_connections)
+            before = len(proxy.commands("EVALSHA"))
+
+            def cut_after_the_writes() -> None:
+                wait_until(lambda: len(proxy.commands("EVALSHA")) == before + 2, "both are written")
+                proxy.cut_connections()
+
+            cut = threading.Thread(target=cut_after_the_writes)
             cut.start()
             outcomes = driver.ask_all("key", "key")
             cut.join()
@@ -259,7 +265,7 @@ class TestSharing:
     ) -> None:
         with SilentProxy(server.port) as proxy:
             transport = Transport(
-                parse_redis_url(with_options(proxy.url, connections=1, timeout=0.3))
+                parse_redis_url(with_options(proxy.url, connections=1, timeout=1))
             )
             transport.perform([Script("key")])
             proxy.swallow_replies()

@@ -99,7 +99,7 @@ def test_after_a_partition_callers_are_denied_until_the_debt_is_worked_off(
 
 
 def test_reports_whose_replies_are_lost_are_repeated_and_counted_once(regions: Regions) -> None:
-    with World(regions, SLOW, key="unanswered", timeout=0.2) as world:
+    with World(regions, SLOW, key="unanswered", timeout=1) as world:
         link = regions.links["eu", "us"]
         for _ in range(3):
             assert world.hit("eu", 2)

@@ -14,7 +14,7 @@ import httpx
 
 from headgate.cli import main
 from tests.support.logs import restored_logs
-from tests.support.servers import free_port, release_port, wait_until
+from tests.support.servers import free_port, release_port, until, wait_until
 from tests.support.servers.process import Process
 
 if TYPE_CHECKING:
@@ -167,10 +167,10 @@ def told(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
 async def load_until_gone(port: int, stop: Callable[[], None]) -> int:
     """Send requests from eight callers on kept connections until the port is closed.
 
-    *stop* is called after half a second. Returns the number of answers. Raises if a request was
-    sent and not answered. A connection that the kernel had queued when the service closed its
-    socket never reached the service: a reset while it connects, or before its first answer, counts
-    as closed.
+    *stop* is called after half a second and 200 answers. Returns the number of answers. Raises if a
+    request was sent and not answered. A connection that the kernel had queued when the service
+    closed its socket never reached the service: a reset while it connects, or before its first
+    answer, counts as closed.
     """
     answered = 0
     is_ending = False
@@ -205,9 +205,10 @@ async def load_until_gone(port: int, stop: Callable[[], None]) -> int:
     async def end() -> None:
         nonlocal is_ending
         await asyncio.sleep(0.5)
+        await until(lambda: answered > 200)
         is_ending = True
         stop()
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await asyncio.gather(end(), *(call() for _ in range(8)))
     return answered

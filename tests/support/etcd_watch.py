@@ -11,7 +11,7 @@ from headgate.control.revision import Revision, SourceError
 if TYPE_CHECKING:
     from headgate.control.etcd import EtcdSource
 
-SOON = 10.0
+SOON = 60.0
 """Seconds after which a test gives up."""
 
 

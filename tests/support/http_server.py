@@ -94,9 +94,3 @@ def tried(
             await house.leave()
 
     asyncio.run(run())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - nobody tells when the server has noticed
-            await asyncio.sleep(0)

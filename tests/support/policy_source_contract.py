@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SOON = 10.0
+SOON = 60.0
 """Seconds after which a test gives up."""
 
 

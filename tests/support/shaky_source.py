@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from headgate.control.watcher import State
     from headgate.policy.model import Policy
 
-SOON = 10.0
+SOON = 60.0
 """Seconds after which a test gives up."""
 
 
@@ -120,10 +119,3 @@ def made(number: int, limit: str = "5/s", **rule: Any) -> Revision:
     """A revision with one rule."""
     document = {"version": 1, "rules": [{"id": "a", "key_by": "ip", "limit": limit, **rule}]}
     return Revision(number, document, {"a": number}, Change("ada", number, f"make {number}"))
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Let the event loop go on until it *is_so*."""
-    async with asyncio.timeout(SOON):
-        while not is_so():  # noqa: ASYNC110 (nobody tells)
-            await asyncio.sleep(0)

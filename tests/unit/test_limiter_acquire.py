@@ -10,7 +10,7 @@ from headgate import CostError, Decision, KeyInvalidError, MemoryStore, RateLimi
 from headgate.runtime.waiting_lines import Lines, Place
 from headgate.testing import ManualClock
 
-PATIENCE = 10
+PATIENCE = 60
 """Seconds after which a test gives up; nothing here takes them."""
 
 

@@ -25,7 +25,7 @@ from headgate.cli.command import JSON, Command, ExitStatus, argument, whole_numb
 from headgate.errors import OptionError, StoreURLError
 from headgate.stores.base import checked_key
 from headgate.stores.factory import SCHEMES
-from headgate.terminal import bold, duration, printable, table
+from headgate.terminal import bold, duration, printable, require_rich, table
 from headgate.units import seconds_at_least
 
 if TYPE_CHECKING:
@@ -169,6 +169,8 @@ _ARGUMENTS: Final = (
 
 
 def _run(arguments: Namespace) -> ExitStatus:
+    if not arguments.json and arguments.show is None:
+        require_rich()
     counters, has_more = _find(arguments)
     if arguments.json:
         print(as_json(counters, has_more=has_more))

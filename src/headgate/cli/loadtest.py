@@ -41,16 +41,16 @@ from headgate.cli.command import (
 )
 from headgate.errors import NotationError, OptionError
 from headgate.limits import parse_rate
-from headgate.terminal import is_terminal
+from headgate.terminal import is_terminal, require_rich
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from fractions import Fraction
 
-    from headgate.loadtest.aim import Aim
     from headgate.loadtest.client import Sender
-    from headgate.loadtest.report import Report, Trial
+    from headgate.loadtest.limit_under_test import LimitUnderTest
+    from headgate.loadtest.report import LoadTest, Report
     from headgate.loadtest.target import Load, Target
     from headgate.policy.model import Policy
     from headgate.terminal import Update
@@ -120,7 +120,9 @@ _ARGUMENTS: Final = (
 def _run(arguments: Namespace) -> ExitStatus:
     from headgate.loadtest.report import text_report
 
-    report = _report(_trial(arguments), is_watched=not arguments.json)
+    if not arguments.json:
+        require_rich()
+    report = _report(_load_test(arguments), is_watched=not arguments.json)
     text = json.dumps(report.as_json(), indent=2) if arguments.json else text_report(report)
     try:
         print(text, flush=True)
@@ -135,15 +137,15 @@ def _run(arguments: Namespace) -> ExitStatus:
 COMMAND: Final = Command("loadtest", __doc__, _ARGUMENTS, _run)
 
 
-def _trial(arguments: Namespace) -> Trial:
+def _load_test(arguments: Namespace) -> LoadTest:
     """The test to run. Raises `OptionError`, also if the user declines."""
     from headgate.loadtest.judgement import CLOCK_ERROR_NS
-    from headgate.loadtest.report import FAR_CLOCK_ERROR_NS, Trial
+    from headgate.loadtest.report import FAR_CLOCK_ERROR_NS, LoadTest
     from headgate.loadtest.target import addresses_of, are_of_this_machine, load_for
 
-    aim, target = _aim(arguments), _target(arguments)
+    tested, target = _tested(arguments), _target(arguments)
     load = load_for(
-        aim,
+        tested,
         duration_ns=arguments.duration,
         rate=arguments.rate,
         callers=arguments.callers,
@@ -154,10 +156,10 @@ def _trial(arguments: Namespace) -> Trial:
     is_here = are_of_this_machine(addresses)
     if not is_here:
         ask(target, load, arguments.yes_really)
-    return Trial(
+    return LoadTest(
         target,
         addresses,
-        aim,
+        tested,
         load,
         allowed=frozenset(arguments.ok),
         baseline=arguments.baseline,
@@ -166,14 +168,14 @@ def _trial(arguments: Namespace) -> Trial:
     )
 
 
-def _aim(arguments: Namespace) -> Aim:
+def _tested(arguments: Namespace) -> LimitUnderTest:
     """The limit to test. Raises `OptionError`, or `NotationError` for an invalid limit."""
-    from headgate.loadtest.aim import aim_in_words, aim_of
+    from headgate.loadtest.limit_under_test import limit_in_notation, limit_of_rule
 
     policy = _policy(arguments)
     cost, overshoot, tier = arguments.cost, arguments.overshoot, arguments.tier
     if policy is not None:
-        return aim_of(policy, arguments.rule, tier=tier, cost=cost, overshoot=overshoot)
+        return limit_of_rule(policy, arguments.rule, tier=tier, cost=cost, overshoot=overshoot)
     if tier is not None:
         raise OptionError("a tier chooses limits of a rule; expected --rules or --admin with it")
     if not arguments.rule[:1].isdigit():
@@ -181,7 +183,7 @@ def _aim(arguments: Namespace) -> Aim:
             f"the rule is {arguments.rule!r}; expected a limit such as 100/s, or the id of a rule "
             "with --rules PATH or --admin URL"
         )
-    return aim_in_words(arguments.rule, cost=cost, overshoot=overshoot)
+    return limit_in_notation(arguments.rule, cost=cost, overshoot=overshoot)
 
 
 def _policy(arguments: Namespace) -> Policy | None:
@@ -273,8 +275,8 @@ def ask(target: Target, load: Load, consent: str | None) -> None:
         raise OptionError("nothing was sent: that is not the host name")
 
 
-def _report(trial: Trial, *, is_watched: bool) -> Report:
-    """Run *trial* and report on it, or on its requests until Ctrl-C.
+def _report(test: LoadTest, *, is_watched: bool) -> Report:
+    """Run *test* and report on it, or on its requests until Ctrl-C.
 
     *is_watched*: show the progress on stderr. Ctrl-C during the baseline, or during the final
     check, is a `KeyboardInterrupt`.
@@ -282,7 +284,7 @@ def _report(trial: Trial, *, is_watched: bool) -> Report:
     from headgate.loadtest.report import Report
     from headgate.terminal import progress
 
-    bare, sender, is_whole = trial.baseline_sender(), trial.sender(), True
+    bare, sender, is_whole = test.baseline_sender(), test.sender(), True
     with progress("load test", is_shown=is_watched) as update:
         if bare is not None:
             asyncio.run(_send(bare, update))
@@ -292,9 +294,9 @@ def _report(trial: Trial, *, is_watched: bool) -> Report:
             is_whole = False
         record = sender.record
         update(None, f"{len(record):,} responses; checking")
-        judgement = trial.judge(record)
+        judgement = test.judge(record)
     baseline = None if bare is None else bare.record
-    return Report(trial, record, judgement, baseline, is_cut_short=not is_whole)
+    return Report(test, record, judgement, baseline, is_cut_short=not is_whole)
 
 
 async def _send(sender: Sender, update: Update) -> None:

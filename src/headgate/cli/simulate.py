@@ -38,6 +38,7 @@ from headgate.cli.command import (
     whole_number,
 )
 from headgate.errors import OptionError
+from headgate.terminal import require_rich
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ def _run(arguments: Namespace) -> ExitStatus:
     from headgate.simulator.report import text_report
 
     _check(arguments)
+    if not arguments.json:
+        require_rich()
     policies = [policy_at(path) for path in (arguments.policy, arguments.against) if path]
     outcomes = [_replayed(policies, place, arguments) for place in range(len(policies))]
     _write(outcomes, arguments)

@@ -15,7 +15,7 @@ import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.loadtest.record import Fate
+from headgate.loadtest.record import Result
 from headgate.responses.bodies import BLOCKED, BUSY, OUTAGE
 from headgate.responses.debug import DECISION
 from headgate.responses.ratelimit_draft11 import policy_item
@@ -24,7 +24,7 @@ from headgate.terminal import clipped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headgate.loadtest.aim import Aim
+    from headgate.loadtest.limit_under_test import LimitUnderTest
 
 _LARGEST_CONTENT: Final = 65_536
 _GZIP: Final = (b"\x1f\x8b", 31)
@@ -56,7 +56,7 @@ class Reply(NamedTuple):
 class Read(NamedTuple):
     """The result of a request. *by* is what else denied it, or why it failed."""
 
-    fate: Fate
+    result: Result
     by: str = ""
 
 
@@ -70,69 +70,71 @@ class Traced(NamedTuple):
 
 
 class AnswerReader:
-    """A reader of responses to requests that *aim* limits.
+    """A reader of responses to requests that *tested* limits.
 
     *allowed* are statuses besides 200 to 299 of allowed requests.
     """
 
-    def __init__(self, aim: Aim, *, allowed: frozenset[int] = frozenset()) -> None:
-        self._aim = aim
+    def __init__(self, tested: LimitUnderTest, *, allowed: frozenset[int] = frozenset()) -> None:
+        self._tested = tested
         self._allowed = allowed
-        self._quota = min(limit.quota for limit in aim.limits)
+        self._quota = min(limit.quota for limit in tested.limits)
         self._has_limits = lru_cache(maxsize=100)(self._has_tested_limits)
 
     def read(self, reply: Reply) -> Read:
         """Return the result of a request by its response."""
         status = reply.status
         if 200 <= status < 300 or status in self._allowed:
-            return Read(Fate.ALLOWED)
+            return Read(Result.ALLOWED)
         if status in (429, 503):
             return self._denied(reply)
-        return Read(Fate.FAILED, f"status {status}")
+        return Read(Result.FAILED, f"status {status}")
 
     def _denied(self, reply: Reply) -> Read:
         content = _content(reply.body)
         kind, name = str(content.get("error") or content.get("title")), content.get("limit")
         if kind in (OUTAGE[0], OUTAGE[2]):
-            return Read(Fate.FAILED, f"status {reply.status}: {OUTAGE[0]}")
+            return Read(Result.FAILED, f"status {reply.status}: {OUTAGE[0]}")
         cause = _OTHERS.get(kind)
         if cause is not None:
-            return Read(Fate.ELSEWHERE, f"{cause} ({clipped(str(name))})" if name else cause)
+            return Read(Result.ELSEWHERE, f"{cause} ({clipped(str(name))})" if name else cause)
         if reply.status == 503:  # of the app itself
-            return Read(Fate.FAILED, "status 503")
+            return Read(Result.FAILED, "status 503")
         if not isinstance(name, str):
             return self._denied_by(traced_in(reply.headers))
-        rule_id, policy = self._aim.rule_id, reply.headers.get("RateLimit-Policy", "")
+        rule_id, policy = self._tested.rule_id, reply.headers.get("RateLimit-Policy", "")
         if self._has_limits(name, policy) if rule_id is None else name == rule_id:
-            return Read(Fate.DENIED)
+            return Read(Result.DENIED)
         policies = "; ".join(sorted(_policies(name, policy)))
-        return Read(Fate.ELSEWHERE, f"the rule {clipped(policies or name, _LONGEST_NAME)}")
+        return Read(Result.ELSEWHERE, f"the rule {clipped(policies or name, _LONGEST_NAME)}")
 
     def _denied_by(self, traced: Iterable[Traced]) -> Read:
         """Return the result by `Headgate-Decision`: a denial of the tested limit without it."""
         names = {one.rule for one in traced if one.denies}
-        if self._aim.rule_id is None or not names or self._aim.rule_id in names:
-            return Read(Fate.DENIED)
-        return Read(Fate.ELSEWHERE, f"the rule {clipped(', '.join(sorted(names)), _LONGEST_NAME)}")
+        if self._tested.rule_id is None or not names or self._tested.rule_id in names:
+            return Read(Result.DENIED)
+        return Read(
+            Result.ELSEWHERE, f"the rule {clipped(', '.join(sorted(names)), _LONGEST_NAME)}"
+        )
 
     def _has_tested_limits(self, name: str, policy: str) -> bool:
         """Return True if the rule *name* has the tested limits, as far as *policy* says."""
         policies = _policies(name, policy)
         if not policies:
             return True
-        limits = enumerate(self._aim.limits, 1)
+        limits = enumerate(self._tested.limits, 1)
         names = ((name if place == 1 else f"{name}/{place}", limit) for place, limit in limits)
         return policies == {policy_item(named, limit) for named, limit in names}
 
     def traced(self, headers: Mapping[str, str]) -> Iterator[Traced]:
         """Return the items on the tested rule; all of them, if its id is unknown."""
-        rule_id = self._aim.rule_id
+        rule_id = self._tested.rule_id
         return (one for one in traced_in(headers) if rule_id in (None, one.rule))
 
     @property
     def cost(self) -> int:
         """The cost of a request."""
-        return self._aim.cost
+        return self._tested.cost
 
     def used(self, headers: Mapping[str, str]) -> int:
         """Return the used part of the limit by *headers*; 0 if unknown."""
@@ -141,12 +143,12 @@ class AnswerReader:
 
     def _remaining(self, headers: Mapping[str, str]) -> int | None:
         """Return what remains of the limit; None if there are several, or it is unknown."""
-        if len(self._aim.limits) > 1:
+        if len(self._tested.limits) > 1:
             return None
-        if self._aim.rule_id is not None:
+        if self._tested.rule_id is not None:
             left = dict(_REMAINING.findall(headers.get("RateLimit", "")))
-            if self._aim.rule_id in left:
-                return int(left[self._aim.rule_id])
+            if self._tested.rule_id in left:
+                return int(left[self._tested.rule_id])
         if headers.get("X-RateLimit-Limit", "") == str(self._quota):
             value = headers.get("X-RateLimit-Remaining", "").strip()
             return int(value) if _SECONDS.fullmatch(value) else None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import not_installed
 from headgate.loadtest.answers import Reply, retry_after_fault
-from headgate.loadtest.record import Fate, Record
+from headgate.loadtest.record import Record, Result
 from headgate.responses.debug import DECISION
 from headgate.units import SECOND
 
@@ -206,7 +206,7 @@ class Sender:
         passed_ns = time.monotonic_ns() - self._began_ns if self._began_ns else 0
         responses = f"{len(self.record):,} of {self._load.requests:,} responses"
         share = min(1.0, passed_ns / self._load.duration_ns)
-        return share, f"{responses}, {self.record.count(Fate.ALLOWED):,} allowed"
+        return share, f"{responses}, {self.record.count(Result.ALLOWED):,} allowed"
 
     async def run(self) -> None:
         """Send all that can be sent in time, and wait for the responses."""
@@ -249,37 +249,37 @@ class Sender:
                 body = await _body(response, is_read=status in _DENIALS)
                 reply = Reply(status, response.headers, body)
         except FAILURES as error:
-            record.add(caller, (due_ns, sent_ns, time.monotonic_ns()), Fate.FAILED)
+            record.add(caller, (due_ns, sent_ns, time.monotonic_ns()), Result.FAILED)
             record.failures[failure_of(error)] += 1
             return
         read = self._reader.read(reply)
-        record.add(caller, (due_ns, sent_ns, answered_ns), read.fate)
+        record.add(caller, (due_ns, sent_ns, answered_ns), read.result)
         record.statuses[status] += 1
-        self._record(caller, reply, read.fate, read.by)
+        self._record(caller, reply, read.result, read.by)
 
-    def _record(self, caller: int, reply: Reply, fate: Fate, by: str) -> None:
+    def _record(self, caller: int, reply: Reply, result: Result, by: str) -> None:
         record, headers = self.record, reply.headers
-        match fate:
-            case Fate.DENIED:
+        match result:
+            case Result.DENIED:
                 fault = retry_after_fault(headers)
                 record.without_retry_after += fault == "missing"
                 record.with_bad_retry_after += fault == "bad"
-            case Fate.ELSEWHERE:
+            case Result.ELSEWHERE:
                 record.elsewhere[by] += 1
-            case Fate.FAILED:
+            case Result.FAILED:
                 record.failures[by] += 1
         if DECISION in headers:
             for one in self._reader.traced(headers):
                 record.sources[one.source] += 1
                 record.revisions.add(one.revision)
         if caller not in record.used_before:
-            self._record_used(caller, headers, fate)
+            self._record_used(caller, headers, result)
 
-    def _record_used(self, caller: int, headers: Mapping[str, str], fate: Fate) -> None:
+    def _record_used(self, caller: int, headers: Mapping[str, str], result: Result) -> None:
         """Record the used part of the limit before this caller's first request, by the response to
         one of the first. A denied one takes nothing."""
         used, cost = self._reader.used(headers), self._reader.cost
-        taken = cost if fate is Fate.ALLOWED else 0
+        taken = cost if result is Result.ALLOWED else 0
         others = (self._started_by[caller] - 1) * cost
         self.record.used_at_most[caller] = max(0, used - taken)
         self.record.used_before[caller] = max(0, used - taken - others)

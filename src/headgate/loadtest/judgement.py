@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.algorithms import algorithm_for
-from headgate.loadtest.record import Fate, Record, Stretch
+from headgate.loadtest.record import Record, Result, Times
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from headgate.algorithms import Algorithm
     from headgate.limits import Limit
-    from headgate.loadtest.aim import Aim
+    from headgate.loadtest.limit_under_test import LimitUnderTest
 
 
 # The mathematics of the verdict.
@@ -200,18 +200,18 @@ class Clocks:
     drift_ppm: int = DRIFT_PPM
 
 
-def judge(record: Record, aim: Aim, clocks: Clocks) -> Judgement:
-    """Return the verdict on *aim* after *record*."""
-    at_most, due = _at_most(record, aim, clocks), _due(record, aim, clocks)
+def judge(record: Record, tested: LimitUnderTest, clocks: Clocks) -> Judgement:
+    """Return the verdict on *tested* after *record*."""
+    at_most, due = _at_most(record, tested, clocks), _due(record, tested, clocks)
     verdict = partial(Judgement, at_most=at_most, due=due)
-    worst = _worst(record.by_caller(Fate.ALLOWED), aim, clocks)
+    worst = _worst(record.by_caller(Result.ALLOWED), tested, clocks)
     if worst is not None:
-        return verdict(_broken(record, *worst, aim, clocks), holds=False)
-    trouble = _trouble(record, aim, clocks)
-    count, callers = record.count(Fate.ALLOWED), record.caller_count
+        return verdict(_broken(record, *worst, tested, clocks), holds=False)
+    trouble = _trouble(record, tested, clocks)
+    count, callers = record.count(Result.ALLOWED), record.caller_count
     if trouble is not None:
         return verdict(f"unknown: {trouble}", holds=None)
-    if count + record.count(Fate.FAILED) < due * (1 - SHORT_OF) - callers:
+    if count + record.count(Result.FAILED) < due * (1 - SHORT_OF) - callers:
         if not count and not any(record.used_at_most.values()):
             return verdict(_closed(record, due), holds=None)
         return verdict(_short(record, count, due), holds=True, is_short=True)
@@ -220,83 +220,90 @@ def judge(record: Record, aim: Aim, clocks: Clocks) -> Judgement:
     return verdict(f"holds{who}: {held}{_missing(record)}", holds=True)
 
 
-def _worst(allowed: Mapping[int, Stretch], aim: Aim, clocks: Clocks) -> tuple[int, Excess] | None:
+def _worst(
+    allowed: Mapping[int, Times], tested: LimitUnderTest, clocks: Clocks
+) -> tuple[int, Excess] | None:
     """Return the caller with the largest excess, and that; None if there is none."""
     found: list[tuple[int, Excess]] = []
-    for caller, stretch in allowed.items():
-        sent, answered = _possible(stretch, aim, clocks)
-        beyond = excess(aim.ceilings, aim.cost, sent, answered)
+    for caller, times in allowed.items():
+        sent, answered = _possible(times, tested, clocks)
+        beyond = excess(tested.ceilings, tested.cost, sent, answered)
         if beyond is not None:
             found.append((caller, beyond))
     return max(found, key=lambda one: one[1].allowed - one[1].at_most, default=None)
 
 
-def _possible(stretch: Stretch, aim: Aim, clocks: Clocks) -> tuple[list[int], list[int]]:
+def _possible(times: Times, tested: LimitUnderTest, clocks: Clocks) -> tuple[list[int], list[int]]:
     """Return the earliest and the latest times of decisions on the server's clock."""
-    first = min(stretch.sent, default=0)
-    slack = _GRAIN_NS + (clocks.error_ns if aim.is_aligned else 0)
+    first = min(times.sent, default=0)
+    slack = _GRAIN_NS + (clocks.error_ns if tested.is_aligned else 0)
 
     def read(moments: Iterable[int], shift: int) -> list[int]:
         start = first + clocks.offset_ns + shift
         faster = 1_000_000 + clocks.drift_ppm
         return [start + (one - first) * faster // 1_000_000 for one in moments]
 
-    return read(stretch.sent, -slack), read(stretch.answered, slack)
+    return read(times.sent, -slack), read(times.answered, slack)
 
 
-def _at_most(record: Record, aim: Aim, clocks: Clocks) -> int:
+def _at_most(record: Record, tested: LimitUnderTest, clocks: Clocks) -> int:
     """Return the number of requests that could have been allowed to all callers."""
     total = 0
-    for stretch in record.by_caller(*Fate).values():
-        sent, answered = _possible(stretch, aim, clocks)
-        bound = 2 * int(aim.due_in(max(answered) - min(sent))) + 10
-        bound = min(bound + 2 * max(aim.extra, default=0), _MOST_COUNTED)
-        total += most_between(aim.ceilings, aim.cost, min(sent), max(answered), bound)
+    for times in record.by_caller(*Result).values():
+        sent, answered = _possible(times, tested, clocks)
+        bound = 2 * int(tested.due_in(max(answered) - min(sent))) + 10
+        bound = min(bound + 2 * max(tested.extra, default=0), _MOST_COUNTED)
+        total += most_between(tested.ceilings, tested.cost, min(sent), max(answered), bound)
     return total
 
 
-def _due(record: Record, aim: Aim, clocks: Clocks) -> int:
+def _due(record: Record, tested: LimitUnderTest, clocks: Clocks) -> int:
     """Return the number of requests that the limit should have allowed.
 
     It is the least number over the earliest and the latest possible decisions and, for aligned
     windows, over clocks that differ.
     """
     total = 0
-    errors = (-clocks.error_ns, clocks.error_ns) if aim.is_aligned else (0,)
-    for caller, stretch in record.by_caller(Fate.ALLOWED, Fate.DENIED).items():
+    errors = (-clocks.error_ns, clocks.error_ns) if tested.is_aligned else (0,)
+    for caller, times in record.by_caller(Result.ALLOWED, Result.DENIED).items():
         used = record.used_at_most.get(caller, 0)
         total += min(
-            due_of(aim.limits, aim.cost, [one + clocks.offset_ns + error for one in moments], used)
+            due_of(
+                tested.limits,
+                tested.cost,
+                [one + clocks.offset_ns + error for one in moments],
+                used,
+            )
             for error in errors
-            for moments in stretch
+            for moments in times
         )
     return total
 
 
-def _trouble(record: Record, aim: Aim, clocks: Clocks) -> str | None:
+def _trouble(record: Record, tested: LimitUnderTest, clocks: Clocks) -> str | None:
     """Return the reason why the verdict is unknown, if the limit was not exceeded."""
     if not len(record):
         return "there was no response"
-    is_denying = record.count(Fate.DENIED) > 0
-    if record.count(Fate.FAILED):
-        maybe = record.by_caller(Fate.ALLOWED, Fate.FAILED)
-        if not is_denying or _worst(maybe, aim, clocks) is not None:
+    is_denying = record.count(Result.DENIED) > 0
+    if record.count(Result.FAILED):
+        maybe = record.by_caller(Result.ALLOWED, Result.FAILED)
+        if not is_denying or _worst(maybe, tested, clocks) is not None:
             return _failed(record)
     if is_denying:
         return None
     if record.elsewhere:
         names = ", ".join(name for name, _ in record.elsewhere.most_common(3))
-        return f"all {record.count(Fate.ELSEWHERE):,} denials were by something else ({names})"
+        return f"all {record.count(Result.ELSEWHERE):,} denials were by something else ({names})"
     return (
-        f"nothing was denied: {record.count(Fate.ALLOWED):,} requests are not more than "
-        f"{aim.text} allows; send more (--rate, --duration)"
+        f"nothing was denied: {record.count(Result.ALLOWED):,} requests are not more than "
+        f"{tested.text} allows; send more (--rate, --duration)"
     )
 
 
 def _failed(record: Record) -> str:
     found = record.failures.most_common(3)
     causes = ", ".join(f"{count:,} x {cause}" for cause, count in found)
-    failed = f"{record.count(Fate.FAILED):,} of {len(record):,} requests failed ({causes})"
+    failed = f"{record.count(Result.FAILED):,} of {len(record):,} requests failed ({causes})"
     for cause, _ in found:
         status = cause.removeprefix("status ")
         if status.isdecimal() and 300 <= int(status) < 500:  # the status of an app may mean that
@@ -304,11 +311,13 @@ def _failed(record: Record) -> str:
     return failed
 
 
-def _broken(record: Record, caller: int, found: Excess, aim: Aim, clocks: Clocks) -> str:
+def _broken(
+    record: Record, caller: int, found: Excess, tested: LimitUnderTest, clocks: Clocks
+) -> str:
     seconds = (found.ended_ns - found.began_ns) / SECOND
     who = f" to caller {caller + 1}" if record.caller_count > 1 else ""
     if_right = ""
-    if aim.is_aligned:
+    if tested.is_aligned:
         if_right = f" (if clocks differ by no more than {clocks.error_ns / SECOND:g} s)"
     return (
         f"does NOT hold: {found.allowed:,} allowed{who} in {seconds:.2f} s; the limit allows "
@@ -336,7 +345,7 @@ def _short(record: Record, count: int, due: int) -> str:
 
 def _missing(record: Record) -> str:
     """Return what was not tested; empty if nothing."""
-    failed, parts = record.count(Fate.FAILED), []
+    failed, parts = record.count(Result.FAILED), []
     if failed:
         parts.append(f"{failed:,} of {len(record):,} requests failed")
     if record.unsent:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 
-class Fate(IntEnum):
+class Result(IntEnum):
     """The result of a request."""
 
     ALLOWED = 0
@@ -21,7 +21,7 @@ class Fate(IntEnum):
     """No response, or one without a decision."""
 
 
-class Stretch(NamedTuple):
+class Times(NamedTuple):
     """The times at which requests were sent and answered, in nanoseconds, in the same order."""
 
     sent: list[int]
@@ -42,7 +42,7 @@ class Record:
     sent: array[int] = field(default_factory=_numbers)
     answered: array[int] = field(default_factory=_numbers)
     """The time of the head of the response, or of the failure."""
-    fates: array[int] = field(default_factory=_numbers)
+    results: array[int] = field(default_factory=_numbers)
     statuses: Counter[int] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     elsewhere: Counter[str] = field(default_factory=Counter)
@@ -63,48 +63,48 @@ class Record:
     used_at_most: dict[int, int] = field(default_factory=dict)
     """The upper bound: none of them were."""
 
-    _counts: list[int] = field(default_factory=lambda: [0] * len(Fate))
+    _counts: list[int] = field(default_factory=lambda: [0] * len(Result))
 
-    def add(self, caller: int, times: tuple[int, int, int], fate: Fate) -> None:
+    def add(self, caller: int, times: tuple[int, int, int], result: Result) -> None:
         """Record a request: its *times* are due, sent and answered."""
         intended, sent, answered = times
         self.callers.append(caller)
         self.intended.append(intended)
         self.sent.append(sent)
         self.answered.append(answered)
-        self.fates.append(fate)
-        self._counts[fate] += 1
+        self.results.append(result)
+        self._counts[result] += 1
 
     def __len__(self) -> int:
-        return len(self.fates)
+        return len(self.results)
 
     @property
     def caller_count(self) -> int:
         """The number of callers."""
         return len(set(self.callers))
 
-    def count(self, fate: Fate) -> int:
-        """Return the number of requests with *fate*."""
-        return self._counts[fate]
+    def count(self, result: Result) -> int:
+        """Return the number of requests with *result*."""
+        return self._counts[result]
 
-    def by_caller(self, *fates: Fate) -> dict[int, Stretch]:
-        """Return the times of requests with one of *fates*, by caller."""
-        found: dict[int, Stretch] = {}
-        rows = zip(self.callers, self.sent, self.answered, self.fates, strict=True)
-        for caller, sent, answered, fate in rows:
-            if fate in fates:
-                stretch = found.get(caller)
-                if stretch is None:
-                    stretch = found[caller] = Stretch([], [])
-                stretch.sent.append(sent)
-                stretch.answered.append(answered)
+    def by_caller(self, *results: Result) -> dict[int, Times]:
+        """Return the times of requests with one of *results*, by caller."""
+        found: dict[int, Times] = {}
+        rows = zip(self.callers, self.sent, self.answered, self.results, strict=True)
+        for caller, sent, answered, result in rows:
+            if result in results:
+                times = found.get(caller)
+                if times is None:
+                    times = found[caller] = Times([], [])
+                times.sent.append(sent)
+                times.answered.append(answered)
         return found
 
-    def waits_ns(self, *fates: Fate, from_intended: bool = False) -> list[int]:
-        """Return the durations of requests with one of *fates*, the shortest first."""
+    def waits_ns(self, *results: Result, from_intended: bool = False) -> list[int]:
+        """Return the durations of requests with one of *results*, the shortest first."""
         begins = self.intended if from_intended else self.sent
-        rows = zip(begins, self.answered, self.fates, strict=True)
-        return sorted(end - begin for begin, end, fate in rows if fate in fates)
+        rows = zip(begins, self.answered, self.results, strict=True)
+        return sorted(end - begin for begin, end, result in rows if result in results)
 
     @property
     def seconds(self) -> float:

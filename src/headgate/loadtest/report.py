@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.loadtest.answers import AnswerReader
 from headgate.loadtest.judgement import CLOCK_ERROR_NS, Clocks, Judgement, judge
-from headgate.loadtest.record import Fate
+from headgate.loadtest.record import Result
 from headgate.loadtest.target import HARD, UNASKED, Load
 from headgate.terminal import clipped, duration, table
 from headgate.units import MILLISECOND, SECOND
@@ -18,8 +18,8 @@ from headgate.units import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.loadtest.aim import Aim
     from headgate.loadtest.client import Sender
+    from headgate.loadtest.limit_under_test import LimitUnderTest
     from headgate.loadtest.record import Record
     from headgate.loadtest.target import Target
 
@@ -65,15 +65,15 @@ _MEANINGS: Final = {
     "denied": "the decision and the network",
     "from schedule": "all, from their due times",
 }
-_ANSWERED: Final = (Fate.ALLOWED, Fate.DENIED, Fate.ELSEWHERE)
+_ANSWERED: Final = (Result.ALLOWED, Result.DENIED, Result.ELSEWHERE)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report on *trial*. *baseline* is the record of the path without limits, if any. If
+    """The report on *test*. *baseline* is the record of the path without limits, if any. If
     *is_cut_short*, the test was stopped before its end."""
 
-    trial: Trial
+    test: LoadTest
     record: Record
     judgement: Judgement
     baseline: Record | None = None
@@ -84,7 +84,7 @@ class Report:
         record = self.record
         found = {
             "all": latency_of(record.waits_ns(*_ANSWERED)),
-            "denied": latency_of(record.waits_ns(Fate.DENIED, Fate.ELSEWHERE)),
+            "denied": latency_of(record.waits_ns(Result.DENIED, Result.ELSEWHERE)),
             "from schedule": latency_of(record.waits_ns(*_ANSWERED, from_intended=True)),
         }
         if self.baseline is not None:
@@ -93,22 +93,22 @@ class Report:
 
     def notes(self) -> list[str]:
         """Return remarks for the reader."""
-        remark = self.trial.aim.remark
+        remark = self.test.tested.remark
         notes = [remark] if remark else []
         notes += self._notes_on_sending() + self._notes_on_answers() + self._notes_on_decisions()
         used = {caller: units for caller, units in self.record.used_before.items() if units}
         if used:
             most = max(used.values())
             notes.append(
-                f"the counter was in use at the start: {most:,} of {self.trial.aim.text}; the "
+                f"the counter was in use at the start: {most:,} of {self.test.tested.text}; the "
                 "verdict considers that; {run} in a key makes new callers each time"
             )
         return notes
 
     def _notes_on_sending(self) -> list[str]:
-        record, load = self.record, self.trial.load
+        record, load = self.record, self.test.load
         notes = ["stopped before the end"] if self.is_cut_short else []
-        slowest = self.trial.aim.slowest
+        slowest = self.test.tested.slowest
         if self.judgement.holds and slowest.period_ns > 2 * record.seconds * SECOND:
             notes.append(
                 f"{slowest} takes {duration(slowest.period_ns)} to refill, and the test took "
@@ -132,7 +132,7 @@ class Report:
 
     def _notes_on_answers(self) -> list[str]:
         record = self.record
-        denied = record.count(Fate.DENIED)
+        denied = record.count(Result.DENIED)
         notes = []
         if record.elsewhere:
             causes = ", ".join(
@@ -146,7 +146,7 @@ class Report:
                 f"{record.with_bad_retry_after:,} of {denied:,} denials: a Retry-After that is "
                 "not a number of at least 1"
             )
-        if self.baseline is not None and self.baseline.count(Fate.ALLOWED) < len(self.baseline):
+        if self.baseline is not None and self.baseline.count(Result.ALLOWED) < len(self.baseline):
             notes.append(
                 "some requests to the baseline were not allowed; expected a path without limits "
                 "that responds with 200"
@@ -167,26 +167,26 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report for programs, the verdict first."""
-        trial, record, judgement = self.trial, self.record, self.judgement
+        test, record, judgement = self.test, self.record, self.judgement
         return {
             "holds": judgement.holds,
             "verdict": judgement.line,
             "allows_less": judgement.is_short,
-            "url": trial.target.url,
-            "limit": trial.aim.text,
-            "rule_id": trial.aim.rule_id,
-            "cost": trial.aim.cost,
-            "callers": trial.load.callers,
-            "rate": float(trial.load.rate),
+            "url": test.target.url,
+            "limit": test.tested.text,
+            "rule_id": test.tested.rule_id,
+            "cost": test.tested.cost,
+            "callers": test.load.callers,
+            "rate": float(test.load.rate),
             "seconds": record.seconds,
             "sent": len(record),
             "unsent": record.unsent,
-            "allowed": record.count(Fate.ALLOWED),
-            "allowed_per_second": record.count(Fate.ALLOWED) / (record.seconds or 1.0),
-            "configured_per_second": float(trial.aim.per_second * trial.load.callers),
+            "allowed": record.count(Result.ALLOWED),
+            "allowed_per_second": record.count(Result.ALLOWED) / (record.seconds or 1.0),
+            "configured_per_second": float(test.tested.per_second * test.load.callers),
             "at_most": judgement.at_most,
             "due": judgement.due,
-            "denied": record.count(Fate.DENIED),
+            "denied": record.count(Result.DENIED),
             "denied_elsewhere": dict(record.elsewhere.most_common()),
             "failures": dict(record.failures.most_common()),
             "statuses": {str(status): count for status, count in sorted(record.statuses.items())},
@@ -197,15 +197,15 @@ class Report:
 
 def text_report(report: Report) -> str:
     """Return the report for people; the verdict is the last line."""
-    trial = report.trial
-    load, aim = trial.load, trial.aim
+    test = report.test
+    load, tested = test.load, test.tested
     callers = f" by {load.callers:,} callers in turn" if load.callers > 1 else ""
-    rule = f" (rule {aim.rule_id})" if aim.rule_id else ""
-    each = f", each of {aim.cost} units" if aim.cost > 1 else ""
+    rule = f" (rule {tested.rule_id})" if tested.rule_id else ""
+    each = f", each of {tested.cost} units" if tested.cost > 1 else ""
     sending = f"{float(load.rate):,g}/s for {load.duration_ns / SECOND:g} s{callers}{each}"
     lines = [
-        f"{trial.target.method} {trial.target.url}, {sending}",
-        f"limit: {aim.text}{rule}{_beyond(aim.extra)}",
+        f"{test.target.method} {test.target.url}, {sending}",
+        f"limit: {tested.text}{rule}{_beyond(tested.extra)}",
         "",
         _counts(report),
         *(["", _latencies(latencies)] if (latencies := report.latencies()) else []),
@@ -231,15 +231,15 @@ def _beyond(extra: tuple[int, ...]) -> str:
 
 def _counts(report: Report) -> str:
     record = report.record
-    seconds, allowed = record.seconds or 1.0, record.count(Fate.ALLOWED)
+    seconds, allowed = record.seconds or 1.0, record.count(Result.ALLOWED)
     rows = {
         "sent": len(record),
         "allowed": allowed,
         "  allowed at most": report.judgement.at_most,
         "  after the burst": _after_burst(report),
-        "denied": record.count(Fate.DENIED),
-        "denied elsewhere": record.count(Fate.ELSEWHERE),
-        "failed": record.count(Fate.FAILED),
+        "denied": record.count(Result.DENIED),
+        "denied elsewhere": record.count(Result.ELSEWHERE),
+        "failed": record.count(Result.FAILED),
         **{f"  {cause}": n for cause, n in record.failures.most_common(_MOST_CAUSES)},
     }
     cells = [
@@ -252,12 +252,12 @@ def _counts(report: Report) -> str:
 
 def _after_burst(report: Report) -> int:
     """Return the number of allowed requests beyond the burst; 0 if the test is too short."""
-    record, aim = report.record, report.trial.aim
-    if aim.burst is None or record.seconds * SECOND < aim.slowest.period_ns:
+    record, tested = report.record, report.test.tested
+    if tested.burst is None or record.seconds * SECOND < tested.slowest.period_ns:
         return 0
-    used = sum(record.used_before.values()) // aim.cost
-    at_once = aim.burst * record.caller_count - used
-    return max(0, record.count(Fate.ALLOWED) - at_once)
+    used = sum(record.used_before.values()) // tested.cost
+    at_once = tested.burst * record.caller_count - used
+    return max(0, record.count(Result.ALLOWED) - at_once)
 
 
 def _latencies(latencies: dict[str, Latency]) -> str:
@@ -280,8 +280,8 @@ _BASELINE_RATE: Final = Fraction(200)
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """A load test: *load* on *target*, at *addresses*, under the limits of *aim*.
+class LoadTest:
+    """A load test: *load* on *target*, at *addresses*, under the limits of *tested*.
 
     *allowed* are statuses of allowed requests besides 200 to 299; *baseline* is a path of the same
     server without limits, to compare with. If *is_verified*, certificates must be valid.
@@ -289,7 +289,7 @@ class Trial:
 
     target: Target
     addresses: tuple[str, ...]
-    aim: Aim
+    tested: LimitUnderTest
     load: Load
     allowed: frozenset[int] = frozenset()
     baseline: str | None = None
@@ -313,10 +313,10 @@ class Trial:
 
         run = token_hex(4)
         targets = [target.of(caller, run) for caller in range(load.callers)]
-        reader = AnswerReader(self.aim, allowed=self.allowed)
+        reader = AnswerReader(self.tested, allowed=self.allowed)
         return Sender(targets, self.addresses, load, reader, is_verified=self.is_verified)
 
     def judge(self, record: Record) -> Judgement:
         """Return the verdict after *record*."""
         offset_ns = time.time_ns() - time.monotonic_ns()
-        return judge(record, self.aim, Clocks(offset_ns, self.clock_error_ns))
+        return judge(record, self.tested, Clocks(offset_ns, self.clock_error_ns))

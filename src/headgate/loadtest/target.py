@@ -16,7 +16,7 @@ from headgate.units import MINUTE, SECOND
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.loadtest.aim import Aim
+    from headgate.loadtest.limit_under_test import LimitUnderTest
 
 DEFAULT_DURATION_NS: Final = 10 * SECOND
 MOST_CALLERS: Final = 10_000
@@ -81,14 +81,14 @@ class Load:
 
 
 def load_for(
-    aim: Aim,
+    tested: LimitUnderTest,
     *,
     duration_ns: int | None = None,
     rate: Fraction | None = None,
     callers: int = 1,
     connections: int | None = None,
 ) -> Load:
-    """Return a load that tests *aim*.
+    """Return a load that tests *tested*.
 
     The default of *rate* is twice what the limit allows each caller; that of *duration_ns* twice
     the refill time of the limit, from 10 s to a minute. Raises `OptionError` for invalid numbers.
@@ -98,10 +98,10 @@ def load_for(
     if connections is not None and not 1 <= connections <= MOST_CONNECTIONS:
         raise OptionError(f"connections are {connections}; expected 1 to {MOST_CONNECTIONS:,}")
     if duration_ns is None:
-        refilled_ns = 2 * aim.slowest.period_ns
+        refilled_ns = 2 * tested.slowest.period_ns
         duration_ns = max(DEFAULT_DURATION_NS, min(refilled_ns, UNASKED.duration_ns))
     if rate is None:
-        needed = 2 * aim.due_in(duration_ns) * SECOND / duration_ns
+        needed = 2 * tested.due_in(duration_ns) * SECOND / duration_ns
         rate = callers * max(_LEAST_RATE, Fraction(math.ceil(needed)))
     usual = max(_FEWEST, min(_USUAL_MOST, math.ceil(rate / 10)))
     return Load(rate, duration_ns, callers, usual if connections is None else connections)

@@ -7,6 +7,7 @@ them, so a replay can keep what it knows of such a request by that object.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -38,27 +39,15 @@ class Arrival(NamedTuple):
     took_ns: int | None = None
 
 
+@dataclass(slots=True, eq=False)
 class SimulatedRequest:
     """A request without its time. Equal only to itself."""
 
-    __slots__ = ("cost", "headers", "ip", "method", "path")
-
-    def __init__(
-        self,
-        method: str = "GET",
-        path: str = "/",
-        headers: Headers = (),
-        ip: str = "",
-        cost: int | None = None,
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.headers = headers
-        self.ip = ip
-        self.cost = cost
-
-    def __repr__(self) -> str:
-        return f"SimulatedRequest({self.method} {self.path} from {self.ip or 'nowhere'})"
+    method: str = "GET"
+    path: str = "/"
+    headers: Headers = ()
+    ip: str = ""
+    cost: int | None = None
 
     def request(self) -> Request:
         """Return the request as rules see it."""

@@ -23,7 +23,7 @@ from tests.support.servers.sentinel import SentinelSetup
 from tests.support.servers.server import RedisServer, User, knows_tls
 from tests.support.servers.urls import PATIENCE, with_options
 from tests.support.servers.valkey import valkey_binary
-from tests.support.servers.waiting import wait_until
+from tests.support.servers.waiting import until, wait_until
 
 __all__ = [
     "PATIENCE",
@@ -39,6 +39,7 @@ __all__ = [
     "is_installed",
     "knows_tls",
     "release_port",
+    "until",
     "valkey_binary",
     "wait_until",
     "with_options",

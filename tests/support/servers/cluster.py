@@ -26,7 +26,7 @@ SLOTS = 16_384
 _CONFIG = (
     "cluster-enabled yes",
     "cluster-config-file nodes.conf",
-    "cluster-node-timeout 5000",  # nobody is taken for dead who is only late
+    "cluster-node-timeout 20000",  # nobody is taken for dead who is only late
     "cluster-replica-no-failover yes",  # unless it is told to
     "cluster-require-full-coverage no",  # who hangs for long takes only its own slots along
     "cluster-allow-replica-migration no",  # nothing moves that a test has not moved
@@ -114,7 +114,7 @@ class ClusterSetup:
         self.nodes[0].cli("--cluster", "create", *places, *options, within=30.0)
         self.wait_until_ok()
         for node in self.nodes:
-            node.cli("config", "set", "cluster-node-timeout", "5000")
+            node.cli("config", "set", "cluster-node-timeout", "20000")
 
     def stop(self) -> None:
         """End all six."""

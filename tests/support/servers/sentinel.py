@@ -198,7 +198,7 @@ class SentinelSetup:
     def _promotes(self, new: RedisServer) -> bool:
         if self.primary() is not new:
             self._answering()[0].begin_failover()
-            wait_until(lambda: self.primary() is new, f"{new} is primary", within=15.0)
+            wait_until(lambda: self.primary() is new, f"{new} is primary", within=60.0)
         return new.info("replication")["role"] == "master"
 
     @contextmanager

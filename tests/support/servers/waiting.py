@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -29,3 +30,10 @@ def wait_until(
         if time.monotonic() > deadline:
             raise ServerError(f"waited {within} s in vain until {what}") from trouble
         time.sleep(every)
+
+
+async def until(condition: Callable[[], bool], *, within: float = 60.0) -> None:
+    """Let the event loop run until *condition*; raise `TimeoutError` if it takes longer."""
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110 (many conditions have no event)
+            await asyncio.sleep(0.001)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from headgate.cli import main
 from headgate.cli.command import Command, ExitStatus, Parser, argument, whole_number
 from headgate.errors import StoreError
 
+TODAY = Path(__file__).parents[3] / "examples" / "traces" / "today.yaml"
 COMMANDS = [command.name for command in cli._COMMANDS]
 
 
@@ -179,6 +181,25 @@ class TestStreams:
     def test_a_closed_stdout_is_no_traceback(self) -> None:
         done = shell("$headgate --version >&-")
         assert (done.returncode, done.stderr) == (0, "")
+
+    @pytest.mark.parametrize(
+        "argv",
+        [
+            ["simulate", str(TODAY), "--workload", "steady"],
+            ["loadtest", "http://127.0.0.1:1/", "--rule", "5/s", "--duration", "1m"],
+            ["keys", "--store", "redis://127.0.0.1:1"],
+        ],
+    )
+    def test_a_command_without_rich_names_the_extra_before_it_begins(self, argv: list[str]) -> None:
+        code = (
+            "import sys; sys.modules['rich'] = None; from headgate.cli import main; "
+            f"sys.exit(main({argv!r}))"
+        )
+        call = [sys.executable, "-c", code]
+        done = subprocess.run(call, capture_output=True, text=True, check=False)  # noqa: S603
+        assert done.returncode == 2
+        assert done.stderr.endswith("needs the package 'rich': pip install 'headgate[cli]'\n")
+        assert done.stderr.count("\n") == 1
 
     def test_a_missing_extra_is_named(self) -> None:
         code = (

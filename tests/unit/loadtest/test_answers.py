@@ -9,16 +9,16 @@ import pytest
 
 from headgate import RateLimiter
 from headgate.limits import parse_limits
-from headgate.loadtest.aim import Aim
 from headgate.loadtest.answers import AnswerReader, Reply, retry_after_fault, traced_in
-from headgate.loadtest.record import Fate
+from headgate.loadtest.limit_under_test import LimitUnderTest
+from headgate.loadtest.record import Result
 from headgate.responses import Answer, RuleAnswer, response_for
 from headgate.responses.debug import Traced, decision_lines
 from headgate.testing import ManualClock
 
 
 def reader(text: str = "100/s", rule_id: str | None = None, **more: frozenset[int]) -> AnswerReader:
-    return AnswerReader(Aim(parse_limits(text), rule_id), **more)
+    return AnswerReader(LimitUnderTest(parse_limits(text), rule_id), **more)
 
 
 def denied_by(name: str, limit: str, *, accept: str | None = None, sheds: bool = False) -> Reply:
@@ -32,23 +32,23 @@ def denied_by(name: str, limit: str, *, accept: str | None = None, sheds: bool =
 
 
 @pytest.mark.parametrize(
-    ("status", "fate"),
+    ("status", "result"),
     [
-        (200, Fate.ALLOWED),
-        (204, Fate.ALLOWED),
-        (302, Fate.FAILED),
-        (404, Fate.FAILED),
-        (429, Fate.DENIED),
-        (500, Fate.FAILED),
-        (503, Fate.FAILED),
+        (200, Result.ALLOWED),
+        (204, Result.ALLOWED),
+        (302, Result.FAILED),
+        (404, Result.FAILED),
+        (429, Result.DENIED),
+        (500, Result.FAILED),
+        (503, Result.FAILED),
     ],
 )
-def test_a_status_alone_says_this(status: int, fate: Fate) -> None:
-    assert reader().read(Reply(status, {})).fate is fate
+def test_a_status_alone_says_this(status: int, result: Result) -> None:
+    assert reader().read(Reply(status, {})).result is result
 
 
 def test_a_status_can_be_told_to_mean_allowed() -> None:
-    assert reader(allowed=frozenset({404})).read(Reply(404, {})).fate is Fate.ALLOWED
+    assert reader(allowed=frozenset({404})).read(Reply(404, {})).result is Result.ALLOWED
 
 
 def test_a_failure_says_what_came() -> None:
@@ -59,40 +59,40 @@ def test_a_failure_says_what_came() -> None:
 class TestTheRefusalOfARule:
     def test_is_ours_if_it_has_the_id(self, accept: str | None) -> None:
         reply = denied_by("mine", "5/s", accept=accept)
-        assert reader("100/s", "mine").read(reply).fate is Fate.DENIED
+        assert reader("100/s", "mine").read(reply).result is Result.DENIED
 
     def test_is_anothers_if_it_has_another_id(self, accept: str | None) -> None:
         reply = denied_by("other", "100/s", accept=accept)
         read = reader("100/s", "mine").read(reply)
-        assert read.fate is Fate.ELSEWHERE
+        assert read.result is Result.ELSEWHERE
         assert read.by == 'the rule "other";q=100;w=1'
 
     def test_is_ours_if_the_limit_is_the_same_in_words(self, accept: str | None) -> None:
         for limit in ("100/s", "5/minute sliding_window_log", "10/s; 100/minute"):
             reply = denied_by("any", limit, accept=accept)
-            assert reader(limit).read(reply).fate is Fate.DENIED
+            assert reader(limit).read(reply).result is Result.DENIED
 
     def test_is_anothers_if_the_limit_is_another_in_words(self, accept: str | None) -> None:
         for limit in ("100/s burst 20", "100/minute", "100/s; 1000/hour"):
             reply = denied_by("any", limit, accept=accept)
-            assert reader("100/s").read(reply).fate is Fate.ELSEWHERE
+            assert reader("100/s").read(reply).result is Result.ELSEWHERE
 
     def test_is_anothers_if_capacity_is_short(self, accept: str | None) -> None:
         reply = denied_by("mine", "100/s", accept=accept, sheds=True)
         assert reply.status == 503
         read = reader("100/s", "mine").read(reply)
-        assert (read.fate, read.by) == (Fate.ELSEWHERE, "a shortage of capacity (mine)")
+        assert (read.result, read.by) == (Result.ELSEWHERE, "a shortage of capacity (mine)")
 
 
 def test_a_limit_in_words_takes_a_denial_that_tells_no_policy_for_its_own() -> None:
     body = json.dumps({"error": "rate_limit_exceeded", "limit": "any"}).encode()
-    assert reader("7/s").read(Reply(429, {}, body)).fate is Fate.DENIED
+    assert reader("7/s").read(Reply(429, {}, body)).result is Result.DENIED
 
 
 @pytest.mark.parametrize("body", [b"", b"no json", b"[1]", b'"x"', b"{}", b"\xff", b"[" * 99_999])
 def test_any_body_can_be_read(body: bytes) -> None:
-    assert reader("7/s", "mine").read(Reply(429, {}, body)).fate is Fate.DENIED
-    assert reader("7/s", "mine").read(Reply(503, {}, body)).fate is Fate.FAILED
+    assert reader("7/s", "mine").read(Reply(429, {}, body)).result is Result.DENIED
+    assert reader("7/s", "mine").read(Reply(503, {}, body)).result is Result.FAILED
 
 
 def test_an_outage_is_a_failure_not_a_denial() -> None:
@@ -101,12 +101,15 @@ def test_an_outage_is_a_failure_not_a_denial() -> None:
     problem = json.dumps({"type": kind, "title": "Temporarily unavailable"}).encode()
     for status, body in ((429, plain), (503, plain), (503, problem)):
         read = reader("7/s", "mine").read(Reply(status, {}, body))
-        assert (read.fate, read.by) == (Fate.FAILED, f"status {status}: temporarily_unavailable")
+        assert (read.result, read.by) == (
+            Result.FAILED,
+            f"status {status}: temporarily_unavailable",
+        )
 
 
 def test_a_503_of_the_app_itself_is_a_failure() -> None:
     for body in (b'{"error": "db is down"}', b'{"limit": "mine"}', b'{"type": "about:blank"}'):
-        assert reader("7/s", "mine").read(Reply(503, {}, body)).fate is Fate.FAILED
+        assert reader("7/s", "mine").read(Reply(503, {}, body)).result is Result.FAILED
 
 
 def test_what_a_server_says_cannot_command_a_terminal() -> None:
@@ -118,7 +121,7 @@ def test_what_a_server_says_cannot_command_a_terminal() -> None:
 
 def test_a_block_is_not_the_limits_doing() -> None:
     read = reader("7/s", "mine").read(Reply(429, {}, b'{"error": "blocked", "limit": "mine"}'))
-    assert (read.fate, read.by) == (Fate.ELSEWHERE, "a block (mine)")
+    assert (read.result, read.by) == (Result.ELSEWHERE, "a block (mine)")
 
 
 @pytest.mark.parametrize(
@@ -185,9 +188,9 @@ def test_the_header_for_those_who_debug_is_read() -> None:
 
 def test_a_denial_without_a_body_is_told_by_the_header_for_those_who_debug() -> None:
     ours, other = decided(traced("mine/2")), decided(traced("other"), traced("mine", allowed=True))
-    assert reader("5/s", "mine").read(Reply(429, ours)).fate is Fate.DENIED
+    assert reader("5/s", "mine").read(Reply(429, ours)).result is Result.DENIED
     read = reader("5/s", "mine").read(Reply(429, other))
-    assert (read.fate, read.by) == (Fate.ELSEWHERE, "the rule other")
+    assert (read.result, read.by) == (Result.ELSEWHERE, "the rule other")
     assert [one.rule for one in reader("5/s", "mine").traced(other)] == ["mine"]
     assert len(list(reader("5/s").traced(other))) == 2
 
@@ -195,6 +198,6 @@ def test_a_denial_without_a_body_is_told_by_the_header_for_those_who_debug() -> 
 def test_a_denial_that_is_compressed_is_read() -> None:
     reply = denied_by("other", "100/s")
     packed = Reply(429, reply.headers, gzip.compress(reply.body))
-    assert reader("100/s", "mine").read(packed).fate is Fate.ELSEWHERE
+    assert reader("100/s", "mine").read(packed).result is Result.ELSEWHERE
     for body in (b"\x1f\x8b", packed.body[:30], gzip.compress(b" " * 9_999_999)):
-        assert reader("100/s", "mine").read(Reply(429, {}, body)).fate is Fate.DENIED
+        assert reader("100/s", "mine").read(Reply(429, {}, body)).result is Result.DENIED

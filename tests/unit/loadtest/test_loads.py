@@ -7,25 +7,25 @@ from fractions import Fraction
 import pytest
 
 from headgate.errors import OptionError
-from headgate.loadtest.aim import aim_in_words
+from headgate.loadtest.limit_under_test import limit_in_notation
 from headgate.loadtest.report import Latency, latency_of
 from headgate.loadtest.target import Load, Target, addresses_of, are_of_this_machine, load_for
 from headgate.units import MINUTE, SECOND
 
-AIM = aim_in_words("100/s")
+AIM = limit_in_notation("100/s")
 
 
 def test_twice_what_the_limit_allows_is_sent() -> None:
     assert load_for(AIM).rate == 220
     assert load_for(AIM, callers=5).rate == 1_100
-    assert load_for(aim_in_words("5/minute sliding_window_log")).requests == 120
+    assert load_for(limit_in_notation("5/minute sliding_window_log")).requests == 120
     assert load_for(AIM, rate=Fraction(50)).rate == 50
 
 
 def test_a_test_lasts_twice_the_refill_time_within_bounds() -> None:
     assert load_for(AIM).duration_ns == 10 * SECOND
-    assert load_for(aim_in_words("100/15s")).duration_ns == 30 * SECOND
-    assert load_for(aim_in_words("100/hour")).duration_ns == 60 * SECOND
+    assert load_for(limit_in_notation("100/15s")).duration_ns == 30 * SECOND
+    assert load_for(limit_in_notation("100/hour")).duration_ns == 60 * SECOND
     assert load_for(AIM, duration_ns=SECOND).duration_ns == SECOND
 
 

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from headgate.loadtest.aim import aim_in_words
-from headgate.loadtest.record import Fate, Record
-from headgate.loadtest.report import Report, Trial, text_report
+from headgate.loadtest.limit_under_test import limit_in_notation
+from headgate.loadtest.record import Record, Result
+from headgate.loadtest.report import LoadTest, Report, text_report
 from headgate.loadtest.target import Load, Target
 from headgate.units import MILLISECOND, SECOND
 
@@ -22,8 +22,8 @@ def record_of(*, requests: int = 40, late_ns: int = 0, latency_ns: int = MILLISE
     for place in range(requests):
         due = place * 25 * MILLISECOND
         sent = due + late_ns
-        fate = Fate.ALLOWED if place < 10 else Fate.DENIED
-        record.add(0, (due, sent, sent + latency_ns), fate)
+        result = Result.ALLOWED if place < 10 else Result.DENIED
+        record.add(0, (due, sent, sent + latency_ns), result)
         record.statuses[200 if place < 10 else 429] += 1
     return record
 
@@ -33,8 +33,8 @@ def report_of(
 ) -> Report:
     target = Target("http://127.0.0.1:8080/x")
     load = Load(Fraction(40), SECOND, connections=16)
-    trial = Trial(target, ("127.0.0.1",), aim_in_words(limit), load)
-    return Report(trial, record, trial.judge(record), baseline, **more)
+    test = LoadTest(target, ("127.0.0.1",), limit_in_notation(limit), load)
+    return Report(test, record, test.judge(record), baseline, **more)
 
 
 def test_the_verdict_is_the_last_line_and_the_first_of_json() -> None:
@@ -51,7 +51,7 @@ def test_the_verdict_is_the_last_line_and_the_first_of_json() -> None:
 def test_figures_are_told_in_columns() -> None:
     lines = text_report(report_of(record_of())).splitlines()
     assert lines[0] == "GET http://127.0.0.1:8080/x, 40/s for 1 s"
-    assert lines[1] == f"limit: {aim_in_words(LIMIT).text}"
+    assert lines[1] == f"limit: {limit_in_notation(LIMIT).text}"
     assert "allowed                  10        10.2" in lines
     assert "  allowed at most        10        10.2" in lines
     assert "all            1.00  1.00  1.00  1.00  " in [f"{line}  " for line in lines]
@@ -64,7 +64,7 @@ def test_what_is_allowed_after_the_burst_is_compared_with_the_rate() -> None:
     for place in range(400):
         due = place * 25 * MILLISECOND
         is_allowed = place < 10 or place % 4 == 0
-        record.add(0, (due, due, due), Fate.ALLOWED if is_allowed else Fate.DENIED)
+        record.add(0, (due, due, due), Result.ALLOWED if is_allowed else Result.DENIED)
     lines = text_report(report_of(record, limit="10/s")).splitlines()
     assert "allowed                 107        10.7" in lines
     assert "  after the burst        97         9.7" in lines
@@ -134,9 +134,9 @@ def test_all_else_that_was_seen_is_told() -> None:
     record = record_of()
     record.without_retry_after, record.with_bad_retry_after = 3, 2
     record.used_before[0] = 4
-    record.add(0, (0, 0, 1), Fate.ELSEWHERE)
+    record.add(0, (0, 0, 1), Result.ELSEWHERE)
     record.elsewhere["the rule other"] += 1
-    record.add(0, (0, 0, 1), Fate.FAILED)
+    record.add(0, (0, 0, 1), Result.FAILED)
     record.failures["status 500"] += 1
     text = text_report(report_of(record, is_cut_short=True))
     for part in (

@@ -20,9 +20,10 @@ from headgate.runtime.supervisor import (
     dying_with_parent,
     exit_reason,
 )
+from tests.support.servers import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 SERVES = "import sys, time; print('serves', file=sys.stderr, flush=True); time.sleep(600)"
 
@@ -93,12 +94,6 @@ async def _running(program: Script) -> AsyncIterator[Child]:
         await child.kill()
 
 
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - another process tells nobody
-            await asyncio.sleep(0.01)
-
-
 def test_one_that_cannot_start_is_told_with_its_last_words() -> None:
     program = Script("import sys; sys.exit('the port is taken')")
     child = Child(program, report=report)
@@ -124,7 +119,7 @@ def test_one_that_ends_is_started_again_with_a_line_for_each(
             first = child.pid
             assert first is not None
             os.kill(first, signal.SIGKILL)
-            await _until(lambda: "is ready again" in caplog.text)
+            await until(lambda: "is ready again" in caplog.text)
             assert child.starts == 3
             assert child.pid not in (None, first)
 
@@ -146,9 +141,9 @@ def test_one_that_hangs_is_killed_and_started_again(
         program.hang_timeout = 0.05
         async with _running(program):
             program.is_answering = False
-            await _until(lambda: "and was killed" in caplog.text)
+            await until(lambda: "and was killed" in caplog.text)
             program.is_answering = True
-            await _until(lambda: "is ready again" in caplog.text)
+            await until(lambda: "is ready again" in caplog.text)
 
     asyncio.run(main())
     assert "the script did not respond for 0.05 s and was killed" in caplog.text

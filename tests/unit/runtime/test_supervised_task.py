@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headgate.runtime.supervised_task import SupervisedTask
-from tests.support.shaky_source import until
+from tests.support.servers import until
 
 if TYPE_CHECKING:
     import pytest

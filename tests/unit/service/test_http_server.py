@@ -12,7 +12,8 @@ import pytest
 from headgate.config import Address
 from headgate.service.http_server import Bounds, Connection, HttpServer
 from headgate.service.sockets import listen
-from tests.support.http_server import GENEROUS, GET, App, House, tried, until
+from tests.support.http_server import GENEROUS, GET, App, House, tried
+from tests.support.servers import until
 
 
 def test_an_answer_has_a_date_and_does_not_say_what_serves() -> None:

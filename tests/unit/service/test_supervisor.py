@@ -20,6 +20,7 @@ from headgate.runtime import supervisor as module
 from headgate.runtime.supervisor import Backoff, StartError
 from headgate.service.sockets import listen_as
 from headgate.service.supervisor import WorkerProgram, WorkerSupervisor
+from tests.support.servers import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,11 +89,6 @@ class Trial:
 
     async def served(self) -> None:
         await until(lambda: bool(self.reports))
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110 (there is no event)
-        await asyncio.sleep(0.005)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ VERBS: dict[str, Callable[[RateLimiter], object]] = {
     "refund": lambda limiter: limiter.refund("key", 1),
     "reset": lambda limiter: limiter.reset("key"),
 }
-PATIENCE = 2
+PATIENCE = 30
 """Seconds after which a store counts as locked for good."""
 
 

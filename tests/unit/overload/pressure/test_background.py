@@ -19,7 +19,7 @@ from headgate.testing.virtual_loop import VirtualLoop, run_virtually
 from headgate.units import MILLISECOND, SECOND
 
 QUICK = Pressure(interval_ns=MILLISECOND)
-SOON = 10.0
+SOON = 60.0
 
 
 _strangers: set[threading.Thread] = set()

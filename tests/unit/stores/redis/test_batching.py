@@ -75,10 +75,8 @@ class Asker:
             self.error = error
 
 
-def _batcher(gate: Gate, connections: int = 1, timeout: float = 30) -> ThreadBatcher:
-    return ThreadBatcher(
-        gate, lambda: Batch(Names(has_tags=False), lambda: b""), connections, timeout
-    )
+def _batcher(gate: Gate, connections: int = 1) -> ThreadBatcher:
+    return ThreadBatcher(gate, lambda: Batch(Names(has_tags=False), lambda: b""), connections, 30)
 
 
 def _queued(batcher: ThreadBatcher, number: int) -> None:
@@ -144,9 +142,10 @@ def test_a_leader_that_breaks_hands_its_connection_on() -> None:
 
 def test_who_queues_up_in_vain_leaves_the_queue() -> None:
     gate = Gate()
-    batcher = _batcher(gate, timeout=0.05)
+    batcher = _batcher(gate)
     first = Asker(batcher)
     gate.arrived.acquire()
+    batcher._timeout = 0.05  # that of those who come later
     second = Asker(batcher)
     second.thread.join()
     assert not second.answer.done()
@@ -173,9 +172,10 @@ def test_the_last_that_queued_up_leads_until_its_own_time_is_up() -> None:
 
 def test_who_is_under_way_leaves_all_the_same_when_its_time_is_up() -> None:
     gate = Gate()
-    batcher = _batcher(gate, timeout=1.0)
+    batcher = _batcher(gate)
     first = Asker(batcher)
     gate.arrived.acquire()
+    batcher._timeout = 1.0  # that of those who come later
     hasty = Asker(batcher)
     _queued(batcher, 1)
     patient = Asker(batcher)
@@ -220,9 +220,10 @@ def test_an_answer_is_a_result_or_an_error() -> None:
 
 def test_who_has_waited_in_vain_knows_that_nothing_was_sent() -> None:
     gate = Gate()
-    batcher = _batcher(gate, timeout=0.01)
+    batcher = _batcher(gate)
     first = Asker(batcher)
     gate.arrived.acquire()
+    batcher._timeout = 0.01  # that of those who come later
     second = Asker(batcher)
     second.thread.join()
     gate.may_answer.release()
@@ -253,9 +254,10 @@ def test_who_is_made_to_lead_too_late_sends_nothing_for_anybody() -> None:
 
 def test_time_that_those_ahead_need_to_connect_is_not_that_of_the_next() -> None:
     gate = Gate()
-    batcher = _batcher(gate, timeout=0.01)
+    batcher = _batcher(gate)
     first = Asker(batcher)
     gate.arrived.acquire()
+    batcher._timeout = 0.01  # that of those who come later
     gate.connecting = time.monotonic() + 30
     second = Asker(batcher)
     _queued(batcher, 1)

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.errors import NotationError, OptionError
 from headgate.limits import Concurrency, LeakyQueue, TokenBucket, parse_limits
-from headgate.loadtest.aim import Aim, aim_in_words, aim_of
+from headgate.loadtest.limit_under_test import LimitUnderTest, limit_in_notation, limit_of_rule
 from headgate.policy.loader import read_policy
 from headgate.units import SECOND
 
@@ -28,54 +28,54 @@ rules:
 """)
 
 
-def test_a_limit_in_words_is_an_aim() -> None:
-    assert aim_in_words("100/s burst 20").limits == (TokenBucket(20, 100),)
-    assert aim_in_words("10/s; 100/m", cost=2, overshoot=3).extra == (3, 3)
+def test_a_limit_in_the_notation_can_be_tested() -> None:
+    assert limit_in_notation("100/s burst 20").limits == (TokenBucket(20, 100),)
+    assert limit_in_notation("10/s; 100/m", cost=2, overshoot=3).extra == (3, 3)
     with pytest.raises(NotationError):
-        aim_in_words("100/fortnight")
+        limit_in_notation("100/fortnight")
 
 
 @pytest.mark.parametrize("limit", [Concurrency(5, 10), LeakyQueue(10, 5)])
 def test_what_is_no_rate_is_rejected(limit: Concurrency | LeakyQueue) -> None:
     with pytest.raises(OptionError, match=r"[aA] load test"):
-        Aim((limit,))
+        LimitUnderTest((limit,))
 
 
 def test_a_cost_that_never_fits_is_rejected() -> None:
     with pytest.raises(OptionError, match="expected 1 to 5"):
-        aim_in_words("5/s", cost=6)
+        limit_in_notation("5/s", cost=6)
 
 
 def test_what_a_caller_is_due_is_a_burst_and_then_the_rate() -> None:
-    assert aim_in_words("100/s").due_in(10 * SECOND) == 1_100
-    assert aim_in_words("100/s burst 20", cost=2).due_in(10 * SECOND) == 510
-    assert aim_in_words("10/s; 30/minute").due_in(10 * SECOND) == 35
-    assert aim_in_words("5/minute fixed_window").due_in(12 * SECOND) == 6
+    assert limit_in_notation("100/s").due_in(10 * SECOND) == 1_100
+    assert limit_in_notation("100/s burst 20", cost=2).due_in(10 * SECOND) == 510
+    assert limit_in_notation("10/s; 30/minute").due_in(10 * SECOND) == 35
+    assert limit_in_notation("5/minute fixed_window").due_in(12 * SECOND) == 6
 
 
 def test_windows_by_the_clock_are_known_as_such() -> None:
-    aligned = [aim_in_words(f"5/s {one}").is_aligned for one in ("fixed_window", "gcra")]
+    aligned = [limit_in_notation(f"5/s {one}").is_aligned for one in ("fixed_window", "gcra")]
     assert aligned == [True, False]
 
 
 def test_a_rule_is_found_by_its_id() -> None:
-    found = aim_of(POLICY, "plain")
+    found = limit_of_rule(POLICY, "plain")
     assert (found.limits, found.rule_id, found.cost) == (parse_limits("100/s"), "plain", 1)
-    assert aim_of(POLICY, "tiers", tier="paid").text == "100/s burst 200"
-    assert aim_of(POLICY, "dear").cost == 3
-    assert aim_of(POLICY, "by-path", cost=5).cost == 5
+    assert limit_of_rule(POLICY, "tiers", tier="paid").text == "100/s burst 200"
+    assert limit_of_rule(POLICY, "dear").cost == 3
+    assert limit_of_rule(POLICY, "by-path", cost=5).cost == 5
 
 
 def test_what_a_rule_may_overshoot_is_allowed_for() -> None:
-    found = aim_of(POLICY, "lent")
+    found = limit_of_rule(POLICY, "lent")
     assert (found.extra, found.ceilings) == ((10,), (TokenBucket(1_010, 1_000),))
-    assert aim_of(POLICY, "batches", overshoot=40).extra == (40,)
-    assert aim_of(POLICY, "plain").ceilings == aim_of(POLICY, "plain").limits
+    assert limit_of_rule(POLICY, "batches", overshoot=40).extra == (40,)
+    assert limit_of_rule(POLICY, "plain").ceilings == limit_of_rule(POLICY, "plain").limits
 
 
 def test_who_decides_is_remarked_on_where_it_is_not_the_service() -> None:
-    assert "decide: quota" in aim_of(POLICY, "shares").remark
-    assert not aim_of(POLICY, "plain").remark
+    assert "decide: quota" in limit_of_rule(POLICY, "shares").remark
+    assert not limit_of_rule(POLICY, "plain").remark
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_a_rule_that_cannot_be_tested_is_rejected_with_what_would_do(
     rule_id: str, tier: str | None, said: str
 ) -> None:
     with pytest.raises(OptionError, match=said):
-        aim_of(POLICY, rule_id, tier=tier)
+        limit_of_rule(POLICY, rule_id, tier=tier)

@@ -29,7 +29,7 @@ _ALIGNED: Final = (FixedWindow, SlidingWindowCounter)
 
 
 @dataclass(frozen=True)
-class Aim:
+class LimitUnderTest:
     """*limits*, all of which must allow, on requests that cost *cost* units each.
 
     *rule_id* is the id of their rule, if known. *extra* has for each of them the units that a fleet
@@ -121,20 +121,24 @@ _REMARKS: Final = {
 }
 
 
-def aim_in_words(text: str, *, cost: int | None = None, overshoot: int | None = None) -> Aim:
+def limit_in_notation(
+    text: str, *, cost: int | None = None, overshoot: int | None = None
+) -> LimitUnderTest:
     """Return the limits of *text*. Raises `NotationError` or `OptionError`."""
     limits = parse_limits(text)
-    return Aim(limits, cost=cost or 1, extra=(overshoot,) * len(limits) if overshoot else ())
+    return LimitUnderTest(
+        limits, cost=cost or 1, extra=(overshoot,) * len(limits) if overshoot else ()
+    )
 
 
-def aim_of(
+def limit_of_rule(
     policy: Policy,
     rule_id: str,
     *,
     tier: str | None = None,
     cost: int | None = None,
     overshoot: int | None = None,
-) -> Aim:
+) -> LimitUnderTest:
     """Return the limits of the rule *rule_id* of *policy* for callers of *tier*.
 
     *cost* and *overshoot* override those of the rule. Raises `OptionError` if there is nothing to
@@ -152,7 +156,7 @@ def aim_of(
     if overshoot is None:
         extra = [_overshoot(rule, limit) for limit in limits]
     cost = _cost(rule) if cost is None else cost
-    return Aim(limits, rule.id, cost, tuple(extra), _REMARKS.get(rule.decide or "", ""))
+    return LimitUnderTest(limits, rule.id, cost, tuple(extra), _REMARKS.get(rule.decide or "", ""))
 
 
 def _check_rule(rule: Rule) -> None:
