@@ -103,10 +103,9 @@ def known_fields(kind: Any) -> Known:
     }
     required = frozenset(declared.keys() - defaults.keys())
     found = {name: _type_of(hints[one.name]) for name, one in declared.items()}
-    by_need = sorted(found, key=lambda name: name not in required)
     names = dict.fromkeys((*(name for name in form.order if name in found), *found))
     return Known(
-        {name: found[name] for name in by_need},
+        found,
         {name: one.name for name, one in declared.items()},
         defaults,
         required,

@@ -242,27 +242,11 @@ def _endpoint_text(endpoint: str | None) -> str:
     return AMBIGUOUS_ENDPOINT if endpoint is None else f"endpoint={spelled(endpoint)}"
 
 
-def _method(request: Request, _: Found) -> str:
-    return f"method={spelled(methods_of(request)[-1])}"
-
-
-def _host(request: Request, _: Found) -> str:
-    return f"host={spelled(normalised_host(request.host))}"
-
-
-def _ip(_: Request, found: Found) -> str:
-    return f"ip={found.ip}"
-
-
-def _global(_: Request, __: Found) -> str:
-    return GLOBAL
-
-
 _BUILT_IN: Final[dict[str, Part]] = {
-    "ip": _ip,
-    "method": _method,
-    "host": _host,
-    GLOBAL: _global,
+    "ip": lambda _request, found: f"ip={found.ip}",
+    "method": lambda request, _found: f"method={spelled(methods_of(request)[-1])}",
+    "host": lambda request, _found: f"host={spelled(normalised_host(request.host))}",
+    GLOBAL: lambda _request, _found: GLOBAL,
 }
 
 
