@@ -169,13 +169,14 @@ def claim_of(name: str, identity: Identity) -> Claim:
     named = identity.sources.get(name)
     if named is not None:
         return Claim(name, named, secret=_secret(named, identity), named=True)
-    source = _ad_hoc(name)
+    source = source_named(name)
     if source.header is not None:
         name = f"header:{source.header}"
     return Claim(name, source, secret=_secret(source, identity), named=False)
 
 
-def _ad_hoc(name: str) -> Source:
+def source_named(name: str) -> Source:
+    """The source that *name*, such as `header:x-client`, means in `key_by`."""
     kind, _, rest = name.partition(":")
     if rest and kind == "header":
         return Source(header=rest.lower())
