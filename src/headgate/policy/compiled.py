@@ -100,14 +100,10 @@ class PreparedRule:
         "rule",
     )
 
-    def __init__(
-        self, rule: Rule, identifier: Identifier, namespace: str, scale: Scale | None = None
-    ) -> None:
+    def __init__(self, rule: Rule, identifier: Identifier, namespace: str, scale: Scale) -> None:
         self.rule = rule
         self.compiled = compiled_rule(rule)
-        self._adjustment = (
-            LimitAdjustment(rule, scale or Scale()) if LimitAdjustment.concerns(rule) else None
-        )
+        self._adjustment = LimitAdjustment(rule, scale) if LimitAdjustment.concerns(rule) else None
         self._namespace = namespace
         self.key_of = identifier.prepare(rule)
         self._by_tier = {tier: self._layout(limits) for tier, limits in rule.limits.items()}
