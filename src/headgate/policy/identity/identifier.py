@@ -183,13 +183,13 @@ def _address(found: Found, trail: Trail) -> str:
     if address is None:
         return f"{UNKNOWN}, as the peer {_shown(found.request.peer)} is no address"
     group = found.ip if found.ip == str(address) else f"{found.ip}, for {address}"
-    return f"{group}, {_way(found, trail)}"
+    return f"{group}, {_origin(found, trail)}"
 
 
-def _way(found: Found, trail: Trail) -> str:
+def _origin(found: Found, trail: Trail) -> str:
     peer = peer_address(found.request)
     sent = bool(found.request.header_lines(trail.header))
-    if peer is not None and trail.believes(peer):
+    if peer is not None and trail.trusts(peer):
         if found.address != peer:
             return f"from {trail.header} of the trusted proxy {peer}"
         why = "has no client's address" if sent else "is missing"
