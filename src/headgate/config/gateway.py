@@ -103,13 +103,9 @@ def parse_upstream(text: str) -> Upstream:
     )
 
 
-def _parse_health_path(text: str) -> str:
-    if _HEALTH_PATH.fullmatch(text) is None:
-        raise OptionError(f"{text!r} is not a plain path; expected one such as /healthz")
-    return text
-
-
-_HEALTH_PATH: Final = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
+_HEALTH_PATH: Final = word(
+    "a plain path", "(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+", "one such as /healthz"
+)
 _UPSTREAMS: Final = several(parsed(EXPECTED, parse_upstream), EXPECTED)
 _KIB: Final = 1024
 _gateway: Final = partial(Option, "Gateway")
@@ -135,9 +131,7 @@ class GatewaySettings:
     """Number of gateways: each enforces an equal part of a local limit."""
     decision_timeout: Annotated[float, _gateway(time(0.001, 60.0))] = 0.25
     """Longest wait for a decision; then a rule's on_store_failure applies."""
-    health_path: Annotated[
-        str | None, _gateway(parsed("a path such as /healthz", _parse_health_path), "PATH")
-    ] = None
+    health_path: Annotated[str | None, _gateway(_HEALTH_PATH, "PATH")] = None
     """A path that the gateway answers itself, for load balancers: 200, or 503 when it drains."""
     listen_tls_cert: Annotated[str | None, _gateway(FILE)] = None
     """The certificate, with its chain, that clients see."""

@@ -332,12 +332,6 @@ class RegionPeer:
     store: str = field(repr=False)
 
 
-def _parse_region(text: str) -> str:
-    if not _REGION.fullmatch(text):
-        raise OptionError(f"found {text!r}, expected {A_REGION}")
-    return text
-
-
 def _parse_peer(text: str) -> RegionPeer:
     name, sign, url = text.partition("=")
     if not sign or not url or not _REGION.fullmatch(name):
@@ -345,5 +339,5 @@ def _parse_peer(text: str) -> RegionPeer:
     return RegionPeer(name, url)
 
 
-REGION: Final = parsed(A_REGION, _parse_region)
+REGION: Final = word("the name of a region", _REGION.pattern, A_REGION)
 PEERS: Final = several(parsed(A_PEER, _parse_peer), A_PEER)

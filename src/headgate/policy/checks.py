@@ -533,14 +533,10 @@ def check_together(
         message = "it has no effect: it is about requests in fair queues, and no rule has fair"
         hint = "expected a rule with fair, or no queue"
         yield warning(message, "pressure", "queue", hint=hint)
-    if has_classes and not any(map(_uses_priorities, rules)):
+    if has_classes and not any(rule.uses_priorities for rule in rules):
         message = "no rule uses it: none has a reserve, a fair queue, or shares by priority"
         hint = "expected such as reserve: {critical: 20%} in a rule, unless it is for a LoadShedder"
         yield warning(message, "priority", hint=hint)
-
-
-def _uses_priorities(rule: Rule) -> bool:
-    return bool(rule.reserve) or rule.fair is not None or rule.share_by == BY_PRIORITY
 
 
 def unmet_needs(rule: Rule, classes: Container[str], *, has_pressure: bool) -> Iterator[FieldError]:

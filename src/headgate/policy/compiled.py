@@ -41,7 +41,7 @@ from headgate.policy.matcher import (
     only_endpoint,
     only_method,
 )
-from headgate.policy.model import BY_PRIORITY, compiled_rule
+from headgate.policy.model import compiled_rule
 from headgate.policy.path import ROUTE, normalised_path
 from headgate.policy.plan_cache import PlanCache, reads_of
 from headgate.stores.base import checked_cost, group_name, groups_of
@@ -100,14 +100,10 @@ class PreparedRule:
         "rule",
     )
 
-    def __init__(
-        self, rule: Rule, identifier: Identifier, namespace: str, scale: Scale | None = None
-    ) -> None:
+    def __init__(self, rule: Rule, identifier: Identifier, namespace: str, scale: Scale) -> None:
         self.rule = rule
         self.compiled = compiled_rule(rule)
-        self._adjustment = (
-            LimitAdjustment(rule, scale or Scale()) if LimitAdjustment.concerns(rule) else None
-        )
+        self._adjustment = LimitAdjustment(rule, scale) if LimitAdjustment.concerns(rule) else None
         self._namespace = namespace
         self.key_of = identifier.prepare(rule)
         self._by_tier = {tier: self._layout(limits) for tier, limits in rule.limits.items()}
@@ -371,7 +367,9 @@ class CompiledPolicy:
         self._cache = PlanCache(scale.version)
         prepared = [PreparedRule(rule, self.identifier, namespace, scale) for rule in policy.rules]
         self._classifier = Classifier(policy.priorities) if policy.priorities else None
-        self._plans_by_class = bool(policy.priorities) and any(map(_goes_by_class, policy.rules))
+        self._plans_by_class = bool(policy.priorities) and any(
+            rule.uses_priorities for rule in policy.rules
+        )
         self._prepared = {one.rule.id: one for one in prepared}
         self.has_slots = any(one.has_slots for one in prepared)
         """True if requests may take slots, for which they need a lease."""
@@ -503,11 +501,6 @@ class CompiledPolicy:
             priority = self._class_of(found) if self._plans_by_class else "default"
             planned = one.plan(found, cost, self._overrides, priority)
         return Plan(self.policy.revision, () if planned is None else (planned,))
-
-
-def _goes_by_class(rule: Rule) -> bool:
-    """True if *rule* depends on the priority of a request."""
-    return bool(rule.reserve) or rule.fair is not None or rule.share_by == BY_PRIORITY
 
 
 def _check_costs(cost: Costs) -> None:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 # Servers disagree about cookies, and a caller may send what they disagree about:
 #
 # - Of two cookies with one name Starlette and Django take the last, Flask and Go the first. ASP.NET
-# takes names in any case for one; PHP and old versions of Rack decode them, or see `_` in a dot. -
-# `"a\054b"` is `a,b` for some, `%41` is `A` and `+` a blank for others. - A blank or a comma ends a
-# cookie for `http.cookies` or for old Java servers, a NUL for C, a quote   without another for old
-# versions of Express.
+#   takes names in any case for one; PHP and old versions of Rack decode them, or see `_` in a dot.
+# - `"a\054b"` is `a,b` for some, `%41` is `A` and `+` a blank for others.
+# - A blank or a comma ends a cookie for `http.cookies` or for old Java servers, a NUL for C, an
+#   unmatched quote for old versions of Express.
 #
 # `cookie_of` is for keys. Spellings that some server takes for one value are one value. What can be
 # read as several values is ambiguous and has none: whichever was taken, some server would use

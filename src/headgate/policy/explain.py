@@ -39,7 +39,7 @@ class Reasons:
         self._identity = policy.identity
         self._request = request
         self._found = found
-        self._ways = readings(request.path)
+        self._readings = readings(request.path)
         self.tier: Final = self._tier(policy)
         """The caller's tier as it may be shown; None if it has none."""
 
@@ -66,8 +66,10 @@ class Reasons:
 
     def fits_path(self, rule: Rule) -> bool:
         """True if *rule* is for the path in any reading."""
+        if not rule.match.endpoints:
+            return True
         patterns = [compiled(endpoint) for endpoint in rule.match.endpoints]
-        return not patterns or any(pattern.fits(way) for pattern in patterns for way in self._ways)
+        return any(pattern.fits(one) for pattern in patterns for one in self._readings)
 
     def _tier(self, policy: Policy) -> str | None:
         """The tier; from a secret source it is shown only if the policy names it."""
@@ -189,7 +191,7 @@ class Membership:
         return Member(
             rule,
             matches=True,
-            reason=self._why_silent(rule),
+            reason=self._reason_without_verdict(rule),
             account=tuple(self._engine.identifier.account(rule, self._request)),
             verdict=self._verdicts.get(rule.id),
             is_near=True,
@@ -201,7 +203,7 @@ class Membership:
             return 0
         return 1 if self.reasons.fits_path(rule) else 2
 
-    def _why_silent(self, rule: Rule) -> str:
+    def _reason_without_verdict(self, rule: Rule) -> str:
         """Why *rule*, which matches, has no verdict and no queue; "" if it has."""
         if rule.id in self._verdicts or rule.id in self._queueings:
             return ""

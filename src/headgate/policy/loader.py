@@ -40,7 +40,6 @@ from headgate.policy.policy_document import (
     VERSION,
     PolicyDocument,
     RuleDocument,
-    rule_to_data,
 )
 from headgate.policy.problems import Diagnostics, PolicyError, Problem, field_path, quoted
 from headgate.policy.rule_cache import CachedNode, RuleCache
@@ -457,7 +456,7 @@ def policy_to_data(policy: Policy) -> dict[str, Any]:
     data: dict[str, Any] = {
         "version": VERSION,
         "identity": identity_to_data(policy.identity),
-        "rules": [{"id": rule.id, **rule_to_data(rule)} for rule in policy.rules],
+        "rules": [to_data(rule) for rule in policy.rules],
     }
     if policy.overrides:
         data["overrides"] = [to_data(override) for override in policy.overrides]

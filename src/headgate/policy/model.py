@@ -714,6 +714,11 @@ class Rule:
         return None if self.adaptive is None else self.adaptive.floor
 
     @property
+    def uses_priorities(self) -> bool:
+        """True if it depends on the class of a request."""
+        return bool(self.reserve) or self.fair is not None or self.share_by == BY_PRIORITY
+
+    @property
     def all_limits(self) -> list[Limit]:
         """The limits of every tier."""
         return [limit for many in self.limits.values() for limit in many]

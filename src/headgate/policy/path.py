@@ -96,7 +96,7 @@ _MAIN_RESOURCES: tuple[Way, ...] = (
 def normalised_path(raw: str) -> str:
     """The one spelling of the path *raw*: a slash, then segments in lower case, decoded, with no
     slash at the end. Never raises; what is normalised stays as it is."""
-    return _remembered(raw) if len(raw) <= SHORT else _normalised(raw)
+    return _cached(raw) if len(raw) <= SHORT else _normalised(raw)
 
 
 def _normalised(raw: str) -> str:
@@ -111,7 +111,7 @@ def _leniently(separated: str) -> str:
     return "/" + _spelt(_read(separated, mild=True, dots="resolved"))
 
 
-_remembered = lru_cache(maxsize=4096)(_normalised)
+_cached = lru_cache(maxsize=4096)(_normalised)
 
 
 def readings(raw: str) -> tuple[Segments, ...]:

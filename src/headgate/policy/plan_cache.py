@@ -16,6 +16,7 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.request import Reads
+from headgate.policy.identity.parts import source_named
 from headgate.policy.path import ROUTE
 from headgate.runtime.bounded_cache import BoundedCache
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from headgate.engine.plan import Plan
-    from headgate.policy.model import Match, Policy, Rule
+    from headgate.policy.model import Match, Policy, Source
 
 MAX_BYTES: Final = 32 << 20
 """The most bytes that the plans of one policy may take, as `_plan_bytes` estimates them."""
@@ -73,8 +74,6 @@ def _plan_bytes(plan: Plan) -> int:
 
 
 _COOKIE: Final = "cookie"
-_HEADER_PREFIX: Final = "header:"
-_ATTRIBUTE_PREFIX: Final = "attribute:"
 
 
 def reads_of(policy: Policy) -> Reads | None:
@@ -87,52 +86,41 @@ def reads_of(policy: Policy) -> Reads | None:
 
 def headers_of_interest(policy: Policy) -> frozenset[str]:
     """The names, in lower case, of all headers that may matter under *policy*."""
-    identity = policy.identity
-    found = {identity.address.header}
-    for source in identity.sources.values():
+    found = {policy.identity.address.header}
+    for source in _sources(policy):
         if source.header is not None:
             found.add(source.header)
         if source.cookie is not None:
             found.add(_COOKIE)
+    for match in _matches(policy):
+        found.update(name for name, _ in match.headers)
+        if match.cookies:
+            found.add(_COOKIE)
     for rule in policy.rules:
-        found.update(_headers_of_rule(rule))
-    for priority in policy.priorities:
-        found.update(_headers_of_match(priority.match))
+        if rule.cost.header is not None:
+            found.add(rule.cost.header)
+        if rule.idempotency is not None:
+            found.update((rule.idempotency.header, *rule.idempotency.fingerprint))
     return frozenset(name.lower() for name in found)
 
 
 def attributes_of_interest(policy: Policy) -> tuple[str, ...]:
     """The names of all attributes that may matter under *policy*."""
-    sources = policy.identity.sources.values()
-    found = {source.attribute for source in sources if source.attribute is not None}
-    for rule in policy.rules:
-        found.update(name for name, _ in rule.match.attributes)
-        for part in rule.key_by:
-            if part.startswith(_ATTRIBUTE_PREFIX):
-                found.add(part.removeprefix(_ATTRIBUTE_PREFIX))
-        if "endpoint" in rule.key_by:
-            found.add(ROUTE)
-    for priority in policy.priorities:
-        found.update(name for name, _ in priority.match.attributes)
+    found = {source.attribute for source in _sources(policy) if source.attribute is not None}
+    for match in _matches(policy):
+        found.update(name for name, _ in match.attributes)
+    if any("endpoint" in rule.key_by for rule in policy.rules):
+        found.add(ROUTE)
     return tuple(sorted(found))
 
 
-def _headers_of_match(match: Match) -> Iterator[str]:
-    for name, _ in match.headers:
-        yield name
-    if match.cookies:
-        yield _COOKIE
+def _sources(policy: Policy) -> Iterator[Source]:
+    """Where the parts of keys are found: the sources of the identity, and those that rules name."""
+    yield from policy.identity.sources.values()
+    for rule in policy.rules:
+        yield from (source_named(part) for part in rule.key_by if ":" in part)
 
 
-def _headers_of_rule(rule: Rule) -> Iterator[str]:
-    yield from _headers_of_match(rule.match)
-    for part in rule.key_by:
-        if part.startswith(_HEADER_PREFIX):
-            yield part.removeprefix(_HEADER_PREFIX)
-        elif part.startswith(f"{_COOKIE}:"):
-            yield _COOKIE
-    if rule.cost.header is not None:
-        yield rule.cost.header
-    if rule.idempotency is not None:
-        yield rule.idempotency.header
-        yield from rule.idempotency.fingerprint
+def _matches(policy: Policy) -> Iterator[Match]:
+    yield from (rule.match for rule in policy.rules)
+    yield from (one.match for one in policy.priorities)

@@ -103,6 +103,7 @@ def known_fields(kind: Any) -> Known:
     }
     required = frozenset(declared.keys() - defaults.keys())
     found = {name: _type_of(hints[one.name]) for name, one in declared.items()}
+    # Problems of data without lines are reported in this order.
     by_need = sorted(found, key=lambda name: name not in required)
     names = dict.fromkeys((*(name for name in form.order if name in found), *found))
     return Known(

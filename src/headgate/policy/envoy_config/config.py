@@ -134,12 +134,8 @@ class Domain:
 # Names that a limit replaces and no limit has.
 
 
-def warn_of_unknown_names(domains: Iterable[Domain]) -> list[Problem]:
-    """A warning for every name that a limit replaces and no limit of its domain has."""
-    return [problem for domain in domains for problem in _unknown_in(domain)]
-
-
-def _unknown_in(domain: Domain) -> Iterator[Problem]:
+def warn_of_unknown_names(domain: Domain) -> Iterator[Problem]:
+    """A warning for every name that a limit replaces and no limit of *domain* has."""
     limits = [
         (each.rate_limit, each.origin)
         for each in domain.all_descriptors()

@@ -255,7 +255,8 @@ def read_envoy_config(
     if any(problem.severity == "error" for problem in problems):
         raise PolicyError(problems)
     domains = {name: Domain(name, tuple(level.values())) for name, level in levels.items()}
-    problems += warn_of_unknown_names(domains.values())
+    for domain in domains.values():
+        problems += warn_of_unknown_names(domain)
     return EnvoyConfig(MappingProxyType(domains), tuple(problems))
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from headgate.engine.request import Request
     from headgate.policy.model import AddressSource
 
+    Hop = tuple[IPv4Address | IPv6Address | None, bool, str]
+    """An address, true if it is a trusted proxy, and the addresses that are one caller with it."""
+
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -27,8 +30,8 @@ Network = IPv4Network | IPv6Network
 LONGEST_TEXT: Final = 128
 """Longer texts are no addresses; an IPv6 address with brackets, zone and port is far below."""
 
-REMEMBERED: Final = 4096
-"""Addresses in the cache of groups: callers come back."""
+MAX_CACHED: Final = 4096
+"""Texts and groups of addresses in each cache: callers come back."""
 
 _WITH_PORT: Final = re.compile(
     r"(?: \[ (?P<six> [^\[\]]* ) \] | (?P<four> [0-9.]+ ) )"
@@ -66,7 +69,7 @@ def address_key(address: Address, settings: AddressSource) -> str:
     return _grouped(address, settings.ipv6_prefix)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=MAX_CACHED)
 def _grouped(address: Address, prefix: int) -> str:
     if prefix == address.max_prefixlen:
         return str(address)
@@ -122,18 +125,11 @@ def _plain(network: Network) -> Network:
 # are trusted it is the leftmost.
 
 
-if TYPE_CHECKING:
-    Hop = tuple[Address | None, bool, str]
-    """An address, true if it is a trusted proxy, and the addresses that are one caller with it."""
-
 MOST_ENTRIES: Final = 64
 """Entries of a header that are read, from the right."""
 
 LONGEST_FORWARDED: Final = 8192
 """Characters of a `Forwarded` header that are read, from the right."""
-
-
-"""Texts in the cache of addresses: proxies and callers come back."""
 
 _BLANKS: Final = " \t"
 _MARK: Final = re.compile(r'\\+"?|"|,')
@@ -163,14 +159,14 @@ def client_address(request: Request, settings: AddressSource) -> Address | None:
 class Trail:
     """`client_address` with the settings prepared, for many requests."""
 
-    __slots__ = ("_entries", "_met", "_proxies", "_settings", "header")
+    __slots__ = ("_cached_hop", "_entries", "_proxies", "_settings", "header")
 
     def __init__(self, settings: AddressSource) -> None:
         self._settings = settings
         self.header: Final = settings.header.lower()
         self._proxies = Proxies(settings.trusted_proxies)
         self._entries = _forwarded if self.header == "forwarded" else _listed
-        self._met = lru_cache(maxsize=REMEMBERED)(self._meet)
+        self._cached_hop = lru_cache(maxsize=MAX_CACHED)(self._read_hop)
 
     def client(self, request: Request) -> Address | None:
         """The address of the client that sent *request*, as far as it is sure."""
@@ -180,7 +176,7 @@ class Trail:
         """Those who count as one caller with it, as text; "" if there is no address."""
         return self._client(request)[2]
 
-    def believes(self, address: Address) -> bool:
+    def trusts(self, address: Address) -> bool:
         """True if *address* is that of a trusted proxy."""
         return address in self._proxies
 
@@ -202,13 +198,13 @@ class Trail:
         return sure
 
     def _hop(self, text: str) -> Hop:
-        return self._met(text) if len(text) <= LONGEST_TEXT else _NO_HOP
+        return self._cached_hop(text) if len(text) <= LONGEST_TEXT else _NO_HOP
 
-    def _meet(self, text: str) -> Hop:
+    def _read_hop(self, text: str) -> Hop:
         address = read_address(text)
         if address is None:
             return _NO_HOP
-        return address, self.believes(address), address_key(address, self._settings)
+        return address, self.trusts(address), address_key(address, self._settings)
 
 
 _NO_HOP: Final[Hop] = (None, False, "")

@@ -159,14 +159,6 @@ def _claim(claim: Claim, found: Found, fallback: Fallback, salt: bytes) -> str:
     return f"{place} = {shown}"
 
 
-def shown_claim(claim: Claim, found: Found, salt: bytes) -> str | None:
-    """The value of *claim* as people may see it; None if it is missing."""
-    value = claim.value(found)
-    if value is None or not claim.secret:
-        return value if value is None else _cut(value)
-    return hashed(value, salt)
-
-
 def place_of(source: Source) -> str:
     """Where *source* looks, in words."""
     if source.header is not None:
@@ -191,13 +183,13 @@ def _address(found: Found, trail: Trail) -> str:
     if address is None:
         return f"{UNKNOWN}, as the peer {_shown(found.request.peer)} is no address"
     group = found.ip if found.ip == str(address) else f"{found.ip}, for {address}"
-    return f"{group}, {_way(found, trail)}"
+    return f"{group}, {_origin(found, trail)}"
 
 
-def _way(found: Found, trail: Trail) -> str:
+def _origin(found: Found, trail: Trail) -> str:
     peer = peer_address(found.request)
     sent = bool(found.request.header_lines(trail.header))
-    if peer is not None and trail.believes(peer):
+    if peer is not None and trail.trusts(peer):
         if found.address != peer:
             return f"from {trail.header} of the trusted proxy {peer}"
         why = "has no client's address" if sent else "is missing"
@@ -254,10 +246,15 @@ class Identifier:
         """The caller of *request*, by the names of the sources and `ip`, as people may
         see it: secrets only hashed, long values cut; None for what is missing."""
         found = self.find(request)
-        claims = {name: claim_of(name, self._identity) for name in found}
-        return {"ip": found.ip} | {
-            name: shown_claim(claim, found, self._salt) for name, claim in claims.items()
-        }
+        shown: dict[str, str | None] = {"ip": found.ip}
+        for name, value in found.items():
+            if value is None:
+                shown[name] = None
+            elif claim_of(name, self._identity).secret:
+                shown[name] = hashed(value, self._salt)
+            else:
+                shown[name] = _cut(value)
+        return shown
 
     def prepare(self, rule: Rule) -> Part:
         """A function that makes the keys of *rule*, as `key` does; `OptionError` if it counts by an

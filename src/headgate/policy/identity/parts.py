@@ -169,13 +169,14 @@ def claim_of(name: str, identity: Identity) -> Claim:
     named = identity.sources.get(name)
     if named is not None:
         return Claim(name, named, secret=_secret(named, identity), named=True)
-    source = _ad_hoc(name)
+    source = source_named(name)
     if source.header is not None:
         name = f"header:{source.header}"
     return Claim(name, source, secret=_secret(source, identity), named=False)
 
 
-def _ad_hoc(name: str) -> Source:
+def source_named(name: str) -> Source:
+    """The source that *name*, such as `header:x-client`, means in `key_by`."""
     kind, _, rest = name.partition(":")
     if rest and kind == "header":
         return Source(header=rest.lower())
@@ -242,27 +243,11 @@ def _endpoint_text(endpoint: str | None) -> str:
     return AMBIGUOUS_ENDPOINT if endpoint is None else f"endpoint={spelled(endpoint)}"
 
 
-def _method(request: Request, _: Found) -> str:
-    return f"method={spelled(methods_of(request)[-1])}"
-
-
-def _host(request: Request, _: Found) -> str:
-    return f"host={spelled(normalised_host(request.host))}"
-
-
-def _ip(_: Request, found: Found) -> str:
-    return f"ip={found.ip}"
-
-
-def _global(_: Request, __: Found) -> str:
-    return GLOBAL
-
-
 _BUILT_IN: Final[dict[str, Part]] = {
-    "ip": _ip,
-    "method": _method,
-    "host": _host,
-    GLOBAL: _global,
+    "ip": lambda _request, found: f"ip={found.ip}",
+    "method": lambda request, _found: f"method={spelled(methods_of(request)[-1])}",
+    "host": lambda request, _found: f"host={spelled(normalised_host(request.host))}",
+    GLOBAL: lambda _request, _found: GLOBAL,
 }
 
 
