@@ -22,7 +22,7 @@ from headgate.engine.plan import (
     plan_rule,
 )
 from headgate.engine.request import Request
-from headgate.errors import LimitError, UsageError
+from headgate.errors import LimitError, OptionError, UsageError
 from headgate.limits import (
     EXACT,
     Concurrency,
@@ -251,7 +251,8 @@ class Overrides:
 
     Extra quota under a rule counts under its candidate too. (A blocked caller is denied before.)
 
-    Raises `LimitError` for one that makes a limit too large.
+    Raises `OptionError` for one of an unknown rule, `LimitError` for one that makes a limit too
+    large.
     """
 
     __slots__ = ("_clock", "_found", "_larger")
@@ -262,6 +263,8 @@ class Overrides:
         self._larger: dict[tuple[Limits, int], Limits] = {}
         rules = {rule.id: rule for rule in policy.rules}
         for one in policy.overrides:
+            if one.rule not in rules:
+                raise OptionError(f"an override is for the rule {one.rule!r}, which is unknown")
             self._found[one.rule, one.key] = one
             if one.extra:
                 self._enlarge(rules[one.rule], one)

@@ -22,6 +22,7 @@ from headgate.policy.model import (
     Match,
     Policy,
     Rule,
+    Source,
 )
 from headgate.rule_engine import AsyncRuleEngine, PolicyInForce, RuleEngine
 from headgate.stores import MemoryStore, Store
@@ -352,6 +353,15 @@ def test_nodes_that_began_with_and_without_rules_say_the_same_revision() -> None
     assert early.replace(Policy()) == 0
     rules = Policy((rule("a", TEN),), revision=1)
     assert early.replace(rules) == late.replace(rules) == 1
+
+
+def test_a_policy_that_cannot_be_put_in_force_changes_nothing() -> None:
+    in_force = PolicyInForce(Policy((rule("a", TEN),), revision=4))
+    before = in_force.compiled
+    broken = Identity(sources={"tier": Source(lookup="nobody")})
+    with pytest.raises(ValueError, match="nobody"):
+        in_force.replace(Policy((), broken))
+    assert in_force.compiled is before
 
 
 def test_the_plan_says_what_will_be_asked_without_asking() -> None:

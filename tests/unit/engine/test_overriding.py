@@ -13,7 +13,7 @@ import pytest
 from headgate.engine.request import Request
 from headgate.engine.use_cases import Engine
 from headgate.engine.verdict import answer_of
-from headgate.errors import LimitError, StoreError
+from headgate.errors import LimitError, OptionError, StoreError
 from headgate.limits import (
     GCRA,
     Concurrency,
@@ -321,6 +321,11 @@ def test_all_that_limits_a_caller_knows_of_overrides() -> None:
     assert found["b"].plan is not None
     assert found["b"].plan.checks[0].limit == FixedWindow(7, 600)
     assert found["c"].plan is None
+
+
+def test_an_override_of_a_rule_that_is_not_there_cannot_be_put_in_force() -> None:
+    with pytest.raises(OptionError, match="'b', which is unknown"):
+        CompiledPolicy(Policy((rule("a"),), overrides=(block("b"),)), clock=time.time_ns)
 
 
 def test_an_extra_that_makes_a_limit_too_large_cannot_be_put_in_force() -> None:

@@ -211,12 +211,14 @@ class Identifier:
     """Identifies callers by *identity*, and names their counters.
 
     *salt* is the key that secrets are hashed with: the same on all nodes of a fleet, and secret
-    itself. Safe to use from several threads.
+    itself. Safe to use from several threads. Raises `OptionError` for a lookup without an end.
     """
 
     __slots__ = ("_identity", "_salt", "_trail")
 
     def __init__(self, identity: Identity, *, salt: bytes = b"") -> None:
+        for name in identity.sources:
+            _check_lookups(name, identity.sources)
         self._identity = identity
         self._salt = salt
         self._trail = Trail(identity.address)
@@ -264,3 +266,13 @@ class Identifier:
         endpoints = rule.match.endpoints if "endpoint" in rule.key_by else ()
         parts = tuple(part_of(name, self._identity, self._salt, endpoints) for name in rule.key_by)
         return parts[0] if len(parts) == 1 else joined(parts)
+
+
+def _check_lookups(name: str, sources: Mapping[str, Source]) -> None:
+    names = [name]
+    while (following := sources[names[-1]].lookup) is not None:
+        if following not in sources:
+            raise OptionError(f"identity.{names[-1]} looks up {following!r}, which is no source")
+        if following in names:
+            raise OptionError(f"identity.{names[-1]} looks itself up: {' -> '.join(names)}")
+        names.append(following)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.engine.request import Request
+from headgate.errors import OptionError
 from headgate.policy.identity import Identifier
 from headgate.policy.model import Identity, Source
 from tests.support.identity_requests import asked, identity
@@ -74,6 +75,16 @@ def test_a_lookup_may_lead_to_a_lookup() -> None:
     price = Source(lookup="tier", values={"paid": "9", "free": "0"})
     found = Identifier(identity(tier=LOOKUP, price=price)).find(asked(x_api_key="key-1"))
     assert found["price"] == "9"
+
+
+def test_a_lookup_that_leads_nowhere_is_an_error() -> None:
+    with pytest.raises(OptionError, match=r"identity\.tier looks up 'key', which is no source"):
+        Identifier(identity(tier=Source(lookup="key")))
+
+
+def test_a_lookup_that_leads_to_itself_is_an_error() -> None:
+    with pytest.raises(OptionError, match=r"identity\.b looks itself up: a -> b"):
+        Identifier(identity(a=Source(lookup="b"), b=Source(lookup="a")))
 
 
 def test_an_ambiguous_cookie_has_no_value() -> None:
