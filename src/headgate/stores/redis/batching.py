@@ -69,8 +69,6 @@ MOST_TAKES: Final = 16
 class PreparedStack:
     """A prepared take of any limits, with one key and one cost for each."""
 
-    __slots__ = ("_arguments", "_name_of", "_specs", "_tag_of")
-
     def __init__(self, places: Sequence[Place], names: Names) -> None:
         self._specs = tuple([spec_of(limit) for _, limit in places])
         self._name_of = tuple(
@@ -123,18 +121,6 @@ def _denied(outcomes: Outcomes) -> Outcomes:
 
 class PreparedHit:
     """A prepared take of one paced limit. `unit` and `span` are in ticks, see `codec`."""
-
-    __slots__ = (
-        "_name_of",
-        "_quota",
-        "_tag_of",
-        "first",
-        "script",
-        "span",
-        "spec",
-        "ticks",
-        "unit",
-    )
 
     def __init__(self, group: str, spec: PacedSpec, names: Names) -> None:
         self.spec = spec
