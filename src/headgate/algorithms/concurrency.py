@@ -5,23 +5,22 @@ it or when its lease has expired, whichever comes first, so a crashed holder hea
 alone frees nothing before that: `wait` says when the next leases expire if no slot is released
 earlier.
 
-Some of the slots may be guaranteed to parts of the callers, their shares. Of the `limit`, `used`
-are taken, `own` of them by the part that asks. Then
+Some of the slots may be guaranteed to parts of the callers: their shares. Of the `limit`, `used`
+slots are taken, `own` of them by the part of the caller.
 
-- a part that has less than its share gets any free slot;
-- beyond its share, or without one, a slot is borrowed. Where the limit does not lend, only slots
-  are that no part is guaranteed: the sum over all parts of what each has, or is guaranteed if that
-  is more, has to leave room. So a guarantee is immediate, and idle slots may lie idle;
-- where it lends, idle guaranteed slots are borrowed too, and a part may find its share used by
-  others. Such a denial is a claim: for `CLAIM_NS`, renewed by each further denial, as many slots
-  as were denied, no more than the part lacks, are left free by those that borrow. So released
-  slots go to the part that is guaranteed them;
-- and a slot that a part releases while it has no more than its share is kept for it for `KEEP_NS`,
-  by all others. A busy part asks for the next one before that ends, and so keeps its share whatever
-  the others do; the others borrow what an idle part has not used for so long. A new lease uses the
-  slot that was kept last: so at any time what a part has, and what is kept for it, is the most that
-  it has had in the last `KEEP_NS`, and one that needs less than before does not hold on to the
-  rest. A lease that expires keeps nothing.
+- A part that has less than its share gets any free slot. Beyond its share, or without one, it
+  borrows a slot.
+- If the limit does not lend, only slots that no share guarantees can be borrowed: the sum over all
+  parts, of what each has or is guaranteed, whichever is more, must leave room. So a guaranteed slot
+  is available at once, and may lie idle.
+- If the limit lends, idle guaranteed slots can be borrowed too, so a part may find its share used
+  by others. It is denied then, and the denial is a claim: for `CLAIM_NS`, renewed by each further
+  denial, borrowers leave as many slots free as were denied, but no more than the part lacks.
+- A slot that a part releases while it has no more than its share is kept for it by all others for
+  `KEEP_NS`. A busy part takes its next slot within that time, and so keeps its share whatever the
+  others do; idle slots are borrowed afterwards. A new lease uses the slot that was kept last. So
+  what a part has and what is kept for it are together the most that it had in the last `KEEP_NS`. A
+  lease that expires keeps nothing.
 
 Together, with `free = limit - used`,
 
@@ -31,12 +30,11 @@ Together, with `free = limit - used`,
 where `lacking` is what the others lack of their shares, `kept` is kept for them, and `claimed` is
 what they claim. Room never shrinks by time alone: a lease that expires adds one to `free` and at
 most one to `lacking`. So `wait` looks through the instants at which something expires for the
-first that has room. (If all ask under the same limit, what is kept for all is never more than what
-is free: so what is kept for a part can be had.)
+first that has room. (If all callers have the same limit, never more slots are kept than are free.)
 
-Slots are kept or claimed under a limit. A caller that asks the same counter under a larger one
-(more of the slots are for it, because it matters more) need not leave them free: the slots above
-the smaller limit would be of no use to the part that waits for them.
+Slots are kept or claimed under a limit. A caller with a larger limit on the same counter, because
+it has a higher priority, need not leave them free: the slots above the smaller limit are of no use
+to the part that waits.
 
 Clock: a lease that expires later than its own TTL from now was taken before the clock stepped back,
 and expires one TTL from now. So do claims and kept slots, whose lifetimes are constants.
@@ -80,7 +78,7 @@ class Claim(NamedTuple):
     """Free slots that are a part's until *until_ns*: they were denied to it although it had less
     than its share, or it released them just now.
 
-    They are left to it by all that ask under no larger limit than it had itself.
+    They are left to it by all callers whose limit is no larger than its own was.
     """
 
     units: int
@@ -146,12 +144,12 @@ class Slots:
         return Counter(lease.part for lease in self.leases.values() if lease.ends_ns > now)
 
     def claimed_by(self, part: str, now: int, limit: int = 0) -> int:
-        """Return how many slots *part* claims, of callers that ask under *limit*."""
+        """Return how many slots *part* claims from callers under *limit*."""
         claim = self.claims.get(part)
         return 0 if claim is None else _units(claim, now, limit)
 
     def kept_for(self, part: str, now: int, limit: int = 0) -> int:
-        """Return how many slots are kept for *part*, by callers that ask under *limit*."""
+        """Return how many slots are kept for *part* from callers under *limit*."""
         return sum([_units(claim, now, limit) for claim in self.kept.get(part, ())])
 
     def leases_end(self, now: int) -> int:

@@ -279,7 +279,7 @@ class Concurrency(Limit):
     """At most *limit* at the same time; a slot that is never released is free after *ttl*.
 
     *shares* guarantee some of the slots to parts of the callers, by name; *partition* is the part
-    that asks, None for callers without a share. Slots that no share guarantees are for all.
+    of the caller, None for callers without a share. Slots that no share guarantees are for all.
     If it *lends*, idle guaranteed slots are for all too: a part that is denied one of its own
     is remembered for a moment, and the next released slots are left to it; slots that it releases
     itself are kept for it for a moment.

@@ -23,8 +23,8 @@ an algorithm.
     unlimited                                   everything is allowed
     10/s peak 100/s for 30s                     two limits: burst credits (see `credits`)
 
-`burst` is the most that a paced limit lets through at once, N if not said; a window has none apart
-from its limit. With a `peak` it is that of the peak, a tenth of a second of it if not said.
+`burst` is the most that a paced limit allows at once, by default N; a window has none apart from
+its limit. With a `peak` it is the burst of the peak, by default a tenth of a second at that rate.
 `subwindows` is for sliding_window_counter alone. Numbers are read exactly, never
 through a float. What `str` makes of a limit reads back as that limit; only a `Concurrency` has no
 notation.

@@ -176,7 +176,7 @@ class Store(ABC):
         return Prepared(effects) if self.waits else Prepared.at_once(take)
 
     def set_accuracies(self, accuracies: Accuracies) -> None:  # noqa: B027 (most stores are exact)
-        """Keep the counters of each group as exactly as *accuracies* say, from now on.
+        """Set the accuracy of each group of counters from now on.
 
         Groups that are not named are exact. Leases of a group whose accuracy has changed are
         returned.

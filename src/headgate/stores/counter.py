@@ -352,6 +352,6 @@ _FUNCTIONS: Final[dict[type, Callable[[Any, Opened], Any]]] = {
 
 
 def _outcomes(opened: Opened, waits: Sequence[int | None]) -> Outcomes:
-    """Return the figures of each counter, whose cost has to wait as *waits* say."""
+    """Return the figures of each counter; *waits* are the waits of the costs."""
     pairs = zip(opened, waits, strict=True)
     return tuple([counter.outcome(wait) for (counter, _), wait in pairs])

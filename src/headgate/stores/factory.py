@@ -89,8 +89,7 @@ class StoreRegistry:
         return found
 
     def set_accuracies(self, store: Store, user: object, accuracies: Accuracies) -> None:
-        """Have *store* keep the counters of *user* as *accuracies* say, beside those of the other
-        users.
+        """Set the *accuracies* of *user* in *store*, beside those of other users.
 
         If two users have an accuracy for one group, the later one wins.
         """

@@ -8,7 +8,7 @@ precision: a request sees 1/K of the limit.
 - A cost above 1/K of the limit never fits. A limit of fewer than K units is not split.
 - A request may be denied while other sub-counters have units. `remaining` and `retry_after` are
   those of the sub-counter that was picked: a retry may fit earlier.
-- A peek asks all of them: `remaining` is the sum, `retry_after` the shortest.
+- A peek reads all of them: `remaining` is the sum, `retry_after` the shortest.
 - `charge` and `refund` are spread evenly over all of them. What one cannot take back is lost, so a
   refund never returns more than was used.
 - A reservation stays in one sub-counter, chosen by its name; a lease in one chosen by its holder.
@@ -65,7 +65,7 @@ TAGS: Final = 16
 
 
 def _marks() -> str:
-    """A character for each sub-counter; the module says in which order."""
+    """A character for each sub-counter, in the order that the module describes."""
     by_tag: dict[int, list[str]] = {}
     for code in range(ord("!"), ord("~") + 1):
         by_tag.setdefault(crc32(bytes([code])) % TAGS, []).append(chr(code))
@@ -77,7 +77,7 @@ MARKS: Final = _marks()
 
 
 class SplitStore(Layer):
-    """*inner*, with the counters of some groups split as `set_accuracies` says.
+    """*inner*, with the counters of some groups split, see `set_accuracies`.
 
     *pick* returns a random integer below its argument.
     """
@@ -203,8 +203,8 @@ def _sub_limit(limit: Limit, parts: int) -> Limit:
 
 
 def _joined(operation: Operation[Any], counts: Sequence[int], reply: Any) -> Any:
-    """The *reply* to *operation*, with one of so many outcomes at a time as *counts* says: of a
-    peek their sum, else the first."""
+    """The *reply* to *operation* with one outcome per check in place of *counts* of them: of a peek
+    their sum, otherwise the first."""
     if not counts or isinstance(reply, StoreError):
         return reply
     outcomes = iter(reply)

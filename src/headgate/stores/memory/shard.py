@@ -8,7 +8,7 @@ A counter is in one of two places:
   cannot predict. A key that has a counter of its own never loses it to others, and a caller gets
   no fresh counter by spraying keys: sharing only makes a limit stricter.
 
-Counters that are as new are swept: a few with each call that consumes, whatever it is for, so no
+Counters that are fully reset are swept: a few with each call that consumes, whatever its key, so no
 call stalls and no thread is needed.
 """
 
@@ -183,7 +183,7 @@ class Table:
         return held + self.algorithm.used(state, now)
 
     def _is_idle(self, key: str, value: State, now: int) -> bool:
-        """Return True if a counter is as new; its reservations are dropped then."""
+        """Return True if a counter is fully reset; its reservations are dropped then."""
         holds = self.holds.get(key)
         if holds is not None and open_holds(holds, now):
             return False
@@ -310,7 +310,7 @@ class Group:
             self._shared.pop(_number(key), None)
 
     def sweep_shared(self, now: int) -> int:
-        """Drop the shared counters that are as new; return how many there were."""
+        """Drop the shared counters that are fully reset; return how many counters there were."""
         count = len(self._shared)
         for number, (algorithm, entry) in list(self._shared.items()):
             if _is_idle(algorithm, entry, now):

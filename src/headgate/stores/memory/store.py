@@ -70,7 +70,7 @@ class Arithmetic(NamedTuple):
     """The algorithm of a limit, and the one that its counters are kept under.
 
     All callers of a queue share one counter, however long each would wait. Slots do not depend on
-    how many there are: each part of the callers asks the same counter under a limit of its own.
+    how many there are: each part of the callers uses the same counter under a limit of its own.
     """
 
     algorithm: Algorithm[Any]

@@ -140,7 +140,7 @@ class ReconnectingConnection:
             self._fail_waiting(errors.closed(self.where))
             raise
         except Exception as error:
-            self._give_up(errors.fault(error, self.where))  # no caller may wait for ever
+            self._give_up(errors.fault(error, self.where))  # no caller may wait without end
             raise
         else:
             self._serve(connection)
@@ -227,7 +227,7 @@ class LoopConnections:
         )
 
     def want_map(self) -> None:
-        """Ask for the map, if that is not in progress and it is time to; else a little later."""
+        """Request the map if it is due and not requested yet; otherwise a little later."""
         nodes, now = self.nodes, _monotonic()
         nodes.is_stale = True
         if self._is_closed or self._asking is not None or not self._url.is_cluster:

@@ -10,9 +10,9 @@ A `Batch` puts together as few requests as possible. In an event loop a caller t
 idle sends at once; otherwise the first schedules the sending for the end of the tick, and a full
 batch is sent right away, so that the server has something to do meanwhile.
 
-A thread that finds a connection free sends at once. While all are in use, threads queue up; the
-thread that comes back hands its place, and all that have queued up, to the last of them, which has
-the most time left and sends everything in one go.
+A thread that finds a connection free sends at once. While all are in use, threads queue up. The
+thread that is done hands its connection, and the requests of all that have queued up, to the last
+of them, which has the most time left and sends everything in one batch.
 """
 
 from __future__ import annotations
@@ -69,8 +69,6 @@ MOST_TAKES: Final = 16
 class PreparedStack:
     """A prepared take of any limits, with one key and one cost for each."""
 
-    __slots__ = ("_arguments", "_name_of", "_specs", "_tag_of")
-
     def __init__(self, places: Sequence[Place], names: Names) -> None:
         self._specs = tuple([spec_of(limit) for _, limit in places])
         self._name_of = tuple(
@@ -123,18 +121,6 @@ def _denied(outcomes: Outcomes) -> Outcomes:
 
 class PreparedHit:
     """A prepared take of one paced limit. `unit` and `span` are in ticks, see `codec`."""
-
-    __slots__ = (
-        "_name_of",
-        "_quota",
-        "_tag_of",
-        "first",
-        "script",
-        "span",
-        "spec",
-        "ticks",
-        "unit",
-    )
 
     def __init__(self, group: str, spec: PacedSpec, names: Names) -> None:
         self.spec = spec
@@ -496,7 +482,7 @@ class LoopBatcher:
         for request in self._batch.drain():
             try:
                 self._transport.submit(request)
-            except Exception as error:  # noqa: BLE001 (no caller may wait for ever)
+            except Exception as error:  # noqa: BLE001 (no caller may wait without end)
                 request.failed(StoreError(f"it could not be sent: {error!r}", is_undone=True))
 
 

@@ -124,7 +124,7 @@ def pause(timeout: float, left: float) -> float:
 
 
 class Nodes:
-    """The nodes of a cluster as far as known, and the time to ask for the map again.
+    """The nodes of a cluster as far as known, and the time to request the map again.
 
     The map of a single server is empty. A caller that performs `dial` reports its beginning and its
     end. Times are monotonic.
@@ -191,7 +191,7 @@ class Nodes:
         return max(self._not_before - now, 0.0)
 
     def begin(self, now: float) -> None:
-        """Begin to ask. A map that is called stale from now on is the next one."""
+        """Begin to request a map: from now on `is_stale` is about the new one."""
         self.is_stale = False
         self._not_before = now + _MAP_SPACING
 

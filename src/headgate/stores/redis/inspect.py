@@ -1,8 +1,8 @@
 """Finding and reading counters, for a person to look at. It reads, and never writes.
 
 Names are found with SCAN, a step at a time, on every primary: KEYS would block the server. Names
-and values that Headgate could not have written are left out, and so are counters that are gone by
-the time they are read. The figures are as of the server's own clock.
+and values that Headgate could not have written are left out, and so are counters that expire before
+they are read. The figures are as of the server's own clock.
 """
 
 from __future__ import annotations

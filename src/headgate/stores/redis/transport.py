@@ -290,7 +290,7 @@ class Transport:
             pool.close()
 
     def _refresh(self, nodes: Nodes, deadline: float) -> float:
-        """Ask for the map, if it is time to and no other thread does; return the new deadline.
+        """Request the map if it is due and no other thread does; return the new deadline.
 
         The first map has the time of connecting; a later one is found within half the time left.
         """

@@ -115,7 +115,7 @@ class RedisURL:
 
 
 def parse_redis_url(url: str) -> RedisURL:
-    """Parse *url*; `StoreURLError` says what is wrong with it, and what is expected."""
+    """Parse *url*. Raises `StoreURLError`, with what is wrong and what is expected."""
     scheme, separator, rest = url.partition("://")
     match = _SCHEME.fullmatch(scheme)
     if match is None or not separator:

@@ -7,9 +7,10 @@ import time
 from typing import TYPE_CHECKING
 
 from headgate.errors import StoreError
-from headgate.limits import FixedWindow
-from headgate.stores.operations import Check, Reset
-from headgate.stores.redis.batching import Batch, PendingResult, ThreadBatcher
+from headgate.limits import FixedWindow, TokenBucket
+from headgate.stores.operations import Check, Reset, Take
+from headgate.stores.redis.batching import Batch, PendingResult, PreparedHit, ThreadBatcher
+from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.naming import Names
 from headgate.stores.redis.transport import Transport
 
@@ -268,3 +269,29 @@ def test_time_that_those_ahead_need_to_connect_is_not_that_of_the_next() -> None
         asker.thread.join()
     assert second.was_sent
     assert second.answer.done()
+
+
+def test_what_concerns_one_key_is_sent_in_its_order() -> None:
+    names = Names(has_tags=False)
+    batch = Batch(names, lambda: b"")
+    check = Check("g", "k", FixedWindow(1, 1))
+    spec = spec_of(TokenBucket(1, 1))
+    assert isinstance(spec, PacedSpec)
+    hit = PreparedHit("g", spec, names)
+    for add in ("take", "take", "reset", "take", "hit", "hit", "take", "hit", "reset", "hit"):
+        if add == "hit":
+            hit.add_to(batch, (names.counter("g", "k"),), (1,), PendingResult())
+        else:
+            operation = Take((check,)) if add == "take" else Reset((check,))
+            batch.operation(operation, PendingResult())
+    kinds = [type(request).__name__ for request in batch.drain()]
+    assert kinds == [
+        "TakeBatch",
+        "ScriptRequest",
+        "TakeBatch",
+        "HitBatch",
+        "TakeBatch",
+        "HitBatch",
+        "ScriptRequest",
+        "HitBatch",
+    ]

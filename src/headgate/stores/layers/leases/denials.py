@@ -1,9 +1,9 @@
-"""Denials that still hold: keys that need not ask the store again before a known time.
+"""Denials that still hold: requests that are denied without the store until a known time.
 
 A cost that was denied fits at a known time and not before, unless the counter changes. So a denial
-answers for its own cost until then, at most for as long as the accuracy says: other nodes may
-refund or reset. Of another cost only the store knows the exact time. A cost that can never fit
-answers for all larger ones.
+holds for its own cost until then, at most for the time of the accuracy, because other nodes may
+refund or reset. Of another cost only the store knows the exact time. The denial of a cost that can
+never fit holds for all larger costs.
 
 The figures are exact if the counter does not change: times are counted down, `remaining` of a paced
 limit is counted forward (to a tick of the store's clock). `remaining` of a sliding window is what

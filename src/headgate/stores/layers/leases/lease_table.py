@@ -381,8 +381,8 @@ class LeaseTable:
     def decided(self, check: Check, outcome: Outcome, sent_ns: int, now_ns: int) -> Outcome:
         """Record the *outcome* of a check that the store decided; the outcome for the caller.
 
-        A denial is remembered if the accuracy says so. While the lease is dry this node denies, so
-        the caller has to wait for that too.
+        A denial is remembered if the accuracy allows it. While the lease is dry this node denies,
+        so the caller has to wait for that too.
         """
         group, lease = self._find(check)
         if group is None:

@@ -78,7 +78,7 @@ class InFlight:
 class LeasedStore(Layer):
     """*inner*, with units of hot keys taken in advance where `set_accuracies` allows it.
 
-    *clock* is the clock of the node, which says how long a lease lasts; only differences count.
+    *clock* is the clock of the node, by which leases expire; only differences count.
     With `keeps=False` nothing is done in the background: call `keep` regularly.
     """
 

@@ -159,7 +159,7 @@ class ReplicatedStore(Layer):
         return Prepared(effects)
 
     def set_accuracies(self, accuracies: Accuracies) -> None:
-        """Share the groups whose accuracy says so; if none does, those of the constructor."""
+        """Share the groups that are `across_regions`; if none is, those of the constructor."""
         self.inner.set_accuracies(accuracies)
         named = {group for group, how in accuracies.items() if how.across_regions}
         self.share(named or self._groups)

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 # ---- windows ----------------------------------------------------------------------------------
 #
-# Usage that is older than a limit takes to refill says nothing any more. So a node counts in
-# windows of that length, and reports a window until the next one has ended too. Lengths are whole
-# seconds of three binary digits, at most a quarter longer than needed: similar limits share a
+# Usage older than the time that a limit takes to refill does not count any more. So a node counts
+# in windows of that length, and reports a window until the next one has ended too. Lengths are
+# whole seconds of three binary digits, at most a quarter longer than needed: similar limits share a
 # report. A node numbers its windows by its own clock, and they are compared with each other alone:
 # clocks of different nodes may differ.
 
