@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from headgate.responses.headers import LimitTemplate
     from headgate.service.core import Core
     from headgate.service.rls.descriptors import Line, PlannedCall
-    from headgate.service.rls.reading import Call, Descriptor, RlsOptions
+    from headgate.service.rls.requests import Call, Descriptor, RlsOptions
 
 
 # Dynamic metadata: the call, and the metadata of the configured limits that allowed it.

@@ -19,7 +19,7 @@ from headgate.service.rls.answer import ReplyEncoder
 from headgate.service.rls.configured import Configured
 from headgate.service.rls.descriptors import Amounts, PlannedCall
 from headgate.service.rls.http_endpoints import answer_json
-from headgate.service.rls.reading import RlsOptions, read_call
+from headgate.service.rls.requests import RlsOptions, read_call
 from headgate.service.rls.ruled import Ruled
 from headgate.service.rls.shapes import Shapes
 

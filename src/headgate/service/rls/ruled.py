@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headgate.policy.model import Rule
     from headgate.service.rls.configured import Configured
     from headgate.service.rls.descriptors import Amounts
-    from headgate.service.rls.reading import Call, Descriptor, Limit
+    from headgate.service.rls.requests import Call, Descriptor, Limit
 
 
 # Entries that Headgate's own gateway adds to a descriptor: see `policy.envoy_config.attributes`.
