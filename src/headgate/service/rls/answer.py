@@ -36,7 +36,7 @@ from headgate.responses.answer import TOO_MANY_REQUESTS, WITHOUT_FIGURES
 from headgate.service.rls import messages
 from headgate.service.rls.descriptors import MAX_SHOWN
 from headgate.service.rls.messages import UNITS
-from headgate.service.rls.ruled import DENIAL_FIELDS
+from headgate.service.rls.rule_lines import DENIAL_FIELDS
 from headgate.units import SECOND, seconds_up
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ _UNFIT: Final = re.compile("[^ -~]")
 _LONGEST_TITLE: Final = 100
 
 
-class Configured:
+class EnvoyLines:
     """The lines of calls whose domain is configured."""
 
     def __init__(
