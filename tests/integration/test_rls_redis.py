@@ -22,7 +22,7 @@ from tests.support.servers import RedisServer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from headgate.service.rls.reading import Charging
+    from headgate.service.rls.requests import Charging
 
     Ask = Callable[..., Awaitable[Any]]
 

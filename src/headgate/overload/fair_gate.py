@@ -21,7 +21,7 @@ from headgate.overload.gate_options import (
     unknown_priority,
 )
 from headgate.overload.gate_state import OUTCOMES, GateState
-from headgate.overload.place import Request
+from headgate.overload.place import Place, Request
 from headgate.policy.model import PRIORITIES
 from headgate.runtime.drivers import adrive, drive
 from headgate.units import SECOND, seconds_at_least
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.engine.plan import Priority
     from headgate.overload.gate_options import GateOptions, GateSettings
-    from headgate.overload.place import Place
+    from headgate.runtime.effects import Effects
     from headgate.units import Seconds
 
 Standing = tuple[int, int | None, int, int | None]
@@ -123,6 +123,13 @@ class _Gate:
         """Begin with no request in and none waiting."""
         self._state = GateState(self._settings, self._counters, self._now, self._clock)
 
+    def _enter(self, tenant: str, cost: int, options: EnterOptions) -> Place | Effects[Place]:
+        """Return a place that can be had at once, or else the wait for one."""
+        request = _read(tenant, cost, options) if options else None
+        priority = "default" if request is None else request.priority
+        place = self._state.try_enter(tenant, cost, priority)
+        return self._state.enter(request or Request(tenant, cost)) if place is None else place
+
     def _read_options(self, options: dict[str, Any]) -> GateSettings:
         return read_options(options)
 
@@ -161,12 +168,8 @@ class FairGate(_Gate):
         Denied at once if it could not be had within the *timeout* or the gate's `max_wait`, or if
         too many wait.
         """
-        request = _read(tenant, cost, options) if options else None
-        priority = "default" if request is None else request.priority
-        place = self._state.try_enter(tenant, cost, priority)
-        if place is None:
-            place = drive(self._state.enter(request or Request(tenant, cost)))
-        return place
+        entered = self._enter(tenant, cost, options)
+        return entered if isinstance(entered, Place) else drive(entered)
 
     def place(self, tenant: str, cost: int = 1, **options: Unpack[EnterOptions]) -> Place:
         """`enter`, for `with gate.place(tenant) as place:`, which releases it at the end.
@@ -219,12 +222,8 @@ class AsyncFairGate(_Gate):
         """Wait for a place; as `FairGate.enter`. A cancelled caller leaves the queue."""
         if get_running_loop() is not self._loop:
             self._move_to_running_loop()
-        request = _read(tenant, cost, options) if options else None
-        priority = "default" if request is None else request.priority
-        place = self._state.try_enter(tenant, cost, priority)
-        if place is None:
-            place = await adrive(self._state.enter(request or Request(tenant, cost)))
-        return place
+        entered = self._enter(tenant, cost, options)
+        return entered if isinstance(entered, Place) else await adrive(entered)
 
     @asynccontextmanager
     async def place(

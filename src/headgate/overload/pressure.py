@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from headgate.observability.metrics import Sample
-    from headgate.overload.pressure_signals import Verdict
+    from headgate.overload.pressure_signals import Mood
     from headgate.policy.model import Pressure
     from headgate.runtime.effects import Effects
     from headgate.stores import Store
@@ -165,11 +165,10 @@ class _Control(ABC):
             course.hold()
             readings.clear()
         else:
-            verdict, latency_ns = self._judge(now_ns)
-            self.signals, why = verdict.signals, verdict.why
-            if why is not None:
-                self._why = _described(why, self.signals[why], self.pressure)
-            _METRICS.record(self.signals, course.step(verdict.mood, latency_ns))
+            mood, latency_ns = self._judge(now_ns)
+            if mood == "pressed":
+                self._why = _described(self.signals, self.pressure)
+            _METRICS.record(self.signals, course.step(mood, latency_ns))
         return fleet.publish(course.own)
 
     def conclude(self, published: Iterable[tuple[str, float, float]] | None, now_ns: int) -> None:
@@ -225,8 +224,9 @@ class _Control(ABC):
             self._running = None
             self._is_resting = not self._is_closed
 
-    def _judge(self, now_ns: int) -> tuple[Verdict, float]:
-        """Return the verdict, and the latency at the quantile in nanoseconds; 0 if unknown."""
+    def _judge(self, now_ns: int) -> tuple[Mood, float]:
+        """Read the signals; return the mood of the interval, and the latency at the quantile in
+        nanoseconds; 0 if unknown."""
         pressure, readings = self.pressure, self._readings
         signals, latency_ns = self._user_signals.now(now_ns), 0.0
         reading = readings.take()
@@ -240,6 +240,7 @@ class _Control(ABC):
                 _LOG.exception("the number of waiting requests could not be read")
         needs_none = pressure.latency_ns is None and pressure.errors is None
         is_known = needs_none or reading is not None or readings.is_quiet
+        self.signals = signals
         return judge(signals, is_known=is_known), latency_ns
 
     def _log_change(self, before: Fraction, now_ns: int) -> None:
@@ -359,7 +360,10 @@ def _checked(pressure: Pressure) -> Pressure:
     return pressure
 
 
-def _described(name: str, signal: float, pressure: Pressure) -> str:
+def _described(signals: Mapping[str, float], pressure: Pressure) -> str:
+    """Describe the largest of *signals*."""
+    name = max(signals, key=signals.__getitem__)
+    signal = signals[name]
     if name == "latency" and pressure.latency_ns is not None:
         most_ms = pressure.latency_ns / MILLISECOND
         at = f"{100 * float(pressure.quantile):.4g}%"

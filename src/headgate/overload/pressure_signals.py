@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
 
@@ -38,27 +38,14 @@ Mood = Literal["pressed", "uncertain", "unknown", "calm"]
 """`uncertain` is neither pressure nor calm; `unknown` is too few requests to say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The judgement of all signals, and *why* if it is pressure: the largest of them."""
-
-    mood: Mood
-    signals: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def why(self) -> str | None:
-        found = max(self.signals, key=self.signals.__getitem__, default=None)
-        return found if self.mood == "pressed" else None
-
-
-def judge(signals: Mapping[str, float], *, is_known: bool) -> Verdict:
+def judge(signals: Mapping[str, float], *, is_known: bool) -> Mood:
     """Judge *signals*; unless it *is_known* how requests perform, they are never calm."""
     worst = max(signals.values(), default=0.0)
     if worst > 1:
-        return Verdict("pressed", signals)
+        return "pressed"
     if not worst <= CALM:
-        return Verdict("uncertain", signals)
-    return Verdict("calm" if is_known else "unknown", signals)
+        return "uncertain"
+    return "calm" if is_known else "unknown"
 
 
 def signals_of(reading: Reading, pressure: Pressure) -> dict[str, float]:

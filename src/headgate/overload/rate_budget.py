@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import OptionError
 from headgate.limits import LeakyQueue, Limit, parse_rate
 from headgate.limits.model import Pace, PacedLimit
-from headgate.overload.shaper import Places
+from headgate.overload.shaper import ShaperVerbs
 from headgate.runtime.effects import Interrupted, Signal, Sleep, Wait
 from headgate.runtime.waiting_lines import naps
 from headgate.units import MILLISECOND, SECOND, Rate, exact_rate
@@ -112,7 +112,9 @@ class FleetRate:
         self.per_second = read_rate(rate)
         self.key = key
         queue = LeakyQueue(self.per_second, _LONGEST)
-        self._places = Places(queue, store, None, namespace, on_store_failure)
+        self._shaper = ShaperVerbs(
+            queue, store=store, namespace=namespace, on_store_failure=on_store_failure
+        )
         self._held = 0  # units that were fetched and not taken
         self._missing = 0
         self._least_ns = self._unit_ns = round(SECOND / self.per_second)
@@ -138,7 +140,7 @@ class FleetRate:
         """Get what the last `take` found missing, unless *stop* is set before it is there."""
         yield Sleep(0)  # with what comes at the same time in the queue
         missing, began_ns = self._missing, clock()
-        granted = yield from self._places.take(self.key, missing, None)
+        granted = yield from self._shaper.taking(self.key, missing, None)
         if not granted:
             wait = granted.retry_after
             yield Wait(stop, _PAUSE if wait is None else wait)
@@ -146,10 +148,10 @@ class FleetRate:
         try:
             for seconds in naps(granted.delay_ns):
                 if (yield Wait(stop, seconds)):
-                    yield from self._places.cancel(granted)
+                    yield from self._shaper.cancelling(granted)
                     return
         except Interrupted:
-            yield from self._places.cancel(granted)
+            yield from self._shaper.cancelling(granted)
             raise
         self._held += missing
         unit_ns = max((clock() - began_ns) // missing, self._least_ns)
@@ -161,7 +163,7 @@ class FleetRate:
 
     def close(self) -> Effects[None]:
         """Close the store."""
-        return self._places.end()
+        return self._shaper.closing()
 
 
 Budget = PacedBudget | FleetRate

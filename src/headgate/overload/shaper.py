@@ -5,7 +5,7 @@ limiter of one `LeakyQueue`, called `shaper`: a hit takes a place and says its d
 sleeps. The delay is counted from when the reply is there. The store gave the place a moment before,
 so nothing leaves early, and all that leaves is late by the way back alone.
 
-The use cases are written once, in `Places`. A caller that is cancelled or interrupted while it
+The use cases are written once, in `ShaperVerbs`. A caller that is cancelled or interrupted while it
 waits cancels its place. Those behind it keep theirs; the place goes to the next that fits.
 """
 
@@ -86,32 +86,61 @@ class _Waiting:
 WAITING: Final = _Waiting()
 
 
-class Places(LimiterVerbs):
-    """Places in the queues that *limit* describes: the use cases of both shapers and of fleets."""
+class ShaperVerbs(LimiterVerbs):
+    """The verbs of both shapers, as generators of effects: a limiter of one `LeakyQueue`."""
+
+    _is_async: bool
 
     def __init__(
         self,
-        limit: LeakyQueue,
-        store: str | Store,
-        clock: Clock | None,
-        namespace: str,
-        on_failure: FailurePolicy | OnFailure,
+        rate: str | Rate | LeakyQueue,
+        *,
+        queue: int | None = None,
+        max_wait: Seconds | None = None,
+        store: str | Store = "memory://",
+        clock: Clock | None = None,
+        namespace: str = "headgate",
+        on_store_failure: FailurePolicy | OnFailure = "fail_open",
     ) -> None:
+        self.queue = limit = _read_queue(rate, queue, max_wait)
+        """The queue of each key."""
         super().__init__(
             limit,
             store=store,
             clock=clock,
             namespace=namespace,
-            on_store_failure=on_failure,
+            on_store_failure=on_store_failure,
             name=_NAME,
         )
-        self.limit = limit
+
+    def limit(
+        self, key: Key | None = None, *, cost: Cost = 1, timeout: float | None = None
+    ) -> Callable[[F], F]:
+        """Decorate a function: each call waits for its place, at most *timeout* seconds.
+
+        *key* and *cost* are values, or made from the arguments; without a key all calls are in one
+        queue. A call that is denied raises `RateLimitedError`.
+        """
+        shaper: Any = self
+        is_async = self._is_async
+        acquire = shaper.acquire  # which every call uses, as it waits
+        wrap: Callable[[F], F] = decorate(
+            acquire, acquire, key, cost, wait=True, timeout=timeout, is_async=is_async
+        )
+
+        def checked(function: F) -> F:
+            if inspect.iscoroutinefunction(function) != is_async:
+                kind, other = ("not async", "a ") if is_async else ("async", "an Async")
+                raise UsageError(f"{function!r} is {kind}: decorate it with {other}Shaper")
+            return wrap(function)
+
+        return checked
 
     def now_ns(self) -> int:
         """Nanoseconds on the clock of the store, or of this host if the store is elsewhere."""
         return (self._engine.store.clock or time.time_ns)()
 
-    def start(self, key: str, cost: int, timeout: float | None) -> Decision | Effects[Decision]:
+    def starting(self, key: str, cost: int, timeout: float | None) -> Decision | Effects[Decision]:
         """Take a place and wait for it: the decision, or else the rest, which is to be driven.
 
         (Without a generator where the store does not wait: 2 of 5 us less.)
@@ -119,26 +148,28 @@ class Places(LimiterVerbs):
         decide_now = self._decide_now if timeout is None else None
         decision = None if decide_now is None else decide_now(key, cost)
         if decision is None:
-            return self._acquire(key, cost, timeout)
+            return self._acquiring(key, cost, timeout)
         _count(decision)
         if not decision.delay_ns:
             return decision
-        return self._wait(Verdict(self._stack.plan(key, cost), (decision,), decision.allowed))
+        return self._waiting_for(
+            Verdict(self._stack.plan(key, cost), (decision,), decision.allowed)
+        )
 
-    def take(self, key: str, cost: int, timeout: float | None) -> Effects[Verdict]:
+    def taking(self, key: str, cost: int, timeout: float | None) -> Effects[Verdict]:
         """Take a place that comes within *timeout* seconds, or none."""
         stack = self._stack.within(deadline_ns(timeout, 0))
         verdict = yield from self._engine.decide(stack.plan(key, cost))
         _count(decision_of(verdict))
         return verdict
 
-    def peek(self, key: str, cost: int, timeout: float | None) -> Effects[Decision]:
-        """Return the decision of `take`, and take nothing."""
+    def looking(self, key: str, cost: int, timeout: float | None) -> Effects[Decision]:
+        """Return the decision of `taking`, and take nothing."""
         timeout_ns = deadline_ns(timeout, 0)
         look = yield from self._peeking(key, cost)
         if timeout_ns is None or not cost or look.retry_after_ns is None:
             return look
-        wait_ns = look.delay_ns if look else look.retry_after_ns + self.limit.patience_ns
+        wait_ns = look.delay_ns if look else look.retry_after_ns + self.queue.patience_ns
         over_ns = wait_ns - timeout_ns // MICROSECOND * MICROSECOND
         if over_ns <= 0 or (not look and over_ns < look.retry_after_ns):
             return look
@@ -146,7 +177,7 @@ class Places(LimiterVerbs):
             allowed=False, remaining=0, retry_after_ns=over_ns, delay_ns=0, place_ns=0
         )
 
-    def cancel(self, granted: Verdict) -> Effects[bool]:
+    def cancelling(self, granted: Verdict) -> Effects[bool]:
         """Cancel a place where it was given; True if it had not come. It is lost if the store
         cannot be reached."""
         was_there = bool(granted.delay_ns) and (yield from self._engine.vacate(granted))
@@ -154,18 +185,17 @@ class Places(LimiterVerbs):
             _CANCELLED.add()
         return was_there
 
-    def reset(self, key: str) -> Effects[None]:
-        """Forget what has left the queue of *key*."""
-        return self._resetting(key)
-
-    def end(self) -> Effects[None]:
+    def closing(self) -> Effects[None]:
         """Close the store, after the callers that were interrupted."""
         return self._engine.closing()
 
-    def _acquire(self, key: str, cost: int, timeout: float | None) -> Effects[Decision]:
-        return (yield from self._wait((yield from self.take(key, cost, timeout))))
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{self.queue}')"
 
-    def _wait(self, granted: Verdict) -> Effects[Decision]:
+    def _acquiring(self, key: str, cost: int, timeout: float | None) -> Effects[Decision]:
+        return (yield from self._waiting_for((yield from self.taking(key, cost, timeout))))
+
+    def _waiting_for(self, granted: Verdict) -> Effects[Decision]:
         """Wait for a place."""
         if granted.delay_ns:
             with WAITING:
@@ -173,17 +203,17 @@ class Places(LimiterVerbs):
                     for seconds in naps(granted.delay_ns):
                         yield Sleep(seconds, self._engine.store.clock)
                 except (Interrupted, KeyboardInterrupt, Exception):
-                    yield from self.cancel(granted)
+                    yield from self.cancelling(granted)
                     raise
         return decision_of(granted)
 
-    def wait_ns(self, look: Decision) -> int:
+    def _wait_ns(self, look: Decision) -> int:
         """Return how long the next unit would wait, by a *look* of cost 1, were it ready to."""
         return look.delay_ns if look.allowed else look.reset_after_ns
 
-    def depth(self, look: Decision) -> int:
+    def _depth(self, look: Decision) -> int:
         """Return the units whose place is later than now."""
-        return max(ceil(look.reset_after_ns * self.limit.per_second / SECOND) - 1, 0)
+        return max(ceil(look.reset_after_ns * self.queue.per_second / SECOND) - 1, 0)
 
 
 def _count(decision: Decision) -> None:
@@ -193,14 +223,14 @@ def _count(decision: Decision) -> None:
 class _Booked:
     """A place at a known time, or a denial: true if there is a place."""
 
-    __slots__ = ("_places", "_verdict", "at_ns", "cost", "decision", "is_open")
+    __slots__ = ("_shaper", "_verdict", "at_ns", "cost", "decision", "is_open")
 
-    def __init__(self, places: Places, verdict: Verdict, cost: int) -> None:
-        self._places = places
+    def __init__(self, shaper: ShaperVerbs, verdict: Verdict, cost: int) -> None:
+        self._shaper = shaper
         self._verdict = verdict
         self.decision = decision_of(verdict)
         self.cost = cost
-        self.at_ns = places.now_ns() + verdict.delay_ns
+        self.at_ns = shaper.now_ns() + verdict.delay_ns
         """`at` in nanoseconds."""
         self.is_open = verdict.allowed
         """False if it was cancelled."""
@@ -238,7 +268,7 @@ class _Booked:
         was_open, self.is_open = self.is_open, False
         if not was_open:
             return False
-        return (yield from self._places.cancel(self._verdict))
+        return (yield from self._shaper.cancelling(self._verdict))
 
 
 class Booking(_Booked):
@@ -261,58 +291,7 @@ class AsyncBooking(_Booked):
         return await adrive(self._cancel())
 
 
-class _Shaper:
-    """The options of both shapers."""
-
-    _is_async: bool
-
-    def __init__(
-        self,
-        rate: str | Rate | LeakyQueue,
-        *,
-        queue: int | None = None,
-        max_wait: Seconds | None = None,
-        store: str | Store = "memory://",
-        clock: Clock | None = None,
-        namespace: str = "headgate",
-        on_store_failure: FailurePolicy | OnFailure = "fail_open",
-    ) -> None:
-        limit = _read_queue(rate, queue, max_wait)
-        self._places = Places(limit, store, clock, namespace, on_store_failure)
-
-    def limit(
-        self, key: Key | None = None, *, cost: Cost = 1, timeout: float | None = None
-    ) -> Callable[[F], F]:
-        """Decorate a function: each call waits for its place, at most *timeout* seconds.
-
-        *key* and *cost* are values, or made from the arguments; without a key all calls are in one
-        queue. A call that is denied raises `RateLimitedError`.
-        """
-        shaper: Any = self
-        is_async = self._is_async
-        acquire = shaper.acquire  # which every call uses, as it waits
-        wrap: Callable[[F], F] = decorate(
-            acquire, acquire, key, cost, wait=True, timeout=timeout, is_async=is_async
-        )
-
-        def checked(function: F) -> F:
-            if inspect.iscoroutinefunction(function) != is_async:
-                kind, other = ("not async", "a ") if is_async else ("async", "an Async")
-                raise UsageError(f"{function!r} is {kind}: decorate it with {other}Shaper")
-            return wrap(function)
-
-        return checked
-
-    @property
-    def queue(self) -> LeakyQueue:
-        """The queue of each key."""
-        return self._places.limit
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}('{self.queue}')"
-
-
-class Shaper(_Shaper):
+class Shaper(ShaperVerbs):
     """Let the requests of each key leave evenly, at *rate*, in the order in which they came.
 
     *rate* is a text such as `"10/s"`, a number per second, or a `LeakyQueue`. Up to *queue* units
@@ -331,32 +310,32 @@ class Shaper(_Shaper):
         denial takes no place, and says when to retry. `delay` is how long it waited. An exception
         raised while it waits cancels the place.
         """
-        started = self._places.start(key, cost, timeout)
+        started = self.starting(key, cost, timeout)
         return started if isinstance(started, Decision) else drive(started)
 
     def peek(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:
         """Return what `acquire` would now, and the `delay` that it would have; take no place."""
-        return drive(self._places.peek(key, cost, timeout))
+        return drive(self.looking(key, cost, timeout))
 
     def book(self, key: str, cost: int = 1, timeout: float | None = None) -> Booking:
         """Take a place without waiting for it. Check that it is true."""
-        return Booking(self._places, drive(self._places.take(key, cost, timeout)), cost)
+        return Booking(self, drive(self.taking(key, cost, timeout)), cost)
 
     def expected_wait(self, key: str) -> float:
         """Return the seconds that a request of *key* would have to wait now, were it ready to."""
-        return seconds_at_least(self._places.wait_ns(self.peek(key)))
+        return seconds_at_least(self._wait_ns(self.peek(key)))
 
     def depth(self, key: str) -> int:
         """Return how many units of *key* have their place later than now."""
-        return self._places.depth(self.peek(key))
+        return self._depth(self.peek(key))
 
     def reset(self, key: str) -> None:
         """Forget what has left. Those who wait keep their places. May raise `StoreError`."""
-        drive(self._places.reset(key))
+        drive(self._resetting(key))
 
     def close(self) -> None:
         """Close the store."""
-        drive(self._places.end())
+        drive(self.closing())
 
     def __enter__(self) -> Self:
         return self
@@ -365,40 +344,40 @@ class Shaper(_Shaper):
         self.close()
 
 
-class AsyncShaper(_Shaper):
+class AsyncShaper(ShaperVerbs):
     """The async form of `Shaper`."""
 
     _is_async = True
 
     async def acquire(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109 (a denial is a value, here and below)
         """Wait for a place; as `Shaper.acquire`. A cancelled caller cancels its place."""
-        started = self._places.start(key, cost, timeout)
+        started = self.starting(key, cost, timeout)
         return started if isinstance(started, Decision) else await adrive(started)
 
     async def peek(self, key: str, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109
         """Return what `acquire` would now, and the `delay` that it would have; take no place."""
-        return await adrive(self._places.peek(key, cost, timeout))
+        return await adrive(self.looking(key, cost, timeout))
 
     async def book(self, key: str, cost: int = 1, timeout: float | None = None) -> AsyncBooking:  # noqa: ASYNC109
         """Take a place without waiting for it. Check that it is true."""
-        verdict = await adrive(self._places.take(key, cost, timeout))
-        return AsyncBooking(self._places, verdict, cost)
+        verdict = await adrive(self.taking(key, cost, timeout))
+        return AsyncBooking(self, verdict, cost)
 
     async def expected_wait(self, key: str) -> float:
         """Return the seconds that a request of *key* would have to wait now, were it ready to."""
-        return seconds_at_least(self._places.wait_ns(await self.peek(key)))
+        return seconds_at_least(self._wait_ns(await self.peek(key)))
 
     async def depth(self, key: str) -> int:
         """Return how many units of *key* have their place later than now."""
-        return self._places.depth(await self.peek(key))
+        return self._depth(await self.peek(key))
 
     async def reset(self, key: str) -> None:
         """Forget what has left. Those who wait keep their places. May raise `StoreError`."""
-        await adrive(self._places.reset(key))
+        await adrive(self._resetting(key))
 
     async def aclose(self) -> None:
         """Close the store, once all places that were given up are cancelled."""
-        await adrive(self._places.end())
+        await adrive(self.closing())
 
     async def __aenter__(self) -> Self:
         return self

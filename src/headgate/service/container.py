@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from headgate.service.http import HttpOptions
     from headgate.service.live import SharedSnapshots
     from headgate.service.rlqs.options import RlqsOptions
-    from headgate.service.rls.reading import RlsOptions
+    from headgate.service.rls.requests import RlsOptions
     from headgate.stores.base import Store
 
 
@@ -70,7 +70,7 @@ def http_options(settings: Settings) -> HttpOptions:
 
 def rls_options(settings: Settings) -> RlsOptions:
     """Options of Envoy's rate limit service (RLS)."""
-    from headgate.service.rls.reading import RlsOptions
+    from headgate.service.rls.requests import RlsOptions
 
     return options_of(RlsOptions, settings, "rls_", most_bytes=settings.max_message)
 

@@ -4,7 +4,7 @@ view              the figures of all workers, once a second and on request; read
 recorder          samples of the decision recorder: points by second and minute, recent growth
 snapshot          all figures of a worker, which it publishes
 shared_snapshots  the memory that the workers share for them
-merging           merges the snapshots of all workers
+merged_view       the snapshots of all workers, merged
 measures          the service's own metrics
 """
 

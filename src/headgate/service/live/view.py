@@ -18,7 +18,7 @@ from headgate.observability import METRICS, RECORDER
 from headgate.observability.candidates import CANDIDATES
 from headgate.observability.metrics import PREFIX
 from headgate.runtime.supervised_task import SupervisedTask
-from headgate.service.live.merging import DECISIONS, encoded_view, merged_view, metrics_text
+from headgate.service.live.merged_view import DECISIONS, encoded_view, merged_view, metrics_text
 from headgate.service.live.recorder import Recorder
 from headgate.service.live.shared_snapshots import SharedSnapshotError
 from headgate.service.live.snapshot import (

@@ -11,10 +11,10 @@ more gateways than C, their number replaces C: each needs one token to allow any
   has reported usage from before (Envoy: within 5 seconds), then 1 + `restart_share` times until the
   first `ttl` has passed, then the limit again. A shared ledger store loses nothing.
 - Rates follow demand fairly (`rates`) and leave room for other users of the same counters
-  (`charging`).
+  (`charges`).
 
 The path of a bucket: `reports` (usage reports), `rates` (limits of the bucket), `gateway` (demand
-and usage), `charging` (counters), `allocation` (the division), `shared` (ledger stores), `messages`
+and usage), `charges` (counters), `allocation` (the division), `shared` (ledger stores), `messages`
 (the reply). Read `calls` first.
 """
 

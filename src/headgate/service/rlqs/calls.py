@@ -12,7 +12,7 @@ from headgate.observability import RECORDER
 from headgate.runtime.heartbeat import new_name
 from headgate.runtime.supervised_task import SupervisedTask
 from headgate.service.grpc.method import CallError, Code
-from headgate.service.rlqs.charging import Charging
+from headgate.service.rlqs.charges import Charges
 from headgate.service.rlqs.gateway import DemandEstimate, Gateway, Share
 from headgate.service.rlqs.ledger import NEVER
 from headgate.service.rlqs.messages import Action, reported_bytes
@@ -97,7 +97,7 @@ class QuotaCalls:
         self._ledgers = ledgers
         self._engine = core.rules.in_force.compiled
         self._factor: Fraction | None = core.rules.in_force.scale.factor
-        self._charging = Charging(core.rules.engine.store)
+        self._charges = Charges(core.rules.engine.store)
         self._gateways: dict[str, Gateway] = {}
         self._counters: dict[str, SharedCounter] = {}
         self._buckets = 0
@@ -171,7 +171,7 @@ class QuotaCalls:
         self._factor = factor
 
     async def _charge_ahead(self, now_ns: int) -> None:
-        await self._charging.charge_ahead(self._counters.values(), now_ns)
+        await self._charges.charge_ahead(self._counters.values(), now_ns)
 
     async def _check_gateways(self, now_ns: int) -> None:
         for gateway in list(self._gateways.values()):
@@ -215,7 +215,7 @@ class QuotaCalls:
             await self._replan([share for share, _ in reported])
         for share, usage in reported:
             record_usage(share.limits, usage)
-        await self._charging.charge_reported(
+        await self._charges.charge_reported(
             [
                 (share.limits, share.estimate.record_report(usage, now_ns))
                 for share, usage in reported
@@ -299,7 +299,7 @@ class QuotaCalls:
                 self._counters[before.ledger].leave(share, is_replaced=True)
             share.assigned_ns = NEVER
             self._join(share)
-        await self._charging.charge_reported(ahead)
+        await self._charges.charge_reported(ahead)
 
     def _check_gateway(self, gateway: Gateway, now_ns: int) -> None:
         """Drop silent and idle buckets, renew assignments, end a stream whose peer does not
@@ -327,7 +327,7 @@ class QuotaCalls:
             some, waiting = waiting[:_PARALLEL_UPDATES], waiting[_PARALLEL_UPDATES:]
             now_ns = self._clock()
             results = await asyncio.gather(
-                *(one.reallocate(now_ns, self._charging.left(one, now_ns)) for one in some),
+                *(one.reallocate(now_ns, self._charges.left(one, now_ns)) for one in some),
                 return_exceptions=True,
             )
             for one, result in zip(some, results, strict=True):

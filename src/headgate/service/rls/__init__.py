@@ -1,11 +1,11 @@
 """Envoy's rate limit service, `envoy.service.ratelimit.v3`: bytes in, bytes out.
 
-bytes -> reading -> ruled or configured (plans) -> engine.calls (decisions) -> answer -> bytes.
-Read `calls` first.
+`requests` decodes a call, `rule_lines` or `envoy_lines` plan it, `engine.calls` decides it and
+`answer` encodes the reply. Read `calls` first.
 """
 
 from headgate.service.rls.calls import RateLimitCalls
 from headgate.service.rls.messages import PATH
-from headgate.service.rls.reading import RlsOptions
+from headgate.service.rls.requests import RlsOptions
 
 __all__ = ["PATH", "RateLimitCalls", "RlsOptions"]

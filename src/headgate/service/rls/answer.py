@@ -36,7 +36,7 @@ from headgate.responses.answer import TOO_MANY_REQUESTS, WITHOUT_FIGURES
 from headgate.service.rls import messages
 from headgate.service.rls.descriptors import MAX_SHOWN
 from headgate.service.rls.messages import UNITS
-from headgate.service.rls.ruled import DENIAL_FIELDS
+from headgate.service.rls.rule_lines import DENIAL_FIELDS
 from headgate.units import SECOND, seconds_up
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from headgate.responses.headers import LimitTemplate
     from headgate.service.core import Core
     from headgate.service.rls.descriptors import Line, PlannedCall
-    from headgate.service.rls.reading import Call, Descriptor, RlsOptions
+    from headgate.service.rls.requests import Call, Descriptor, RlsOptions
 
 
 # Dynamic metadata: the call, and the metadata of the configured limits that allowed it.

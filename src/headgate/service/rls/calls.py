@@ -16,11 +16,11 @@ from headgate.service.core import is_debugged
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import messages
 from headgate.service.rls.answer import ReplyEncoder
-from headgate.service.rls.configured import Configured
 from headgate.service.rls.descriptors import Amounts, PlannedCall
+from headgate.service.rls.envoy_lines import EnvoyLines
 from headgate.service.rls.http_endpoints import answer_json
-from headgate.service.rls.reading import RlsOptions, read_call
-from headgate.service.rls.ruled import Ruled
+from headgate.service.rls.requests import RlsOptions, read_call
+from headgate.service.rls.rule_lines import RuleLines
 from headgate.service.rls.shapes import Shapes
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ class RateLimitCalls:
         self._options = options
         self._engine = core.rules.engine
         self._amounts = Amounts(options.reports)
-        self._configured = Configured(
+        self._envoy_lines = EnvoyLines(
             self._amounts, namespace=core.namespace, on_store_failure=options.on_store_failure
         )
-        self._ruled = Ruled(self._amounts, self._configured)
+        self._rule_lines = RuleLines(self._amounts, self._envoy_lines)
         self._encoder = ReplyEncoder(core, options)
         # By message: to read one and find its plan takes six times as long as to decide it.
         self._ready: BoundedCache[PlannedCall] = BoundedCache(MAX_BYTES)
@@ -125,11 +125,13 @@ class RateLimitCalls:
         compiled, envoy = self._in_force.compiled, self._core.envoy
         revision = compiled.policy.revision
         if envoy is not None and call.domain in envoy.domains:
-            lines = self._configured.lines(envoy, call)
+            lines = self._envoy_lines.lines(envoy, call)
             planned = PlannedCall.of(call, lines, revision, self._options.charge)
             return planned._replace(is_configured=True)
         is_kept = self._is_short(request) and not compiled.policy.overrides
-        return PlannedCall.of(call, self._ruled.lines(compiled, call, is_kept=is_kept), revision)
+        return PlannedCall.of(
+            call, self._rule_lines.lines(compiled, call, is_kept=is_kept), revision
+        )
 
     async def _reply_later(self, planned: PlannedCall) -> bytes:
         try:

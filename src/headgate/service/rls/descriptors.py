@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headgate.engine.calls import Part, Verb
-    from headgate.service.rls.reading import Call, Charging, Descriptor, Reports
+    from headgate.service.rls.requests import Call, Charging, Descriptor, Reports
 
 
 MAX_SHOWN: Final = 16

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.policy.envoy_config.config import Descriptor
     from headgate.service.core import Core
     from headgate.service.grpc.method import Unary
-    from headgate.service.rls.reading import RlsOptions
+    from headgate.service.rls.requests import RlsOptions
 
     App = Callable[[Any, Any, Any], Awaitable[None]]
 

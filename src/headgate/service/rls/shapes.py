@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.engine.plan import Plan
     from headgate.policy.envoy_config.config import EnvoyConfig
     from headgate.policy.model import Policy
-    from headgate.service.rls.reading import Call
+    from headgate.service.rls.requests import Call
 
 MAX_BYTES: Final = 8 << 20
 """The bytes of all shapes that are kept: clients may choose values that are not free."""

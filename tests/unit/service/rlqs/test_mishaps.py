@@ -97,7 +97,7 @@ def test_a_mistake_in_charging_does_not_stop_the_turns(caplog: pytest.LogCapture
         def fail(*_: object) -> None:
             raise RuntimeError("a mistake")
 
-        service.calls._charging.charge_ahead = fail  # type: ignore[assignment,method-assign]
+        service.calls._charges.charge_ahead = fail  # type: ignore[assignment,method-assign]
         await service.pass_time(12)
         assert len(line.messages) == 3, "it was told again when half its time was over"
         assert [one.message for one in caplog.records if one.levelno >= logging.ERROR]
@@ -238,7 +238,7 @@ def test_buckets_that_are_too_long_hide_no_mistake_from_the_log(
         def fail(*_: object) -> None:
             raise RuntimeError("a mistake")
 
-        service.calls._charging.charge_ahead = fail  # type: ignore[assignment,method-assign]
+        service.calls._charges.charge_ahead = fail  # type: ignore[assignment,method-assign]
         await service.pass_time(2)
         assert "abandoned" in caplog.text
         assert "a mistake" in caplog.text

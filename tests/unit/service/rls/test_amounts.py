@@ -8,7 +8,7 @@ from headgate.engine.calls import went_beyond
 from headgate.limits import parse_limit
 from headgate.service.rls import RlsOptions, descriptors
 from headgate.service.rls.descriptors import Amounts
-from headgate.service.rls.reading import Descriptor
+from headgate.service.rls.requests import Descriptor
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import Charge, Check
 from headgate.testing import ManualClock

@@ -13,7 +13,7 @@ from headgate.policy.loader import read_policy
 from headgate.policy.model import After, Cost, Rule
 from headgate.responses import ResponseOptions
 from headgate.service.rls import RlsOptions
-from headgate.service.rls.ruled import GatewayEntries, cost_left, gateway_entries
+from headgate.service.rls.rule_lines import GatewayEntries, cost_left, gateway_entries
 from headgate.testing import ManualClock
 from tests.support.rls_client import NOON, OK, OVER, Asker, DistantStore, codes_of, desc
 

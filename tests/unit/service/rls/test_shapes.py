@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headgate.service.rls.descriptors import PlannedCall
-    from headgate.service.rls.reading import Charging
+    from headgate.service.rls.requests import Charging
 
 WITHOUT_SHAPES = RlsOptions(longest_value=LARGEST_MESSAGE - 1)
 """The options under which no message is short enough to have a shape."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.service.grpc.method import CallError, Code
 from headgate.service.rls import RlsOptions
-from headgate.service.rls.reading import Descriptor, Limit, read_call
+from headgate.service.rls.requests import Descriptor, Limit, read_call
 from tests.examples import example_count
 from tests.support import envoy_messages
 from tests.support.rls_client import OK, OVER, Asker, desc, request

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headgate.engine.plan import Mode
     from headgate.policy.envoy_config.config import EnvoyConfig, Found, Unit
     from headgate.service.rls.descriptors import Amounts
-    from headgate.service.rls.reading import Call, Descriptor, Limit, OnStoreFailure
+    from headgate.service.rls.requests import Call, Descriptor, Limit, OnStoreFailure
 
 GROUP: Final = "!envoy"
 """The prefix of groups of counters that belong to no rule; no id of a rule has it."""
@@ -48,7 +48,7 @@ _UNFIT: Final = re.compile("[^ -~]")
 _LONGEST_TITLE: Final = 100
 
 
-class Configured:
+class EnvoyLines:
     """The lines of calls whose domain is configured."""
 
     def __init__(

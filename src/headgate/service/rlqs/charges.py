@@ -149,8 +149,8 @@ Counter = tuple[str, str]
 """The group and key of a counter."""
 
 
-class Charging:
-    """Charges *store*. A failed charge is not repeated: the store may have executed it."""
+class Charges:
+    """The charges to *store*. A failed charge is not repeated: the store may have executed it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

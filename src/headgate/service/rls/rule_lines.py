@@ -26,8 +26,8 @@ from headgate.policy.envoy_config.attributes import (
     request_of,
 )
 from headgate.service.rls import messages
-from headgate.service.rls.configured import closed_plan, window_of
 from headgate.service.rls.descriptors import Line, amount_of
+from headgate.service.rls.envoy_lines import closed_plan, window_of
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.envoy_config.attributes import Entries
     from headgate.policy.model import Rule
-    from headgate.service.rls.configured import Configured
     from headgate.service.rls.descriptors import Amounts
-    from headgate.service.rls.reading import Call, Descriptor, Limit
+    from headgate.service.rls.envoy_lines import EnvoyLines
+    from headgate.service.rls.requests import Call, Descriptor, Limit
 
 
 # Entries that Headgate's own gateway adds to a descriptor: see `policy.envoy_config.attributes`.
@@ -96,12 +96,12 @@ DENIAL_FIELDS: Final = {False: _denial_field(LIMIT), True: _denial_field(OUTAGE)
 _LOG: Final = logging.getLogger("headgate.service.rls")
 
 
-class Ruled:
+class RuleLines:
     """The lines of calls that rules decide."""
 
-    def __init__(self, amounts: Amounts, configured: Configured) -> None:
+    def __init__(self, amounts: Amounts, envoy_lines: EnvoyLines) -> None:
         self._amounts = amounts
-        self._configured = configured
+        self._envoy_lines = envoy_lines
         self._warned: set[tuple[str, str]] = set()
 
     def lines(self, engine: CompiledPolicy, call: Call, *, is_kept: bool) -> tuple[Line, ...]:
@@ -122,7 +122,7 @@ class Ruled:
         plan = engine.plan(request, cost=amount, is_shared=not is_kept)
         if one.limit is not None and not plan.rules:
             hits = 1 if amount is None else amount
-            return Line((self._configured.part_of_call(call.domain, one, one.limit, hits),))
+            return Line((self._envoy_lines.part_of_call(call.domain, one, one.limit, hits),))
         parts = []
         is_whole = plan.is_plain
         for planned in plan.rules:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.service.live.merging import MAX_RULES, encoded_view, merged_view
+from headgate.service.live.merged_view import MAX_RULES, encoded_view, merged_view
 from headgate.service.live.recorder import OUTCOMES, WHOLE
 from headgate.service.live.snapshot import Snapshot, TopKeys
 from headgate.units import SECOND
