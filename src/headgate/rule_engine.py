@@ -235,18 +235,18 @@ def amounts_of(verdict: Verdict, actual: int | Mapping[str, int] | None) -> Mapp
 
 def put_in_force(policy: Policy, before: Policy | None = None) -> None:
     """Count for the rules in shadow of *policy*, which takes the place of *before*."""
-    tried = list(_tried(policy))
-    names = {one.rule_id for one in tried}
+    versioned = list(_versioned(policy))
+    names = {one.rule_id for one in versioned}
     gone = [] if before is None else [one.id for one in _shadows(before) if one.id not in names]
-    if tried or gone:
-        CANDIDATES.put_in_force(tried, revision=policy.revision, gone=gone)
+    if versioned or gone:
+        CANDIDATES.put_in_force(versioned, revision=policy.revision, gone=gone)
 
 
 def _shadows(policy: Policy) -> list[Rule]:
     return [rule for rule in policy.rules if rule.mode == "shadow" and rule.fair is None]
 
 
-def _tried(policy: Policy) -> Iterator[ShadowRule]:
+def _versioned(policy: Policy) -> Iterator[ShadowRule]:
     shadows = _shadows(policy)
     by_id = {rule.id: rule for rule in policy.rules} if shadows else {}
     for rule in shadows:

@@ -237,6 +237,7 @@ class Steps:
     __slots__ = (
         "first",
         "first_operations",
+        "hidden_reports",
         "is_denied",
         "looks",
         "quotas",
@@ -245,14 +246,13 @@ class Steps:
         "shadows",
         "takers",
         "takes",
-        "trials",
     )
 
     def __init__(self, parts: Sequence[Part], *, each_alone: bool) -> None:
         left = [(n, part.verb, part.role) for n, part in enumerate(parts) if not part.is_denied]
         reports = [(n, role) for n, verb, role in left if verb == "report"]
         self.reports = tuple([n for n, role in reports if role != "hidden"])
-        self.trials = tuple([n for n, role in reports if role == "hidden"])
+        self.hidden_reports = tuple([n for n, role in reports if role == "hidden"])
         self.refunds = tuple([n for n, verb, _ in left if verb == "refund"])
         self.looks = tuple([n for n, verb, _ in left if verb == "look"])
         takers = [(n, role) for n, verb, role in left if verb == "take"]
@@ -274,7 +274,7 @@ class Steps:
 
     def _first(self, *, each_alone: bool) -> Step:
         takes: list[Places] = []
-        looks: list[Places] = [(n,) for n in (*self.looks, *self.trials)]
+        looks: list[Places] = [(n,) for n in (*self.looks, *self.hidden_reports)]
         if each_alone:
             takes += [(n,) for n in self.takers]
         else:
@@ -303,8 +303,8 @@ class _Deciding:
             yield from self._perform(
                 steps.first, steps.first_operations, is_open=not steps.is_denied
             )
-        if steps.trials:
-            yield from self._record_trials()
+        if steps.hidden_reports:
+            yield from self._record_hidden()
         if call.each_alone:
             yield from self._fill_up()
         elif steps.needs_more and not steps.is_denied:
@@ -357,9 +357,9 @@ class _Deciding:
             self.decisions[place] = part.concluded(outcomes[start:end])
             start = end
 
-    def _record_trials(self) -> Effects[None]:
+    def _record_hidden(self) -> Effects[None]:
         """Record reports to hidden shadows, as far as they have something left."""
-        checked = [n for n in self._steps.trials if n not in self._here]
+        checked = [n for n in self._steps.hidden_reports if n not in self._here]
         places = tuple([n for n in checked if self.decisions[n].remaining])
         if not places:
             return

@@ -25,12 +25,12 @@ R = TypeVar("R")
 class Rounds:
     """Rounds that follow each other: in an event loop, or in a thread."""
 
-    __slots__ = ("bell", "due_ns", "ended", "loop")
+    __slots__ = ("cut_short", "due_ns", "ended", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self.loop = loop
         self.ended = Signal()
-        self.bell = Signal()
+        self.cut_short = Signal()
         """Cuts the pause before the next round short."""
         self.due_ns = 0
 
@@ -132,11 +132,11 @@ class BackgroundWork(Generic[T]):
         except RuntimeError:  # no thread to be had: tried again later
             self._end(rounds)
 
-    def ring(self) -> None:
+    def cut_pause(self) -> None:
         """Cut the pause before the next round short."""
         with self._lock:
             if self._current is not None:
-                self._current.bell.set()
+                self._current.cut_short.set()
 
     def closing(self, seconds: float) -> Effects[None]:
         """Begin no more work, and wait up to *seconds* for the rounds that are still due."""
@@ -146,7 +146,7 @@ class BackgroundWork(Generic[T]):
 
     def ending(self, seconds: float) -> Effects[None]:
         """Cut the pause short, and wait up to *seconds* for the rounds to end."""
-        self.ring()
+        self.cut_pause()
         rounds = self._current
         if rounds is not None and not rounds.is_stalled:
             yield _WaitForEnd(rounds, seconds)
@@ -158,7 +158,7 @@ class BackgroundWork(Generic[T]):
                 return None
             if current is not None and not current.is_stalled:
                 if due_ns is not None and due_ns < current.due_ns:
-                    current.bell.set()
+                    current.cut_short.set()
                 return None
             loop = None if self._in_thread else asyncio._get_running_loop()  # noqa: SLF001 (documented for such checks)
             self._current, self.is_cut_off = Rounds(loop), False
@@ -167,7 +167,7 @@ class BackgroundWork(Generic[T]):
     def _perform(self, rounds: Rounds) -> Effects[None]:
         try:
             while (pause := self._pause(rounds)) is not None:
-                yield Wait(rounds.bell, pause)
+                yield Wait(rounds.cut_short, pause)
                 if (owner := self._owner()) is None:
                     return
                 yield from self._work(owner)
@@ -186,7 +186,7 @@ class BackgroundWork(Generic[T]):
                 self._current = None
                 return None
             now_ns = self._clock()
-            rounds.bell = Signal()
+            rounds.cut_short = Signal()
             rounds.due_ns = max(due_ns, now_ns + MILLISECOND)
             return (rounds.due_ns - now_ns) / SECOND
 

@@ -328,7 +328,7 @@ def test_the_recovery_does_not_keep_a_store_alive(
         return gone() is None
 
     wait_until(is_gone, "the store is collected")
-    recovery.ring()
+    recovery.cut_pause()
     wait_until(lambda: not recovery.is_running, "the recovery has ended")
 
 
