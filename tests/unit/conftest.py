@@ -1,4 +1,4 @@
-"""Unit tests use manual clocks: nothing goes on in the background but heartbeats."""
+"""Unit tests use manual clocks: no recovery from an outage goes on in the background."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from headgate.runtime.background import BackgroundWork
 def _without_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
     start = BackgroundWork.start
 
-    def start_heartbeat(work: BackgroundWork[Any], due_ns: int | None = None) -> None:
-        if work._name == "headgate-heartbeat":
+    def start_others(work: BackgroundWork[Any], due_ns: int | None = None) -> None:
+        if work._name != "headgate-recovery":
             start(work, due_ns)
 
-    monkeypatch.setattr(BackgroundWork, "start", start_heartbeat)
+    monkeypatch.setattr(BackgroundWork, "start", start_others)

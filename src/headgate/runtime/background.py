@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from inspect import GEN_CREATED, getgeneratorstate
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headgate.runtime.drivers import Background, spawn
-from headgate.runtime.effects import Effect, Interrupted, Signal, Wait
+from headgate.runtime.drivers import spawn
+from headgate.runtime.effects import Effect, Signal, Wait
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from headgate.runtime.effects import Effects
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Rounds:
@@ -63,9 +61,9 @@ class BackgroundWork(Generic[T]):
     """Work for *owner*, done in rounds beside its callers. Safe to share among threads.
 
     *due* returns the time of the next round on *clock*, None if there is nothing to do: the work
-    ends then, until `wake` is called. *work* is one round. Both receive the owner, which only a
-    round keeps alive. Work that `start` begins is done in the running event loop, or in a thread if
-    there is none or *in_thread* is true.
+    ends then, until `start` is called. *work* is one round. Both receive the owner, which only a
+    round keeps alive. The work is done in the running event loop, or in a thread if there is none
+    or *in_thread* is true.
     """
 
     def __init__(
@@ -102,28 +100,11 @@ class BackgroundWork(Generic[T]):
         current = self._current
         return current is not None and not current.is_stalled
 
-    def wake(self, reply: R, due_ns: int | None = None) -> Effects[R]:
-        """Begin the work unless it goes on already; returns *reply*, also in an interruption.
+    def start(self, due_ns: int | None = None) -> None:
+        """Begin the work unless it goes on already.
 
         If it waits for longer than until *due_ns*, the next round begins now.
         """
-        rounds = self._begin(due_ns)
-        if rounds is None:
-            return reply
-        work = self._perform(rounds)
-        try:
-            yield Background(work, self._name)
-        except BaseException as error:
-            if getgeneratorstate(work) == GEN_CREATED:  # it may not have been started
-                self._end(rounds)
-            if isinstance(error, Interrupted):
-                raise Interrupted(reply, is_known=True) from error.__cause__
-            if not isinstance(error, RuntimeError):  # no thread to be had: tried again later
-                raise
-        return reply
-
-    def start(self, due_ns: int | None = None) -> None:
-        """Do what `wake` does, for a caller that is no generator."""
         rounds = self._begin(due_ns)
         if rounds is None:
             return

@@ -282,7 +282,8 @@ class LeasedStore(Layer):
         )
         if interrupt is not None:
             raise Interrupted(results) from interrupt.__cause__
-        return (yield from self._wake(results))
+        self._schedule_upkeep()
+        return results
 
     def _run(
         self, operation: Operation[R], begun: Sequence[LocalTake]
@@ -371,7 +372,9 @@ class LeasedStore(Layer):
         except BaseException as error:
             self._settle(request, error, sent_ns)
             raise
-        return (yield from self._wake(self._settle(request, grant, sent_ns) or grant.outcome))
+        outcome = self._settle(request, grant, sent_ns)
+        self._schedule_upkeep()
+        return outcome or grant.outcome
 
     def _send(self, requests: Sequence[GrantLease]) -> Effects[None]:
         """Send several requests; after a failure the rest counts as lost."""
@@ -436,10 +439,11 @@ class LeasedStore(Layer):
         with self._lock:
             return self._table.next_due_ns() if self._keeps else None
 
-    def _wake(self, reply: R) -> Effects[R]:
-        """Have upkeep run when it is due; returns *reply*, also in an interruption."""
+    def _schedule_upkeep(self) -> None:
+        """Have upkeep run when it is due."""
         due_ns = self._due_ns()
-        return reply if due_ns is None else (yield from self._upkeep.wake(reply, due_ns))
+        if due_ns is not None:
+            self._upkeep.start(due_ns)
 
     # Hot keys, remembered denials, gauges.
 

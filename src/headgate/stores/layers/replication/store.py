@@ -123,7 +123,7 @@ class ReplicatedStore(Layer):
                 self._record(operation, interrupt.reply)
             raise
         if self._record(operation, reply) or self._is_cut_off:
-            yield from self._begin_reports(reply)
+            self._begin_reports()
         return reply
 
     def _record(self, operation: Operation[R], reply: R) -> bool:
@@ -153,7 +153,7 @@ class ReplicatedStore(Layer):
                     record(keys, costs, interrupt.reply)
                 raise
             if record(keys, costs, outcomes):
-                yield from self._begin_reports(outcomes)
+                self._begin_reports()
             return outcomes
 
         return Prepared(effects)
@@ -219,16 +219,10 @@ class ReplicatedStore(Layer):
     def _new_origin(self) -> str:
         return f"{self._region}/{token_hex(6)}"
 
-    def _begin_reports(self, reply: object) -> Effects[None]:
-        """Begin to report in the background; an interruption has the *reply* of the operation."""
-        interrupt: Interrupted | None = None
+    def _begin_reports(self) -> None:
+        """Begin to report in the background."""
         for work in self._reporting:
-            try:
-                yield from work.wake(reply)
-            except Interrupted as caught:
-                interrupt = caught
-        if interrupt is not None:
-            raise interrupt
+            work.start()
 
     def _due_ns(self, *, peer: Peer) -> int | None:
         """The time of the next reports to *peer*; None if it knows everything, or if the store is

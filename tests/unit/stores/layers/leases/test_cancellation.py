@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.runtime.drivers import Background, drive
+from headgate.runtime.drivers import drive
 from headgate.runtime.effects import Interrupted, Run
 from headgate.stores.operations import GrantLease, Operation, Refund, Take, TakeEach
 from tests.support.lease_remote import Driven, check
@@ -58,13 +58,6 @@ def used_up() -> Driven:
 STATES: list[Callable[[], Driven]] = [cold, warm, used_up]
 
 
-def perform(effect: Any) -> Any:
-    if isinstance(effect, Background):
-        effect.effects.close()
-        return None
-    return effect.perform()
-
-
 def spent(driven: Driven) -> dict[str, int]:
     """The units that are charged in the store and not held in a lease."""
     return {name: driven.used(name) - driven.held(name) for name in ("leased", "too", "exact")}
@@ -95,11 +88,11 @@ def test_a_take_that_is_interrupted_at_any_yield_leaves_nothing_taken(
         try:
             effect = next(effects)
             for _ in range(count):
-                effect = effects.send(perform(effect))
+                effect = effects.send(effect.perform())
         except StopIteration:
             break
         count += 1
-        reply = perform(effect) if has_reply and isinstance(effect, Run) else None
+        reply = effect.perform() if has_reply and isinstance(effect, Run) else None
         with pytest.raises(Interrupted) as caught:
             effects.throw(Interrupted(reply))
         is_lease_lost = isinstance(effect, Run) and isinstance(effect.operation, GrantLease)
@@ -153,9 +146,9 @@ def test_a_waiter_that_is_interrupted_leaves_the_request_to_the_others() -> None
     with pytest.raises(Interrupted):
         waiter.throw(Interrupted())
     with suppress(StopIteration):
-        effect = first.send(perform(request))
+        effect = first.send(request.perform())
         while True:
-            effect = first.send(perform(effect))
+            effect = first.send(effect.perform())
     assert driven.store.units_held() > 0
 
 
