@@ -220,9 +220,9 @@ def test_rules_that_cannot_be_read_are_in_force_all_the_same(
     read = {path: fake.replies[path] for path in fake.statuses}
     fake.replies |= {path: {"status": 503, "detail": why} for path in read}
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
-        page.until("!document.querySelector('#rules-unread').hidden", "it says so")
-        assert why in page.text("#rules-unread")
-        assert "The rules in force stay in force" in page.text("#rules-unread")
+        page.until("!document.querySelector('#rules-error').hidden", "it says so")
+        assert why in page.text("#rules-error")
+        assert "The rules in force stay in force" in page.text("#rules-error")
         subs = "[...document.querySelectorAll('#rules-table .sub')]"
         told = page.evaluate(f"{subs}.map((one) => one.innerText)")
         assert told == ["in force", "no longer in the policy"]
@@ -232,7 +232,7 @@ def test_rules_that_cannot_be_read_are_in_force_all_the_same(
             with fake.lock:
                 del fake.statuses[path]
                 fake.replies[path] = read[path]
-            page.until("document.querySelector('#rules-unread').hidden", "they can be read again")
+            page.until("document.querySelector('#rules-error').hidden", "they can be read again")
         assert "5 per minute" in page.text("#rules-table")
         history = "document.querySelector('#history').innerText"
         page.until(f"{history}.includes('begin')", "the history can be read again")
@@ -245,7 +245,7 @@ def test_a_source_that_is_no_store_is_seen_while_it_decides(
     sources = {"store": 9, "sync": 7, "fail_open": 3}
     fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": sources}])
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
-        page.until("document.querySelector('#rules-table .badge.odd')", "it was so before")
+        page.until("document.querySelector('#rules-table .badge.warning')", "it was so before")
         failing = STORE | {"state": "open", "fail_mode": 1}
         later = {"store": 9, "sync": 8, "fail_open": 123_456}
         fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": later}], store=failing)
@@ -253,7 +253,7 @@ def test_a_source_that_is_no_store_is_seen_while_it_decides(
         assert page.text("#rules-table .badge.bad") == "fail_open 123,456, now"
         told = "Degraded: store: circuit open; rules apply their on_store_failure"
         assert page.text("#state").startswith(told)
-        place = "document.querySelector('#rules-table .wide')"
+        place = "document.querySelector('#rules-table .scrollable')"
         assert page.evaluate(f"{place}.scrollWidth <= {place}.clientWidth"), "no Edit out of sight"
 
 
@@ -265,8 +265,8 @@ def test_keys_that_only_a_rule_in_shadow_refuses_are_told_to_be_such(
     keys = [{"rule_id": name, **rate} for name in ("r", "tried")]
     fake.replies["/admin/v1/live"] = live(rules=[RULE, tried], refused_keys=keys)
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
-        page.until("document.querySelector('#refused tbody tr')", "they are there")
-        rows = page.text("#refused tbody").splitlines()
+        page.until("document.querySelector('#most-denied tbody tr')", "they are there")
+        rows = page.text("#most-denied tbody").splitlines()
         assert [row.split("\t")[1] for row in rows] == ["r", "tried (shadow)"]
 
 

@@ -93,8 +93,8 @@ def opened(
         own = urlsplit(url).netloc
         assert [one for one in page.requests if urlsplit(one).netloc not in (own, "")] == []
         expected = ("status of 401", "status of 403", "status of 412", "status of 422")
-        odd = [one for one in page.complaints if not any(text in one for text in expected)]
-        assert odd == []
+        unexpected = [one for one in page.complaints if not any(text in one for text in expected)]
+        assert unexpected == []
 
 
 @contextmanager
