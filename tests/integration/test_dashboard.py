@@ -122,7 +122,7 @@ def test_traffic_is_seen_while_it_happens(page: Page, service: Service) -> None:
     )
     page.until(
         "document.querySelector('#candidate-list').innerText.includes('would have denied')",
-        "what the rule in shadow would have done is told",
+        "the card shows what the candidate would have denied",
     )
     page.click("#rules-table .name")
     assert page.evaluate("document.querySelector('#traffic-rule').value") == "per-ip"
@@ -143,11 +143,11 @@ def test_requests_are_explained(page: Page, service: Service) -> None:
     page.click("#explain-form button")
     page.until("document.querySelector('#explained table')", "it is explained")
     assert page.text("#explain-lead") == "The request would be denied. Denied by per-ip."
-    told = "document.querySelector('#explained details')"
-    assert "searches" in page.evaluate(f"{told}.textContent")
+    details = "document.querySelector('#explained details')"
+    assert "searches" in page.evaluate(f"{details}.textContent")
     page.write("#explain-headers", "no header")
     page.click("#explain-form button")
-    page.until("document.querySelector('#explained .bad')", "a wrong header is told")
+    page.until("document.querySelector('#explained .bad')", "the wrong header is reported")
     page.write("#explain-headers", "")
     page.write("#explain-path", "/search")
     page.click("#explain-form button")
@@ -271,10 +271,10 @@ def test_what_is_wrong_is_told_at_its_field_and_changes_nothing(
     edit(page, "per-ip", {"match": {"endpoint": "/api/**"}, "key_by": "api_kee", "limit": "5/hour"})
     for button in ("#editor-preview", "#editor-apply"):
         page.click(button)
-        page.until("document.querySelector('#editor-findings li')", "the error is told")
-        told = page.text("#editor-findings li")
-        assert told.startswith("key_by: line 5: 'api_kee' is not a part of a key")
-        assert "did you mean 'api_key'?" in told
+        page.until("document.querySelector('#editor-findings li')", "the error is shown")
+        finding = page.text("#editor-findings li")
+        assert finding.startswith("key_by: line 5: 'api_kee' is not a part of a key")
+        assert "did you mean 'api_key'?" in finding
         area = "document.querySelector('#editor-text')"
         assert page.evaluate(f"{area}.ariaInvalid") == "true"
         chosen = f"{area}.value.slice({area}.selectionStart, {area}.selectionEnd)"
@@ -299,7 +299,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_shown_and_not_overwritten(
     other = {"key_by": "ip", "limit": "77/s"}
     assert admin(service, "PUT", "/rules/searches", json=other).status_code == 200
     page.click("#editor-apply")
-    page.until("document.querySelector('#editor-theirs')", "it is told")
+    page.until("document.querySelector('#editor-theirs')", "the message is shown")
     assert admin(service, "GET", "/rules/searches").json()["rule"] == other
     assert '"77/s"' in page.text("#editor-findings pre")
     assert '"1/s"' in page.evaluate("document.querySelector('#editor-text').value")
@@ -317,7 +317,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_shown_and_not_overwritten(
 def test_what_was_written_is_not_lost_by_one_key(page: Page) -> None:
     edit(page, "searches", {"key_by": "ip", "limit": "1/s"})
     page.press("Escape")
-    page.until("document.querySelector('#editor-findings').innerText", "it is told")
+    page.until("document.querySelector('#editor-findings').innerText", "the message is shown")
     assert page.evaluate("document.querySelector('#editor').open")
     page.click("#editor [data-close]")
     closed(page)
@@ -355,9 +355,9 @@ def test_a_candidate_is_tried_beside_a_rule_and_adopted(page: Page, service: Ser
     closed(page)
     for _ in range(3):
         assert check(service, "192.0.2.31") == 200
-    told = "document.querySelector('#candidate-list').innerText"
+    cards = "document.querySelector('#candidate-list').innerText"
     sentence = "per-ip-candidate would have denied 2 requests of 1 caller since "
-    page.until(f"{told}.includes({json.dumps(sentence)})", "what it would have denied is told")
+    page.until(f"{cards}.includes({json.dumps(sentence)})", "the card shows its denials")
     assert "; per-ip allowed all of them" in page.text("#candidate-list")
     page.click("[aria-label='Adopt per-ip-candidate']")
     page.until("document.querySelector('#confirm').open", "it asks before")
