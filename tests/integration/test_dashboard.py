@@ -76,7 +76,7 @@ def test_the_token_is_taken_out_of_the_address_and_kept_in_the_tab_only(
     assert page.evaluate("localStorage.length + document.cookie.length") == 0
     assert all(TOKEN not in url.partition("#")[0] for url in page.requests)
     assert TOKEN not in service.log
-    page.click(".ways a")
+    page.click(".sections a")
     assert page.evaluate("location.href") == f"{service.url}/#traffic"
     page.click("#forget")
     page.until("document.body.dataset.access === 'locked'", "the token is forgotten")
@@ -117,10 +117,12 @@ def test_traffic_is_seen_while_it_happens(page: Page, service: Service) -> None:
     denied = "document.querySelector('#rules-table .is-denied').closest('tr').innerText"
     page.until(f"{denied}.startsWith('per-ip')", "the denials are seen")
     page.until("document.querySelector('#tiles .is-some')", "the figures say so")
-    page.until("document.querySelector('#refused')?.innerText.includes('198.51.100.1')", "the key")
+    page.until(
+        "document.querySelector('#most-denied')?.innerText.includes('198.51.100.1')", "the key"
+    )
     page.until(
         "document.querySelector('#candidate-list').innerText.includes('would have denied')",
-        "what the rule in shadow would have done is told",
+        "the card shows what the candidate would have denied",
     )
     page.click("#rules-table .name")
     assert page.evaluate("document.querySelector('#traffic-rule').value") == "per-ip"
@@ -141,11 +143,11 @@ def test_requests_are_explained(page: Page, service: Service) -> None:
     page.click("#explain-form button")
     page.until("document.querySelector('#explained table')", "it is explained")
     assert page.text("#explain-lead") == "The request would be denied. Denied by per-ip."
-    told = "document.querySelector('#explained details')"
-    assert "searches" in page.evaluate(f"{told}.textContent")
+    details = "document.querySelector('#explained details')"
+    assert "searches" in page.evaluate(f"{details}.textContent")
     page.write("#explain-headers", "no header")
     page.click("#explain-form button")
-    page.until("document.querySelector('#explained .bad')", "a wrong header is told")
+    page.until("document.querySelector('#explained .bad')", "the wrong header is reported")
     page.write("#explain-headers", "")
     page.write("#explain-path", "/search")
     page.click("#explain-form button")
@@ -252,10 +254,10 @@ def test_a_rule_that_is_edited_is_enforced_and_rolled_back(page: Page, service: 
     page.until("document.querySelector('#history').innerText.includes('4711')", "in the history")
 
     page.click(f"[aria-label='Roll back to revision {revision}']")
-    page.until("document.querySelector('#sure del')", "what would change is shown")
-    assert "6/hour → 3/hour" in page.text("#sure")
-    page.write("#sure-reason", "it was too much")
-    page.click("#sure-yes")
+    page.until("document.querySelector('#confirm del')", "what would change is shown")
+    assert "6/hour → 3/hour" in page.text("#confirm")
+    page.write("#confirm-reason", "it was too much")
+    page.click("#confirm-yes")
     closed(page)
     assert newest(service)["note"] == "it was too much"
     assert check(service, "192.0.2.12") == 200
@@ -269,10 +271,10 @@ def test_what_is_wrong_is_told_at_its_field_and_changes_nothing(
     edit(page, "per-ip", {"match": {"endpoint": "/api/**"}, "key_by": "api_kee", "limit": "5/hour"})
     for button in ("#editor-preview", "#editor-apply"):
         page.click(button)
-        page.until("document.querySelector('#editor-findings li')", "the error is told")
-        told = page.text("#editor-findings li")
-        assert told.startswith("key_by: line 5: 'api_kee' is not a part of a key")
-        assert "did you mean 'api_key'?" in told
+        page.until("document.querySelector('#editor-findings li')", "the error is shown")
+        finding = page.text("#editor-findings li")
+        assert finding.startswith("key_by: line 5: 'api_kee' is not a part of a key")
+        assert "did you mean 'api_key'?" in finding
         area = "document.querySelector('#editor-text')"
         assert page.evaluate(f"{area}.ariaInvalid") == "true"
         chosen = f"{area}.value.slice({area}.selectionStart, {area}.selectionEnd)"
@@ -297,7 +299,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_shown_and_not_overwritten(
     other = {"key_by": "ip", "limit": "77/s"}
     assert admin(service, "PUT", "/rules/searches", json=other).status_code == 200
     page.click("#editor-apply")
-    page.until("document.querySelector('#editor-theirs')", "it is told")
+    page.until("document.querySelector('#editor-theirs')", "the message is shown")
     assert admin(service, "GET", "/rules/searches").json()["rule"] == other
     assert '"77/s"' in page.text("#editor-findings pre")
     assert '"1/s"' in page.evaluate("document.querySelector('#editor-text').value")
@@ -315,7 +317,7 @@ def test_what_somebody_else_has_changed_meanwhile_is_shown_and_not_overwritten(
 def test_what_was_written_is_not_lost_by_one_key(page: Page) -> None:
     edit(page, "searches", {"key_by": "ip", "limit": "1/s"})
     page.press("Escape")
-    page.until("document.querySelector('#editor-findings').innerText", "it is told")
+    page.until("document.querySelector('#editor-findings').innerText", "the message is shown")
     assert page.evaluate("document.querySelector('#editor').open")
     page.click("#editor [data-close]")
     closed(page)
@@ -340,8 +342,8 @@ def test_a_rule_is_switched_off_and_on_made_and_deleted(page: Page, service: Ser
     assert admin(service, "GET", "/rules/made-here").json()["rule"]["limit"] == "100/minute"
     page.click("[aria-label='Edit made-here']")
     page.click("#editor-delete")
-    page.until("document.querySelector('#sure').open", "it asks before")
-    page.click("#sure-yes")
+    page.until("document.querySelector('#confirm').open", "it asks before")
+    page.click("#confirm-yes")
     closed(page)
     assert admin(service, "GET", "/rules/made-here").status_code == 404
 
@@ -353,14 +355,14 @@ def test_a_candidate_is_tried_beside_a_rule_and_adopted(page: Page, service: Ser
     closed(page)
     for _ in range(3):
         assert check(service, "192.0.2.31") == 200
-    told = "document.querySelector('#candidate-list').innerText"
+    cards = "document.querySelector('#candidate-list').innerText"
     sentence = "per-ip-candidate would have denied 2 requests of 1 caller since "
-    page.until(f"{told}.includes({json.dumps(sentence)})", "what it would have denied is told")
+    page.until(f"{cards}.includes({json.dumps(sentence)})", "the card shows its denials")
     assert "; per-ip allowed all of them" in page.text("#candidate-list")
     page.click("[aria-label='Adopt per-ip-candidate']")
-    page.until("document.querySelector('#sure').open", "it asks before")
-    assert "3/hour → 1/hour" in page.text("#sure")
-    page.click("#sure-yes")
+    page.until("document.querySelector('#confirm').open", "it asks before")
+    assert "3/hour → 1/hour" in page.text("#confirm")
+    page.click("#confirm-yes")
     closed(page)
     page.until("!document.querySelector('[aria-label=\"Adopt per-ip-candidate\"]')", "it is gone")
     assert admin(service, "GET", "/rules/per-ip").json()["rule"]["limit"] == "1/hour"
@@ -372,8 +374,8 @@ def test_a_candidate_is_discarded(page: Page, service: Service) -> None:
     page.click("#editor-try")
     closed(page)
     page.click("[aria-label='Discard searches-candidate']")
-    page.until("document.querySelector('#sure').open", "it asks before")
-    page.click("#sure-yes")
+    page.until("document.querySelector('#confirm').open", "it asks before")
+    page.click("#confirm-yes")
     closed(page)
     assert admin(service, "GET", "/rules/searches-candidate").status_code == 404
     assert admin(service, "GET", "/rules/searches").status_code == 200
@@ -384,8 +386,8 @@ def test_what_a_revision_changed_can_be_looked_at(page: Page, service: Service) 
     assert admin(service, "PUT", "/rules/searches", json=changed).status_code == 200
     revision = newest(service)["revision"]
     page.click(f"[aria-label='Show the changes of revision {revision}']")
-    page.until("document.querySelector('#sure ins')", "it is shown")
-    assert "100/s → 55/s" in page.text("#sure")
-    assert "<script>alert(1)</script>" in page.text("#sure")
+    page.until("document.querySelector('#confirm ins')", "it is shown")
+    assert "100/s → 55/s" in page.text("#confirm")
+    assert "<script>alert(1)</script>" in page.text("#confirm")
     page.press("Escape")
     closed(page)

@@ -1,4 +1,4 @@
-"""The dashboard with answers that a test writes: hostile ones, none at all, ever the same."""
+"""The dashboard with replies that a test writes: hostile ones, none at all, always the same."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ new MutationObserver(() => window.heard.push(state.textContent))
 """What the line at the top says from now on."""
 LISTENED = """
 window.heard = 0;
-const said = "[aria-live],[role=status],[role=alert]";
-for (const one of document.querySelectorAll(said)) {
+const announced = "[aria-live],[role=status],[role=alert]";
+for (const one of document.querySelectorAll(announced)) {
   new MutationObserver(() => { window.heard += 1; })
     .observe(one, {childList: true, subtree: true, characterData: true});
 }
@@ -45,7 +45,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def fake() -> Iterator[FakeService]:
-    """A service whose answers the test writes."""
+    """A service whose replies the test writes."""
     with FakeService() as fake:
         yield fake
 
@@ -79,8 +79,8 @@ def test_strangers_words_are_only_ever_text(browser: Browser, fake: FakeService)
         policy=POLICY | {"trouble": HOSTILE, "problems": 1, "stale": True},
     )
     fake.replies["/readyz"] = {"status": "ready", "reasons": [HOSTILE]}
-    said = dict.fromkeys(("author", "time", "what", "note"), HOSTILE)
-    fake.replies["/admin/v1/history"] = history(**said)
+    texts = dict.fromkeys(("author", "time", "what", "note"), HOSTILE)
+    fake.replies["/admin/v1/history"] = history(**texts)
     rule = {"key_by": HOSTILE, "limit": HOSTILE, "match": {HOSTILE: HOSTILE}}
     fake.replies["/admin/v1/rules"] = rules(HOSTILE, rule | {"description": HOSTILE})
     with opened(browser, f"{fake.url}/#token=x") as page:
@@ -114,9 +114,9 @@ def test_it_says_that_the_service_is_gone_asks_ever_less_often_and_recovers(
         page.evaluate(HEARD_STATE)
         before = len(fake.asked)
         wait_until(lambda: len(fake.asked) > before + 6, "it has tried again some times")
-        told = page.text("#state")
-        assert told.startswith("No data since ")
-        assert "(out of memory)" in told
+        state = page.text("#state")
+        assert state.startswith("No data since ")
+        assert "(out of memory)" in state
         heard = page.evaluate("window.heard")
         assert not [one for one in heard if one.startswith(("Healthy", "Degraded"))], (
             "only one state is reported"
@@ -157,7 +157,7 @@ def test_a_service_without_an_admin_api_says_so(browser: Browser, fake: FakeServ
     fake.statuses["/admin/v1/live"] = 404
     with browser.page() as page:
         page.open(f"{fake.url}/")
-        page.until("document.body.dataset.access === 'closed'", "it is told")
+        page.until("document.body.dataset.access === 'closed'", "the message is shown")
         assert page.text("#closed").startswith("This service has no admin API")
 
 
@@ -186,17 +186,17 @@ def test_all_requests_are_not_those_of_all_rules_added_up(
     browser: Browser, fake: FakeService
 ) -> None:
     every = {"allowed": [40] * 120, "denied": [20] * 120, "shadow_denied": [4] * 120}
-    told = live()
-    told["series"]["rules"] = {f"r{number}": every for number in range(3)}
-    told["series"]["requests"] = {"allowed": [30] * 120, "denied": [10] * 120}
-    fake.replies["/admin/v1/live"] = told
+    figures = live()
+    figures["series"]["rules"] = {f"r{number}": every for number in range(3)}
+    figures["series"]["requests"] = {"allowed": [30] * 120, "denied": [10] * 120}
+    fake.replies["/admin/v1/live"] = figures
     with opened(browser, f"{fake.url}/#token=x") as page:
         page.until(IS_OPEN, "it is open")
         assert page.text("#tiles").split()[:3] == ["Allowed", "/s", "30"]
         assert page.text("#tiles").split()[-2:] == ["25", "%"]
-        said = page.evaluate("document.querySelector('#chart svg').getAttribute('aria-label')")
-        assert "Requests, the last 2 min, per second: allowed 30 on average" in said
-        assert "denied 10, 10 at most; shadow-denied 12, 12 at most" in said
+        label = page.evaluate("document.querySelector('#chart svg').getAttribute('aria-label')")
+        assert "Requests, the last 2 min, per second: allowed 30 on average" in label
+        assert "denied 10, 10 at most; shadow-denied 12, 12 at most" in label
 
 
 def test_rules_are_read_anew_after_the_service_was_started_again(
@@ -220,19 +220,19 @@ def test_rules_that_cannot_be_read_are_in_force_all_the_same(
     read = {path: fake.replies[path] for path in fake.statuses}
     fake.replies |= {path: {"status": 503, "detail": why} for path in read}
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
-        page.until("!document.querySelector('#rules-unread').hidden", "it says so")
-        assert why in page.text("#rules-unread")
-        assert "The rules in force stay in force" in page.text("#rules-unread")
+        page.until("!document.querySelector('#rules-error').hidden", "it says so")
+        assert why in page.text("#rules-error")
+        assert "The rules in force stay in force" in page.text("#rules-error")
         subs = "[...document.querySelectorAll('#rules-table .sub')]"
-        told = page.evaluate(f"{subs}.map((one) => one.innerText)")
-        assert told == ["in force", "no longer in the policy"]
+        texts = page.evaluate(f"{subs}.map((one) => one.innerText)")
+        assert texts == ["in force", "no longer in the policy"]
         assert "Revision 1 is in force" in page.text("#policy-state")
         assert page.text("#history").strip() == f"R{why[1:]}"
         for path in ("/admin/v1/rules", "/admin/v1/history"):
             with fake.lock:
                 del fake.statuses[path]
                 fake.replies[path] = read[path]
-            page.until("document.querySelector('#rules-unread').hidden", "they can be read again")
+            page.until("document.querySelector('#rules-error').hidden", "they can be read again")
         assert "5 per minute" in page.text("#rules-table")
         history = "document.querySelector('#history').innerText"
         page.until(f"{history}.includes('begin')", "the history can be read again")
@@ -245,15 +245,15 @@ def test_a_source_that_is_no_store_is_seen_while_it_decides(
     sources = {"store": 9, "sync": 7, "fail_open": 3}
     fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": sources}])
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
-        page.until("document.querySelector('#rules-table .badge.odd')", "it was so before")
+        page.until("document.querySelector('#rules-table .badge.warning')", "it was so before")
         failing = STORE | {"state": "open", "fail_mode": 1}
         later = {"store": 9, "sync": 8, "fail_open": 123_456}
         fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": later}], store=failing)
         page.until("document.querySelector('#rules-table .badge.bad')", "it is so now")
         assert page.text("#rules-table .badge.bad") == "fail_open 123,456, now"
-        told = "Degraded: store: circuit open; rules apply their on_store_failure"
-        assert page.text("#state").startswith(told)
-        place = "document.querySelector('#rules-table .wide')"
+        expected = "Degraded: store: circuit open; rules apply their on_store_failure"
+        assert page.text("#state").startswith(expected)
+        place = "document.querySelector('#rules-table .scrollable')"
         assert page.evaluate(f"{place}.scrollWidth <= {place}.clientWidth"), "no Edit out of sight"
 
 
@@ -265,22 +265,22 @@ def test_keys_that_only_a_rule_in_shadow_refuses_are_told_to_be_such(
     keys = [{"rule_id": name, **rate} for name in ("r", "tried")]
     fake.replies["/admin/v1/live"] = live(rules=[RULE, tried], refused_keys=keys)
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
-        page.until("document.querySelector('#refused tbody tr')", "they are there")
-        rows = page.text("#refused tbody").splitlines()
+        page.until("document.querySelector('#most-denied tbody tr')", "they are there")
+        rows = page.text("#most-denied tbody").splitlines()
         assert [row.split("\t")[1] for row in rows] == ["r", "tried (shadow)"]
 
 
 def test_of_many_rules_those_in_sight_are_always_up_to_date(
     browser: Browser, fake: FakeService
 ) -> None:
-    def told(denied: float) -> dict[str, Any]:
+    def reply(denied: float) -> dict[str, Any]:
         pace = {"allowed": 1.0, "denied": denied}
         return live(rules=[RULE | {"rule_id": f"r{n}", "per_second": pace} for n in range(300)])
 
     each = (rules(f"r{n}", {"key_by": "ip", "limit": "9/s"})["rules"] for n in range(300))
     written = [one for some in each for one in some]
     fake.replies["/admin/v1/rules"] = {"next_offset": None, "rules": written}
-    fake.replies["/admin/v1/live"] = told(1.0)
+    fake.replies["/admin/v1/live"] = reply(1.0)
     figures = (
         "[...document.querySelectorAll('#rules-table td.is-denied')].map((one) => one.innerText)"
     )
@@ -290,7 +290,7 @@ def test_of_many_rules_those_in_sight_are_always_up_to_date(
         page.click("#rules-table > button")
         page.until(f"{figures}.length === 300", "all are shown")
         page.evaluate("document.querySelector('[aria-label=\"Edit r150\"]').scrollIntoView()")
-        fake.replies["/admin/v1/live"] = told(2.0)
+        fake.replies["/admin/v1/live"] = reply(2.0)
         page.until(f"{figures}[150] === '2'", "what is in sight has changed")
         page.until(f"{figures}.every((one) => one === '2')", "and a little later everything")
 
@@ -320,8 +320,8 @@ def test_a_candidate_is_told_in_a_sentence(browser: Browser, fake: FakeService) 
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
         place = "document.querySelector('#candidate-list').innerText"
         page.until(f"{place}.includes('tenants')", "it is known who is counted")
-        told = page.text("#candidate-list").split("Adopt")
-        for (_, _, said), heard in zip(SENTENCES, told, strict=False):
-            assert said in heard
+        cards = page.text("#candidate-list").split("Adopt")
+        for (_, _, sentence), card in zip(SENTENCES, cards, strict=False):
+            assert sentence in card
         end = "; live allowed 300 of them; it would have allowed 5 requests that live denied."
-        assert end in told[0]
+        assert end in cards[0]

@@ -78,10 +78,10 @@ def closed(page: Page) -> None:
 def opened(
     browser: Browser, url: str, *, width: int = 1200, times: int = 1, **look: Any
 ) -> Iterator[Page]:
-    """A new page at *url*, closed at the end; it must have asked nobody else, and not complained.
+    """A new page at *url*, closed at the end. Its timers run *times* as fast.
 
-    What was refused by the service on purpose (401, 403, 412, 422) a browser complains of too. Its
-    timers run so many *times* as fast.
+    Fails if the page has sent a request to another host, or if the console has an error other than
+    the statuses that the service sends on purpose (401, 403, 412, 422).
     """
     with browser.page() as page:
         page.look(width, 800, **look)
@@ -89,12 +89,12 @@ def opened(
             page.hurry(times)
         page.open(url)
         yield page
-        page.evaluate("1")  # to hear what was said last
+        page.evaluate("1")  # receive the latest console messages
         own = urlsplit(url).netloc
         assert [one for one in page.requests if urlsplit(one).netloc not in (own, "")] == []
         expected = ("status of 401", "status of 403", "status of 412", "status of 422")
-        odd = [one for one in page.complaints if not any(text in one for text in expected)]
-        assert odd == []
+        unexpected = [one for one in page.complaints if not any(text in one for text in expected)]
+        assert unexpected == []
 
 
 @contextmanager

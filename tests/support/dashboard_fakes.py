@@ -82,11 +82,11 @@ class QuietServer(ThreadingHTTPServer):
 
 
 class FakeService:
-    """Serves the files of the dashboard, and says what it is told to say: `live`, `rules`, ...
+    """Serves the files of the dashboard and the replies that a test sets: `live`, `rules`, ...
 
-    What is under a path is sent as JSON with status 200, or that of `statuses`. If there is nothing
-    there, the connection is cut. All of it is below *prefix*, and nothing else. A test that changes
-    several of these together holds the `lock`.
+    The reply of a path is sent as JSON with status 200, or with that of `statuses`. Without a reply
+    the connection is closed. All paths are below *prefix*. A test that changes several replies
+    together holds the `lock`.
     """
 
     def __init__(self, prefix: str = "") -> None:

@@ -73,7 +73,7 @@ def reporting(run: Callable[[Namespace], ExitStatus]) -> Callable[[Namespace], E
 def print_checked(lines: Iterable[str], *, is_json: bool) -> ExitStatus:
     """Print the findings of `--check` on a valid configuration."""
     if is_json:
-        print(json.dumps({"ok": True, "told": list(lines)}))
+        print(json.dumps({"ok": True, "messages": list(lines)}))
     else:
         print("\n".join([*lines, "the configuration is valid"]))
     return ExitStatus.DONE

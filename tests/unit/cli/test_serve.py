@@ -51,7 +51,8 @@ class TestCheck:
 
     def test_programs_are_told_in_json(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["serve", "--rules", "rules.yaml", "--check", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["ok"] is True
+        report = json.loads(capsys.readouterr().out)
+        assert report == {"ok": True, "messages": ["rules.yaml: 1 rule"]}
         assert main(["serve", "--check", "--json"]) == 2
         assert json.loads(capsys.readouterr().out)[0]["where"] == "rules"
 

@@ -1,34 +1,34 @@
 // The limits of a caller; needs no token.
 
-import { $, code, fill, made, wide } from "./dom.js";
-import { ask } from "./api.js";
+import { $, code, element, scrollable, setChildren } from "./dom.js";
+import { request } from "./api.js";
 import { failure } from "./findings.js";
 import { count } from "./words.js";
 
-function line(one) {
-  const meter = made("meter", { min: 0, max: one.quota, value: one.remaining, "aria-label": `${count(one.remaining)} of ${count(one.quota)} left` });
-  const where = `${(one.methods ?? []).join(" ")} ${(one.endpoints ?? ["everywhere"]).join(" ")}`.trim();
-  return made("tr", {}, made("th", { scope: "row" }, code(one.name)),
-    made("td", { text: `${count(one.remaining)} of ${count(one.quota)}` }), made("td", {}, meter), made("td", {}, code(where)), made("td", { text: one.limit }));
+function limitRow(limit) {
+  const meter = element("meter", { min: 0, max: limit.quota, value: limit.remaining, "aria-label": `${count(limit.remaining)} of ${count(limit.quota)} left` });
+  const where = `${(limit.methods ?? []).join(" ")} ${(limit.endpoints ?? ["everywhere"]).join(" ")}`.trim();
+  return element("tr", {}, element("th", { scope: "row" }, code(limit.name)),
+    element("td", { text: `${count(limit.remaining)} of ${count(limit.quota)}` }), element("td", {}, meter), element("td", {}, code(where)), element("td", { text: limit.limit }));
 }
 
-function shown(limits) {
-  if (!limits.length) return made("p", { text: "No limit applies to this caller." });
-  const heads = ["Rule", "Left", "", "For", "Limit"].map((head) => (head ? made("th", { scope: "col", text: head }) : made("td")));
-  return wide("What this caller has left",
-    made("table", {}, made("thead", {}, made("tr", {}, ...heads)), made("tbody", {}, ...limits.map(line))));
+function limitTable(limits) {
+  if (!limits.length) return element("p", { text: "No limit applies to this caller." });
+  const heads = ["Rule", "Left", "", "For", "Limit"].map((head) => (head ? element("th", { scope: "col", text: head }) : element("td")));
+  return scrollable("What this caller has left",
+    element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...limits.map(limitRow))));
 }
 
 export function startCaller() {
   $("caller-form").addEventListener("submit", async (event) => {
     event.preventDefault();
-    const given = new FormData(event.target);
+    const fields = new FormData(event.target);
     const headers = {};
-    if (given.get("key")) headers["x-api-key"] = given.get("key");
-    if (given.get("user")) headers["x-user-id"] = given.get("user");
-    const body = { path: "/", ip: given.get("ip").trim() || "127.0.0.1", headers };
+    if (fields.get("key")) headers["x-api-key"] = fields.get("key");
+    if (fields.get("user")) headers["x-user-id"] = fields.get("user");
+    const body = { path: "/", ip: fields.get("ip").trim() || "127.0.0.1", headers };
     try {
-      fill($("limits"), shown((await ask("POST", "v1/rate_limit", { body })).data.limits));
-    } catch (error) { fill($("limits"), failure(error)); }
+      setChildren($("limits"), limitTable((await request("POST", "v1/rate_limit", { body })).data.limits));
+    } catch (error) { setChildren($("limits"), failure(error)); }
   });
 }

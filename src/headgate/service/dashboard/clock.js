@@ -17,7 +17,7 @@ export function moment(at, now = new Date()) {
   return `${day.format(at)}, ${TIME.format(at)}`;
 }
 
-/** The same of seconds since the epoch. */
+/** As `moment`, for seconds since the epoch. */
 export const momentOf = (seconds) => moment(new Date(seconds * 1000));
 
 /** The time zone: "Europe/Berlin". */

@@ -1,103 +1,104 @@
-// Polls the service once a second: not while the page is hidden, and with growing pauses while it
+// Polls the service once a second, except while the page is hidden. The pause grows while the service
 // does not respond.
 
-import { admin, ask, hasToken } from "./api.js";
+import { admin, hasToken, request } from "./api.js";
 
-const EVERY = 1_000;
-const LONGEST_PAUSE = 15_000;
-const READINESS_EVERY = 2_000;
+const INTERVAL_MS = 1_000;
+const MAX_PAUSE_MS = 15_000;
+const READINESS_INTERVAL_MS = 2_000;
 
-/** Calls `live(data)` with each response, `ready(told)` with the readiness, `access(kind, message)`
- * when the access changes (`open`, `locked`, `closed`), `gone({pause, since, told, status})` while
- * there is no usable response. */
+/** Calls `onLive(data)` with each response, `onReadiness(readiness)`, `onAccess(kind, message)` with
+ * the access (`open`, `locked`, `closed`), and `onOutage({pause, since, message, status})` while there
+ * is no usable response. */
 export class Connection {
-  #hears;
+  #callbacks;
   #timer = null;
   #failures = 0;
   #since = null;
-  #told = {};
-  #isAsking = false;
-  #isWaiting = false;
-  #asked = -READINESS_EVERY;
-  #isShut = false;
+  #error = {};
+  #isPolling = false;
+  #isPollRequested = false;
+  #readinessAt = -READINESS_INTERVAL_MS;
+  #isAccessDenied = false;
 
-  constructor(hears) {
-    this.#hears = hears;
+  constructor(callbacks) {
+    this.#callbacks = callbacks;
     document.addEventListener("visibilitychange", () => {
       clearTimeout(this.#timer);
-      if (!document.hidden) this.again();
+      if (!document.hidden) this.pollNow();
     });
   }
 
   /** Poll now: at the start, with another token, after a change. */
-  again() {
+  pollNow() {
     clearTimeout(this.#timer);
-    this.#isWaiting = false;
-    if (this.#isAsking) this.#isWaiting = true;
-    else this.#turn();
+    this.#isPollRequested = false;
+    if (this.#isPolling) this.#isPollRequested = true;
+    else this.#poll();
   }
 
-  async #turn() {
-    this.#isAsking = true;
+  async #poll() {
+    this.#isPolling = true;
     try {
       await this.#readiness();
       await this.#live();
       this.#failures = 0;
       this.#since = null;
     } catch (error) {
-      if (!this.#understands(error)) throw error;
+      if (!this.#handle(error)) throw error;
     } finally {
-      this.#isAsking = false;
-      if (!document.hidden || this.#isWaiting) this.#next();
+      this.#isPolling = false;
+      if (!document.hidden || this.#isPollRequested) this.#schedule();
     }
   }
 
-  #next() {
-    const pause = this.#failures ? Math.min(LONGEST_PAUSE, EVERY * 2 ** (this.#failures - 1)) : EVERY;
-    if (this.#failures) this.#hears.gone({ pause: pause / 1000, since: this.#since, ...this.#told });
-    this.#timer = setTimeout(() => this.#turn(), this.#isWaiting ? 0 : pause);
-    this.#isWaiting = false;
+  #schedule() {
+    const pause = this.#failures ? Math.min(MAX_PAUSE_MS, INTERVAL_MS * 2 ** (this.#failures - 1)) : INTERVAL_MS;
+    if (this.#failures) this.#callbacks.onOutage({ pause: pause / 1000, since: this.#since, ...this.#error });
+    this.#timer = setTimeout(() => this.#poll(), this.#isPollRequested ? 0 : pause);
+    this.#isPollRequested = false;
   }
 
   async #readiness() {
-    if (performance.now() - this.#asked < READINESS_EVERY && !this.#failures) return;
-    let told;
+    if (performance.now() - this.#readinessAt < READINESS_INTERVAL_MS && !this.#failures) return;
+    let readiness;
     try {
-      told = { isReady: true, ...(await ask("GET", "readyz")).data };
+      readiness = { isReady: true, ...(await request("GET", "readyz")).data };
     } catch (error) {
       if (error.status !== 503) throw error;
-      told = { isReady: false, reasons: error.data?.reasons ?? [error.message] };
+      readiness = { isReady: false, reasons: error.data?.reasons ?? [error.message] };
     }
-    this.#asked = performance.now();
-    this.#hears.ready(told);
+    this.#readinessAt = performance.now();
+    this.#callbacks.onReadiness(readiness);
   }
 
   async #live() {
-    if (this.#isShut) return;
+    if (this.#isAccessDenied) return;
     const { data } = await admin("GET", "/live");
-    this.#hears.access("open", "");
-    this.#hears.live(data);
+    this.#callbacks.onAccess("open", "");
+    this.#callbacks.onLive(data);
   }
 
   /** Poll again after the token has changed. */
-  reopen() {
-    this.#isShut = false;
-    this.again();
+  retryAccess() {
+    this.#isAccessDenied = false;
+    this.pollNow();
   }
 
-  #understands(error) {
+  /** Record a failed call. False if *error* is of another kind. */
+  #handle(error) {
     if (error.name !== "ProblemError") return false;
     if (error.status === 401 || error.status === 403 || error.status === 404) {
-      this.#isShut = true;
+      this.#isAccessDenied = true;
       const isClosed = error.status === 404 || (error.status === 403 && !hasToken()) || /closed/.test(error.message);
-      this.#hears.access(isClosed ? "closed" : "locked", error.status === 404 ? "" : error.message);
+      this.#callbacks.onAccess(isClosed ? "closed" : "locked", error.status === 404 ? "" : error.message);
       this.#failures = 0;
       return true;
     }
     this.#failures += 1;
-    this.#isShut = false; // access may differ after a restart
+    this.#isAccessDenied = false; // access may differ after a restart
     this.#since ??= new Date();
-    this.#told = { told: error.message, status: error.status };
+    this.#error = { message: error.message, status: error.status };
     return true;
   }
 }

@@ -3,159 +3,158 @@
 export const $ = (id) => document.getElementById(id);
 
 /** An element with attributes (`class`, `text` and listeners `onclick: fn` too) and children. */
-export function made(name, attributes = {}, ...children) {
-  const element = document.createElement(name);
+export function element(name, attributes = {}, ...children) {
+  const created = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
-    if (key === "text") element.textContent = String(value);
-    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else if (key === "class") element.className = value;
-    else element.setAttribute(key, value === true ? "" : String(value));
+    if (key === "text") created.textContent = String(value);
+    else if (key.startsWith("on")) created.addEventListener(key.slice(2), value);
+    else if (key === "class") created.className = value;
+    else created.setAttribute(key, value === true ? "" : String(value));
   }
-  element.append(...children.filter((one) => one !== null && one !== undefined));
-  return element;
+  created.append(...children.filter((one) => one !== null && one !== undefined));
+  return created;
 }
 
-export const code = (text) => made("code", { text });
+export const code = (text) => element("code", { text });
 
-/** Set the text of *element*. True if it has changed. */
-export function say(element, text) {
-  const wanted = String(text);
-  if (element.textContent === wanted) return false;
-  element.textContent = wanted;
-  return true;
+/** Set the text of *target*, without a mutation if it is the same. */
+export function setText(target, value) {
+  const text = String(value);
+  if (target.textContent !== text) target.textContent = text;
 }
 
-export const fill = (element, ...children) => element.replaceChildren(...children.filter(Boolean));
+/** Replace the children of *target*; empty values are left out. */
+export const setChildren = (target, ...children) => target.replaceChildren(...children.filter(Boolean));
 
 /** A container that scrolls horizontally, by keyboard too if its content is too wide. */
-export function wide(name, ...children) {
-  const place = made("div", { class: "wide" }, ...children);
-  const watch = new ResizeObserver(() => {
-    const isWider = place.scrollWidth > place.clientWidth + 1;
+export function scrollable(name, ...children) {
+  const container = element("div", { class: "scrollable" }, ...children);
+  const observer = new ResizeObserver(() => {
+    const isWider = container.scrollWidth > container.clientWidth + 1;
     for (const [attribute, value] of [["tabindex", "0"], ["role", "region"], ["aria-label", name]]) {
-      if (isWider) place.setAttribute(attribute, value);
-      else place.removeAttribute(attribute);
+      if (isWider) container.setAttribute(attribute, value);
+      else container.removeAttribute(attribute);
     }
   });
-  for (const one of [place, ...place.children]) watch.observe(one);
-  return place;
+  for (const one of [container, ...container.children]) observer.observe(one);
+  return container;
 }
 
-const MANY = 60;
-const TURNS = 5;
+const MAX_ROWS_AT_ONCE = 60;
+const HIDDEN_ROW_INTERVAL = 5;
 
-/** A table whose rows stay where they are while their cells change: focus and reading are kept.
+/** A table that updates its cells in place: the focus and the position of a screen reader are kept.
  *
  * *columns* are `{head, kind, make(cell, row), show(cell, row)}`: `make` once, `show` at each update.
- * The first column heads its row. In a table that *isLong*, of more than `MANY` rows those that are
- * not visible are updated less often.
+ * The first column is the header of its row. If *isLong* and there are more than `MAX_ROWS_AT_ONCE`
+ * rows, those that are not visible are updated in one of `HIDDEN_ROW_INTERVAL` calls.
  */
 export class Table {
-  #seen = new Set();
-  #turn = 0;
+  #visible = new Set();
+  #updates = 0;
 
   constructor(caption, columns, { empty = "None.", cards = false, isLong = false } = {}) {
     this.columns = columns;
-    this.watch = isLong ? new IntersectionObserver((found) => this.#see(found), { rootMargin: "200px" }) : null;
+    this.observer = isLong ? new IntersectionObserver((changes) => this.#setVisible(changes), { rootMargin: "200px" }) : null;
     this.rows = new Map();
-    this.body = made("tbody", { role: "rowgroup" });
-    const heads = columns.map(({ head, kind }) => made("th", { scope: "col", role: "columnheader", class: kind, text: head }));
-    const head = made("thead", { role: "rowgroup" }, made("tr", { role: "row" }, ...heads));
-    this.table = made("table", { role: "table", class: cards ? "cards" : null },
-      made("caption", { class: "unseen", text: caption }), head, this.body);
-    this.empty = made("p", { class: "note", text: empty });
-    this.wide = wide(caption, this.table);
-    this.element = made("div", {}, this.wide, this.empty);
+    this.body = element("tbody", { role: "rowgroup" });
+    const heads = columns.map(({ head, kind }) => element("th", { scope: "col", role: "columnheader", class: kind, text: head }));
+    const head = element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, ...heads));
+    this.table = element("table", { role: "table", class: cards ? "cards" : null },
+      element("caption", { class: "visually-hidden", text: caption }), head, this.body);
+    this.empty = element("p", { class: "note", text: empty });
+    this.container = scrollable(caption, this.table);
+    this.element = element("div", {}, this.container, this.empty);
     this.show([]);
   }
 
   /** Show *rows*, each with a unique `id`, in this order. */
   show(rows) {
-    this.wide.hidden = !rows.length;
+    this.container.hidden = !rows.length;
     this.empty.hidden = Boolean(rows.length);
-    const wanted = new Set(rows.map((row) => row.id));
-    for (const [id, { line }] of this.rows) if (!wanted.has(id)) this.#remove(id, line);
+    const ids = new Set(rows.map((row) => row.id));
+    for (const [id, { tr }] of this.rows) if (!ids.has(id)) this.#remove(id, tr);
     let place = this.body.firstChild;
-    this.#turn += 1;
+    this.#updates += 1;
     for (const [number, row] of rows.entries()) {
       const isNew = !this.rows.has(row.id);
-      const known = this.rows.get(row.id) ?? this.#add(row);
-      if (known.line === place) place = place.nextSibling;
-      else this.body.insertBefore(known.line, place);
-      known.row = row;
-      const isDue = rows.length <= MANY || isNew || this.#seen.has(known.line) || (number + this.#turn) % TURNS === 0;
-      if (isDue || !this.watch) this.#tell(known);
+      const entry = this.rows.get(row.id) ?? this.#add(row);
+      if (entry.tr === place) place = place.nextSibling;
+      else this.body.insertBefore(entry.tr, place);
+      entry.row = row;
+      const isDue = rows.length <= MAX_ROWS_AT_ONCE || isNew || this.#visible.has(entry.tr) || (number + this.#updates) % HIDDEN_ROW_INTERVAL === 0;
+      if (isDue || !this.observer) this.#update(entry);
     }
   }
 
-  #tell({ row, line, cells }) {
-    line.className = row.class ?? "";
+  #update({ row, tr, cells }) {
+    tr.className = row.class ?? "";
     this.columns.forEach((column, index) => column.show(cells[index], row));
   }
 
-  #see(found) {
-    for (const { target, isIntersecting } of found) {
-      if (!isIntersecting) { this.#seen.delete(target); continue; }
-      this.#seen.add(target);
-      if (target.known.row) this.#tell(target.known);
+  #setVisible(changes) {
+    for (const { target, isIntersecting } of changes) {
+      if (!isIntersecting) { this.#visible.delete(target); continue; }
+      this.#visible.add(target);
+      if (target.entry.row) this.#update(target.entry);
     }
   }
 
-  #remove(id, line) {
-    line.remove();
-    this.watch?.unobserve(line);
-    this.#seen.delete(line);
+  #remove(id, tr) {
+    tr.remove();
+    this.observer?.unobserve(tr);
+    this.#visible.delete(tr);
     this.rows.delete(id);
   }
 
   #add(row) {
     const cells = this.columns.map(({ head, kind, make }, index) => {
-      const cell = index ? made("td", { role: "cell", class: kind, "data-head": head })
-        : made("th", { scope: "row", role: "rowheader", class: kind, "data-head": head });
+      const cell = index ? element("td", { role: "cell", class: kind, "data-head": head })
+        : element("th", { scope: "row", role: "rowheader", class: kind, "data-head": head });
       make?.(cell, row);
       return cell;
     });
-    const known = { cells, line: made("tr", { role: "row" }, ...cells) };
-    this.rows.set(row.id, known);
-    known.line.known = known;
-    this.watch?.observe(known.line);
-    return known;
+    const entry = { cells, tr: element("tr", { role: "row" }, ...cells) };
+    this.rows.set(row.id, entry);
+    entry.tr.entry = entry;
+    this.observer?.observe(entry.tr);
+    return entry;
   }
 }
 
 /** A column of text. */
-export const text = (head, of, kind = "") => ({ head, kind, show: (cell, row) => say(cell, of(row)) });
+export const textColumn = (head, of, kind = "") => ({ head, kind, show: (cell, row) => setText(cell, of(row)) });
 
-/** A column of text that is code. */
-export const codes = (head, of, kind = "") => ({
-  head, kind, make: (cell) => cell.append(made("code")), show: (cell, row) => say(cell.firstChild, of(row)),
+/** A column of `code` elements. */
+export const codeColumn = (head, of, kind = "") => ({
+  head, kind, make: (cell) => cell.append(element("code")), show: (cell, row) => setText(cell.firstChild, of(row)),
 });
 
-/** The names and values of a `dl`, kept in place. */
-export function pairs(list, entries) {
-  const shown = list.shown ?? (list.shown = new Map());
+/** Show names and values in a `dl`; its elements are kept. */
+export function showPairs(list, entries) {
+  const boxes = list.boxes ?? (list.boxes = new Map());
   const names = new Set(entries.map(([name]) => name));
-  for (const [name, box] of shown) if (!names.has(name)) { box.remove(); shown.delete(name); }
+  for (const [name, box] of boxes) if (!names.has(name)) { box.remove(); boxes.delete(name); }
   for (const [name, value, kind] of entries) {
-    let box = shown.get(name);
+    let box = boxes.get(name);
     if (!box) {
-      box = made("div", {}, made("dt", { text: name }), made("dd"));
-      shown.set(name, box);
+      box = element("div", {}, element("dt", { text: name }), element("dd"));
+      boxes.set(name, box);
       list.append(box);
     }
     box.className = kind ?? "";
-    say(box.lastChild, value);
+    setText(box.lastChild, value);
   }
 }
 
 /** Open a dialog; the browser restores the focus when it closes. */
-export function open(dialog) {
+export function openDialog(dialog) {
   if (!dialog.open) dialog.showModal();
 }
 
-/** Let buttons and the Escape key close a dialog if *may* returns true. */
-export function closing(dialog, may = () => true) {
-  for (const button of dialog.querySelectorAll("[data-close]")) button.addEventListener("click", () => { if (may()) dialog.close(); });
-  dialog.addEventListener("cancel", (event) => { if (!may()) event.preventDefault(); });
+/** Let buttons and the Escape key close a dialog if *mayClose* returns true. */
+export function letClose(dialog, mayClose = () => true) {
+  for (const button of dialog.querySelectorAll("[data-close]")) button.addEventListener("click", () => { if (mayClose()) dialog.close(); });
+  dialog.addEventListener("cancel", (event) => { if (!mayClose()) event.preventDefault(); });
 }

@@ -1,65 +1,65 @@
-// The editor of a rule: preview, apply, try beside, switch off, delete.
+// The editor of a rule: preview, apply, try as candidate, switch off, delete.
 
-import { $, closing, code, fill, made, open, say } from "./dom.js";
-import { ProblemError, admin, changing } from "./api.js";
-import { failure, fieldOf, previewed, sure } from "./findings.js";
+import { $, code, element, letClose, openDialog, setChildren, setText } from "./dom.js";
+import { ProblemError, admin, changeHeaders } from "./api.js";
+import { confirmAction, failure, fieldOf, previewDetails } from "./findings.js";
 
 const dialog = $("editor");
-const area = $("editor-text");
-const START = '{\n  "match": {"endpoint": "/api/**"},\n  "key_by": "ip",\n  "limit": "100/minute"\n}';
-const NEW = { id: null, version: null, mode: "enforce", isCandidate: false, isLost: false };
-let acts = { changed() {}, shown() {} };
+const textArea = $("editor-text");
+const TEMPLATE = '{\n  "match": {"endpoint": "/api/**"},\n  "key_by": "ip",\n  "limit": "100/minute"\n}';
+const NEW = { id: null, version: null, mode: "enforce", isCandidate: false, isMissing: false };
+let callbacks = { reportChange() {}, lockButtons() {} };
 let edited = NEW;
-let before = ""; // the text as it was when it was loaded
-let isWarned = false;
+let loadedText = ""; // without edits
+let isCloseWarned = false;
 
-/** A rule as people write it: what fits in a line stays in one. */
-export function written(value, indent = "") {
+/** A rule as indented JSON; a part that fits in a line is written in one line. */
+function formatRule(value, indent = "") {
   const flat = JSON.stringify(value, null, 1).replace(/\s*\n\s*/g, " ").replace(/([[{]) /g, "$1").replace(/ ([\]}])/g, "$1");
-  if (value === null || typeof value !== "object" || (indent && flat.length + indent.length <= 72)) return JSON.stringify(value) === flat ? flat : oneLine(value);
+  if (value === null || typeof value !== "object" || (indent && flat.length + indent.length <= 72)) return JSON.stringify(value) === flat ? flat : formatInline(value);
   const inner = `${indent}  `;
-  const parts = Array.isArray(value) ? value.map((one) => inner + written(one, inner))
-    : Object.entries(value).map(([name, one]) => `${inner}${JSON.stringify(name)}: ${written(one, inner)}`);
+  const parts = Array.isArray(value) ? value.map((one) => inner + formatRule(one, inner))
+    : Object.entries(value).map(([name, one]) => `${inner}${JSON.stringify(name)}: ${formatRule(one, inner)}`);
   const [first, last] = Array.isArray(value) ? "[]" : "{}";
   return parts.length ? `${first}\n${parts.join(",\n")}\n${indent}${last}` : first + last;
 }
 
-function oneLine(value) {
-  if (Array.isArray(value)) return `[${value.map(oneLine).join(", ")}]`;
-  if (value !== null && typeof value === "object") return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${oneLine(one)}`).join(", ")}}`;
+function formatInline(value) {
+  if (Array.isArray(value)) return `[${value.map(formatInline).join(", ")}]`;
+  if (value !== null && typeof value === "object") return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${formatInline(one)}`).join(", ")}}`;
   return JSON.stringify(value);
 }
 
-/** Where in the text a field stands: the names of its path one after the other. */
-export function placeOf(text, field) {
+/** The range of a field's name in the text, or of the last name of its path that is there; null if none is. */
+function fieldRange(text, field) {
   let at = 0;
-  let found = null;
+  let range = null;
   for (const name of field.split(/[.[\]]+/).filter((one) => one && !/^\d+$/.test(one))) {
     const next = text.indexOf(JSON.stringify(name), at);
     if (next < 0) break;
-    found = [next, next + name.length + 2];
-    at = found[1];
+    range = [next, next + name.length + 2];
+    at = range[1];
   }
-  return found;
+  return range;
 }
 
-function lead(field) {
-  const place = placeOf(area.value, field);
-  area.focus();
-  if (place) area.setSelectionRange(...place);
+function selectField(field) {
+  const range = fieldRange(textArea.value, field);
+  textArea.focus();
+  if (range) textArea.setSelectionRange(...range);
 }
 
 /** Show the errors with their lines. */
 function showProblems(error) {
   if (!(error instanceof ProblemError)) throw error;
   const lines = error.errors.map((one) => {
-    const place = placeOf(area.value, fieldOf(one));
-    return { ...one, message: place ? `line ${area.value.slice(0, place[0]).split("\n").length}: ${one.message}` : one.message };
+    const range = fieldRange(textArea.value, fieldOf(one));
+    return { ...one, message: range ? `line ${textArea.value.slice(0, range[0]).split("\n").length}: ${one.message}` : one.message };
   });
-  const told = new ProblemError(error.status, error.message, { errors: lines });
-  area.setAttribute("aria-invalid", "true");
-  fill($("editor-findings"), failure(told, { lead, rule: edited.id ?? $("editor-id").value.trim() }));
-  if (error.errors.length) lead(fieldOf(error.errors[0]));
+  const located = new ProblemError(error.status, error.message, { errors: lines });
+  textArea.setAttribute("aria-invalid", "true");
+  setChildren($("editor-findings"), failure(located, { selectField, rule: edited.id ?? $("editor-id").value.trim() }));
+  if (error.errors.length) selectField(fieldOf(error.errors[0]));
   if (error.status === 412 && edited.id !== null) return showOther();
 }
 
@@ -68,37 +68,37 @@ async function showOther() {
   const { id } = edited;
   try {
     const { data } = await admin("GET", path(id));
-    const mine = () => {
+    const keepMine = () => {
       edited = { ...edited, version: data.version };
-      clear();
-      say($("editor-note"), `Apply replaces revision ${data.version} with this text.`);
-      area.focus();
+      clearFindings();
+      setText($("editor-note"), `Apply replaces revision ${data.version} with this text.`);
+      textArea.focus();
     };
     $("editor-findings").append(
-      made("p", { text: `In force since revision ${data.version}:` }),
-      made("pre", { tabindex: "0", "aria-label": "The rule in force", text: written(data.rule) }),
-      made("div", { class: "line tight" },
-        made("button", { type: "button", id: "editor-theirs", text: "Use this version", onclick: () => edit(id) }),
-        made("button", { type: "button", id: "editor-mine", text: "Keep my version", onclick: mine })));
+      element("p", { text: `In force since revision ${data.version}:` }),
+      element("pre", { tabindex: "0", "aria-label": "The rule in force", text: formatRule(data.rule) }),
+      element("div", { class: "line tight" },
+        element("button", { type: "button", id: "editor-theirs", text: "Use this version", onclick: () => edit(id) }),
+        element("button", { type: "button", id: "editor-mine", text: "Keep my version", onclick: keepMine })));
   } catch (error) { $("editor-findings").append(failure(error)); }
 }
 
-function clear() {
-  area.removeAttribute("aria-invalid");
-  fill($("editor-findings"));
-  fill($("editor-result"));
+function clearFindings() {
+  textArea.removeAttribute("aria-invalid");
+  setChildren($("editor-findings"));
+  setChildren($("editor-result"));
 }
 
-function rule() {
-  let found;
-  try { found = JSON.parse(area.value); } catch (error) {
+function parsedRule() {
+  let value;
+  try { value = JSON.parse(textArea.value); } catch (error) {
     throw new ProblemError(0, `invalid JSON: ${error.message}`);
   }
-  if (found === null || typeof found !== "object" || Array.isArray(found)) throw new ProblemError(0, "a rule is a JSON object, such as {\"key_by\": \"ip\", \"limit\": \"5/minute\"}");
-  return found;
+  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new ProblemError(0, "a rule is a JSON object, such as {\"key_by\": \"ip\", \"limit\": \"5/minute\"}");
+  return value;
 }
 
-function named() {
+function ruleId() {
   const id = edited.id ?? $("editor-id").value.trim();
   if (!/^[A-Za-z0-9._-]{1,100}$/.test(id)) throw new ProblemError(0, "the id of a rule has 1 to 100 characters of a-z, A-Z, 0-9, '.', '_' and '-'");
   return id;
@@ -106,133 +106,135 @@ function named() {
 
 const path = (id) => `/rules/${encodeURIComponent(id)}`;
 
-async function trying(doing) {
-  clear();
+/** Run *action* with the buttons disabled and show its errors. */
+async function attempt(action) {
+  clearFindings();
   const buttons = [...dialog.querySelectorAll(".actions button:not(:disabled)")];
   const focused = document.activeElement;
   for (const button of buttons) button.disabled = true;
-  try { await doing(); } catch (error) { await showProblems(error); } finally {
+  try { await action(); } catch (error) { await showProblems(error); } finally {
     for (const button of buttons) button.disabled = false;
     if (focused?.isConnected && document.activeElement === document.body) focused.focus();
-    acts.shown();
+    callbacks.lockButtons();
   }
 }
 
-const preview = () => trying(async () => {
-  const { data } = await admin("POST", "/rules:preview", { body: { rules: { [named()]: rule() } } });
+const preview = () => attempt(async () => {
+  const { data } = await admin("POST", "/rules:preview", { body: { rules: { [ruleId()]: parsedRule() } } });
   if (!data.valid) throw new ProblemError(422, "the rule is invalid", { errors: data.errors });
-  fill($("editor-result"), previewed(data, { lead, rule: named() }));
+  setChildren($("editor-result"), previewDetails(data, { selectField, rule: ruleId() }));
 });
 
 const reason = () => $("editor-reason").value;
 
-const apply = () => trying(async () => {
-  const id = named();
-  const headers = changing({ version: edited.id === null ? null : edited.version, isNew: edited.id === null, reason: reason() });
-  const { data } = await admin("PUT", path(id), { body: rule(), headers });
-  await done(id, `${id} is in force, revision ${data.version}`, data.warnings);
+const apply = () => attempt(async () => {
+  const id = ruleId();
+  const headers = changeHeaders({ version: edited.id === null ? null : edited.version, isNew: edited.id === null, reason: reason() });
+  const { data } = await admin("PUT", path(id), { body: parsedRule(), headers });
+  await finish(id, `${id} is in force, revision ${data.version}`, data.warnings);
 });
 
-const tryBeside = () => trying(async () => {
-  const id = named();
-  const { mode, candidate_of, ...body } = rule(); // a candidate has its own
-  await admin("POST", `${path(id)}/candidate`, { body, headers: changing({ reason: reason() }) });
-  done(id, `the candidate of ${id} is running; see Candidates for what it would deny`);
+const tryAsCandidate = () => attempt(async () => {
+  const id = ruleId();
+  const { mode, candidate_of, ...body } = parsedRule(); // a candidate has its own values
+  await admin("POST", `${path(id)}/candidate`, { body, headers: changeHeaders({ reason: reason() }) });
+  finish(id, `the candidate of ${id} is running; see Candidates for what it would deny`);
 });
 
-const switchIt = () => trying(async () => {
+const toggle = () => attempt(async () => {
   const isOff = edited.mode === "off";
-  const headers = changing({ version: edited.version, reason: reason() });
+  const headers = changeHeaders({ version: edited.version, reason: reason() });
   const { data } = await admin("POST", `${path(edited.id)}:${isOff ? "enable" : "disable"}`, { headers });
-  done(edited.id, `${edited.id} is ${data.mode === "off" ? "switched off" : `on again, mode ${data.mode}`}`);
+  finish(edited.id, `${edited.id} is ${data.mode === "off" ? "switched off" : `on again, mode ${data.mode}`}`);
 });
 
-async function done(id, told, warnings = []) {
-  acts.changed(told);
+/** Report a change and close the dialog, or show the warnings. */
+async function finish(id, message, warnings = []) {
+  callbacks.reportChange(message);
   if (!warnings.length) { dialog.close(); return; }
-  if (edited.id === null) lay({ isNew: false, id });
-  fill($("editor-result"), made("p", { class: "good", text: told }), failure(new ProblemError(200, "with warnings", { errors: warnings }), { kind: "odd", rule: id }));
-  await load(id);
+  if (edited.id === null) showForm({ isNew: false, id });
+  setChildren($("editor-result"), element("p", { class: "good", text: message }), failure(new ProblemError(200, "with warnings", { errors: warnings }), { kind: "warning", rule: id }));
+  await loadRule(id);
 }
 
 function remove() {
   const { id, version } = edited;
-  sure({
-    title: `Delete ${id}?`, yes: "Delete", isDanger: true,
-    content: made("p", {}, code(id), " no longer limits requests. You can restore it with a rollback."),
-    doing: async (why) => {
-      await admin("DELETE", path(id), { headers: changing({ version, reason: why }) });
+  confirmAction({
+    title: `Delete ${id}?`, label: "Delete", isDanger: true,
+    content: element("p", {}, code(id), " no longer limits requests. You can restore it with a rollback."),
+    action: async (note) => {
+      await admin("DELETE", path(id), { headers: changeHeaders({ version, reason: note }) });
       dialog.close();
-      acts.changed(`${id} is deleted`);
+      callbacks.reportChange(`${id} is deleted`);
     },
   });
 }
 
-function put(text) {
-  area.value = text && `${text}\n`;
-  before = area.value;
-  isWarned = false;
+function loadText(text) {
+  textArea.value = text && `${text}\n`;
+  loadedText = textArea.value;
+  isCloseWarned = false;
 }
 
-async function load(id) {
+async function loadRule(id) {
   const { data } = await admin("GET", path(id));
   edited = { ...NEW, id, version: data.version, mode: data.rule.mode ?? "enforce", isCandidate: Boolean(data.rule.candidate_of) };
-  put(written(data.rule));
-  say($("editor-note"), `In force since revision ${data.version}. A change is applied only if the rule has not changed in the meantime.`);
+  loadText(formatRule(data.rule));
+  setText($("editor-note"), `In force since revision ${data.version}. A change is applied only if the rule has not changed in the meantime.`);
 }
 
-function lay({ isNew, id = edited.id }) {
-  say($("editor-title"), isNew ? "New rule" : `Rule ${id}`);
-  dialog.querySelector(".actions").hidden = edited.isLost;
+function showForm({ isNew, id = edited.id }) {
+  setText($("editor-title"), isNew ? "New rule" : `Rule ${id}`);
+  dialog.querySelector(".actions").hidden = edited.isMissing;
   $("editor-id-line").hidden = !isNew;
   for (const name of ["editor-switch", "editor-delete"]) $(name).hidden = isNew;
   $("editor-try").hidden = isNew || edited.isCandidate;
-  say($("editor-switch"), edited.mode === "off" ? "Switch on" : "Switch off");
+  setText($("editor-switch"), edited.mode === "off" ? "Switch on" : "Switch off");
   $("editor-reason").value = "";
-  clear();
-  acts.shown();
+  clearFindings();
+  callbacks.lockButtons();
 }
 
 /** Open the editor for the rule *id*. */
 export async function edit(id) {
-  edited = { ...NEW, id, isLost: true };
+  edited = { ...NEW, id, isMissing: true };
   try {
-    await load(id);
-    lay({ isNew: false });
+    await loadRule(id);
+    showForm({ isNew: false });
   } catch (error) {
-    put("");
-    say($("editor-note"), "");
-    lay({ isNew: false });
-    fill($("editor-findings"), failure(error));
+    loadText("");
+    setText($("editor-note"), "");
+    showForm({ isNew: false });
+    setChildren($("editor-findings"), failure(error));
   }
-  open(dialog);
-  area.focus();
-  area.setSelectionRange(0, 0);
+  openDialog(dialog);
+  textArea.focus();
+  textArea.setSelectionRange(0, 0);
 }
 
 export function editNew() {
   edited = NEW;
   $("editor-id").value = "";
-  put(START);
-  say($("editor-note"), "The new rule is added at the end of the policy.");
-  lay({ isNew: true });
-  open(dialog);
+  loadText(TEMPLATE);
+  setText($("editor-note"), "The new rule is added at the end of the policy.");
+  showForm({ isNew: true });
+  openDialog(dialog);
   $("editor-id").focus();
 }
 
 /** True if the dialog may close: unapplied text needs a second attempt to close. */
 function mayClose() {
-  if (isWarned || area.value === before) return true;
-  isWarned = true;
-  fill($("editor-findings"), made("p", { class: "odd", text: "Your changes are not applied. Close again to discard them." }));
+  if (isCloseWarned || textArea.value === loadedText) return true;
+  isCloseWarned = true;
+  setChildren($("editor-findings"), element("p", { class: "warning", text: "Your changes are not applied. Close again to discard them." }));
   return false;
 }
 
-export function startEditor(given) {
-  acts = given;
-  closing(dialog, mayClose);
+export function startEditor(pageCallbacks) {
+  callbacks = pageCallbacks;
+  letClose(dialog, mayClose);
   $("editor-form").addEventListener("submit", (event) => event.preventDefault());
-  const buttons = { preview, apply, try: tryBeside, switch: switchIt, delete: remove };
-  for (const [name, doing] of Object.entries(buttons)) $(`editor-${name}`).addEventListener("click", doing);
-  area.addEventListener("input", () => { area.removeAttribute("aria-invalid"); isWarned = false; });
+  const buttons = { preview, apply, try: tryAsCandidate, switch: toggle, delete: remove };
+  for (const [name, action] of Object.entries(buttons)) $(`editor-${name}`).addEventListener("click", action);
+  textArea.addEventListener("input", () => { textArea.removeAttribute("aria-invalid"); isCloseWarned = false; });
 }

@@ -1,67 +1,68 @@
 // "Explain this request": the rules that apply, their counters and their decisions.
 
-import { $, code, fill, made, say, wide } from "./dom.js";
+import { $, code, element, scrollable, setChildren, setText } from "./dom.js";
 import { ProblemError, admin } from "./api.js";
 import { failure } from "./findings.js";
-import { count, lasting, plain, plural } from "./words.js";
+import { count, duration, plainText, plural } from "./words.js";
 
 /** Lines "name: value" as an object; the values of a repeated name are joined with a comma. */
-export function headersOf(written) {
-  const found = {};
-  for (const [index, line] of written.split("\n").entries()) {
+function headersOf(text) {
+  const headers = {};
+  for (const [index, line] of text.split("\n").entries()) {
     if (!line.trim()) continue;
     const at = line.indexOf(":");
     if (at < 1) throw new ProblemError(0, `line ${index + 1} of the headers is invalid: expected “name: value”`);
     const name = line.slice(0, at).trim().toLowerCase();
     const value = line.slice(at + 1).trim();
-    found[name] = Object.hasOwn(found, name) ? `${found[name]}, ${value}` : value;
+    headers[name] = Object.hasOwn(headers, name) ? `${headers[name]}, ${value}` : value;
   }
-  return found;
+  return headers;
 }
 
-function limitsOf(one) {
-  const cell = made("td", { role: "cell", "data-head": "Limits" });
-  for (const limit of one.limits ?? []) {
-    const told = [`${count(limit.remaining)} left`];
-    if (limit.retry_after) told.push(`retry in ${lasting(limit.retry_after)}`);
-    else if (limit.reset_after) told.push(`fully reset in ${lasting(limit.reset_after)}`);
-    cell.append(made("div", {}, code(limit.limit), ` ${told.join(", ")}`));
+function limitsCell(rule) {
+  const cell = element("td", { role: "cell", "data-head": "Limits" });
+  for (const limit of rule.limits ?? []) {
+    const figures = [`${count(limit.remaining)} left`];
+    if (limit.retry_after) figures.push(`retry in ${duration(limit.retry_after)}`);
+    else if (limit.reset_after) figures.push(`fully reset in ${duration(limit.reset_after)}`);
+    cell.append(element("div", {}, code(limit.limit), ` ${figures.join(", ")}`));
   }
   return cell;
 }
 
-function line(one) {
-  const says = one.denies ? "denies" : one.allowed ? "allows" : "would deny";
-  const kind = one.denies ? "bad" : one.allowed ? "good" : "odd";
-  return made("tr", { role: "row" },
-    made("th", { scope: "row", role: "rowheader" }, code(one.rule_id)),
-    made("td", { role: "cell", "data-head": "Says" }, made("span", { class: `badge ${kind}`, text: says })),
-    made("td", { role: "cell", "data-head": "Mode", text: one.mode ?? "" }),
-    made("td", { role: "cell", class: "key", "data-head": "Counter" }, code(one.key ?? "–")),
-    made("td", { role: "cell", class: "number", "data-head": "Cost", text: one.cost ?? "" }),
-    limitsOf(one),
-    made("td", { role: "cell", "data-head": "Source", text: one.source ?? "" }));
+function ruleRow(rule) {
+  const verdict = rule.denies ? "denies" : rule.allowed ? "allows" : "would deny";
+  const kind = rule.denies ? "bad" : rule.allowed ? "good" : "warning";
+  return element("tr", { role: "row" },
+    element("th", { scope: "row", role: "rowheader" }, code(rule.rule_id)),
+    element("td", { role: "cell", "data-head": "Says" }, element("span", { class: `badge ${kind}`, text: verdict })),
+    element("td", { role: "cell", "data-head": "Mode", text: rule.mode ?? "" }),
+    element("td", { role: "cell", class: "key", "data-head": "Counter" }, code(rule.key ?? "–")),
+    element("td", { role: "cell", class: "number", "data-head": "Cost", text: rule.cost ?? "" }),
+    limitsCell(rule),
+    element("td", { role: "cell", "data-head": "Source", text: rule.source ?? "" }));
 }
 
-function shown(told) {
-  const lead = told.allowed ? "The request would be allowed." : "The request would be denied.";
-  const denying = (told.rules ?? []).filter((one) => one.denies).map((one) => one.rule_id);
-  $("explain-lead").className = told.allowed ? "good lead" : "bad lead";
-  say($("explain-lead"), denying.length ? `${lead} Denied by ${denying.join(", ")}.` : lead);
+/** The parts of the page that show *explanation*. */
+function explanationParts(explanation) {
+  const lead = explanation.allowed ? "The request would be allowed." : "The request would be denied.";
+  const denying = (explanation.rules ?? []).filter((one) => one.denies).map((one) => one.rule_id);
+  $("explain-lead").className = explanation.allowed ? "good lead" : "bad lead";
+  setText($("explain-lead"), denying.length ? `${lead} Denied by ${denying.join(", ")}.` : lead);
   const parts = [];
-  const known = Object.entries(told.identity ?? {}).filter(([, value]) => value !== null && value !== "");
-  const facts = [`Revision ${told.revision ?? "–"}`, told.priority ? `class ${told.priority}` : "", told.source ? `source ${told.source}` : ""].filter(Boolean);
-  parts.push(made("p", { class: "note", text: facts.join(" · ") }));
-  if (known.length) parts.push(made("p", {}, "Caller: ", code(known.map(([name, value]) => `${name} = ${plain(value)}`).join(", "))));
-  if (told.rules?.length) {
-    const heads = ["Rule", "Says", "Mode", "Counter", "Cost", "Limits", "Source"].map((head) => made("th", { scope: "col", role: "columnheader", text: head }));
-    parts.push(wide("Rules that apply",
-      made("table", { role: "table", class: "cards" }, made("thead", { role: "rowgroup" }, made("tr", { role: "row" }, ...heads)),
-        made("tbody", { role: "rowgroup" }, ...told.rules.map(line)))));
-  } else parts.push(made("p", { text: "No rule applies." }));
-  if (told.not_applied?.length) {
-    parts.push(made("details", {}, made("summary", { text: `Why ${plural(told.not_applied.length, "other rule does", "other rules do")} not apply` }),
-      made("ul", { class: "findings" }, ...told.not_applied.map((one) => made("li", {}, code(one.rule_id), `: ${one.why}`)))));
+  const identity = Object.entries(explanation.identity ?? {}).filter(([, value]) => value !== null && value !== "");
+  const facts = [`Revision ${explanation.revision ?? "–"}`, explanation.priority ? `class ${explanation.priority}` : "", explanation.source ? `source ${explanation.source}` : ""].filter(Boolean);
+  parts.push(element("p", { class: "note", text: facts.join(" · ") }));
+  if (identity.length) parts.push(element("p", {}, "Caller: ", code(identity.map(([name, value]) => `${name} = ${plainText(value)}`).join(", "))));
+  if (explanation.rules?.length) {
+    const heads = ["Rule", "Says", "Mode", "Counter", "Cost", "Limits", "Source"].map((head) => element("th", { scope: "col", role: "columnheader", text: head }));
+    parts.push(scrollable("Rules that apply",
+      element("table", { role: "table", class: "cards" }, element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, ...heads)),
+        element("tbody", { role: "rowgroup" }, ...explanation.rules.map(ruleRow)))));
+  } else parts.push(element("p", { text: "No rule applies." }));
+  if (explanation.not_applied?.length) {
+    parts.push(element("details", {}, element("summary", { text: `Why ${plural(explanation.not_applied.length, "other rule does", "other rules do")} not apply` }),
+      element("ul", { class: "findings" }, ...explanation.not_applied.map((one) => element("li", {}, code(one.rule_id), `: ${one.why}`)))));
   }
   return parts;
 }
@@ -69,13 +70,13 @@ function shown(told) {
 export function startExplain() {
   $("explain-form").addEventListener("submit", async (event) => {
     event.preventDefault();
-    const given = new FormData(event.target);
+    const fields = new FormData(event.target);
     try {
-      const body = { method: given.get("method"), path: given.get("path"), ip: given.get("ip").trim() || "127.0.0.1", headers: headersOf(given.get("headers")) };
-      fill($("explained"), ...shown((await admin("POST", "/explain", { body })).data));
+      const body = { method: fields.get("method"), path: fields.get("path"), ip: fields.get("ip").trim() || "127.0.0.1", headers: headersOf(fields.get("headers")) };
+      setChildren($("explained"), ...explanationParts((await admin("POST", "/explain", { body })).data));
     } catch (error) {
-      say($("explain-lead"), "");
-      fill($("explained"), failure(error));
+      setText($("explain-lead"), "");
+      setChildren($("explained"), failure(error));
     }
   });
 }

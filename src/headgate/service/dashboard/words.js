@@ -24,8 +24,8 @@ export const share = (part, whole) => {
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
-/** A length of time given in seconds. */
-export function lasting(seconds) {
+/** A duration, given in seconds. */
+export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds === 0) return "0 s";
   if (seconds < 0.001) return `${ONE.format(seconds * 1e6)} µs`;
@@ -40,54 +40,54 @@ const UNITS = new Map([
   [/^(m|mins?|minutes?)$/i, "minute"], [/^(h|hrs?|hours?)$/i, "hour"], [/^(d|days?)$/i, "day"], [/^(w|weeks?)$/i, "week"],
 ]);
 
-function amount(text) {
-  const found = /^\s*([\d_.]+)\s*(?:\/|\s+per\s+)\s*([\d.]*)\s*([a-z]+)\b\s*(.*)$/i.exec(text);
-  const unit = found && [...UNITS].find(([pattern]) => pattern.test(found[3]))?.[1];
+function limitText(text) {
+  const match = /^\s*([\d_.]+)\s*(?:\/|\s+per\s+)\s*([\d.]*)\s*([a-z]+)\b\s*(.*)$/i.exec(text);
+  const unit = match && [...UNITS].find(([pattern]) => pattern.test(match[3]))?.[1];
   if (!unit) return text.trim();
-  const number = Number(found[1].replaceAll("_", ""));
-  const said = Number.isFinite(number) ? ONE.format(number) : found[1];
-  const window = found[2] && found[2] !== "1" ? `${found[2]} ${unit}s` : unit;
-  const rest = found[4].trim().replaceAll("_", " ");
-  return `${said} per ${window}${rest ? `, ${rest}` : ""}`;
+  const number = Number(match[1].replaceAll("_", ""));
+  const limit = Number.isFinite(number) ? ONE.format(number) : match[1];
+  const window = match[2] && match[2] !== "1" ? `${match[2]} ${unit}s` : unit;
+  const rest = match[4].trim().replaceAll("_", " ");
+  return `${limit} per ${window}${rest ? `, ${rest}` : ""}`;
 }
 
 /** Any value of a document as short text. */
-export function plain(value) {
+export function plainText(value) {
   if (typeof value === "string") return value;
-  if (Array.isArray(value)) return value.map(plain).join(", ");
+  if (Array.isArray(value)) return value.map(plainText).join(", ");
   if (value !== null && typeof value === "object") {
-    return Object.entries(value).map(([name, one]) => `${name}: ${plain(one)}`).join(", ");
+    return Object.entries(value).map(([name, one]) => `${name}: ${plainText(one)}`).join(", ");
   }
   return String(value);
 }
 
-function several(limits) {
-  if (typeof limits === "string") return limits.split(";").filter((one) => one.trim()).map(amount).join(" and ");
-  if (Array.isArray(limits)) return limits.map((one) => (typeof one === "string" ? amount(one) : plain(one))).join(" and ");
-  return plain(limits);
+function limitList(limits) {
+  if (typeof limits === "string") return limits.split(";").filter((one) => one.trim()).map(limitText).join(" and ");
+  if (Array.isArray(limits)) return limits.map((one) => (typeof one === "string" ? limitText(one) : plainText(one))).join(" and ");
+  return plainText(limits);
 }
 
-const LONG = ["algorithm", "capacity", "refill_rate_per_sec", "rate_per_sec", "burst", "window", "window_sec", "leak_rate_per_sec", "subwindows"];
+const LIMIT_FIELDS = ["algorithm", "capacity", "refill_rate_per_sec", "rate_per_sec", "burst", "window", "window_sec", "leak_rate_per_sec", "subwindows"];
 
-/** What a rule allows, in words. */
+/** The limit of a rule, in words. */
 export function limitWords(rule) {
-  if (rule.limit !== undefined && typeof rule.limit !== "number") return several(rule.limit);
+  if (rule.limit !== undefined && typeof rule.limit !== "number") return limitList(rule.limit);
   if (rule.limits !== undefined) {
     const by = rule.limits;
-    if (by === null || typeof by !== "object" || Array.isArray(by)) return several(by);
-    return Object.entries(by).map(([tier, one]) => `${tier}: ${several(one)}`).join("; ");
+    if (by === null || typeof by !== "object" || Array.isArray(by)) return limitList(by);
+    return Object.entries(by).map(([tier, one]) => `${tier}: ${limitList(one)}`).join("; ");
   }
   for (const name of ["shape", "concurrency", "fair"]) {
     if (rule[name] === undefined) continue;
     if (name === "concurrency" && ["number", "string"].includes(typeof rule[name])) return `${rule[name]} at a time`;
     const lead = { shape: "queue", concurrency: "slots", fair: "fair queue" }[name];
-    return typeof rule[name] === "object" || typeof rule[name] === "string" ? `${lead}: ${plain(rule[name])}` : lead;
+    return typeof rule[name] === "object" || typeof rule[name] === "string" ? `${lead}: ${plainText(rule[name])}` : lead;
   }
-  return [...LONG, "limit"].filter((name) => rule[name] !== undefined)
-    .map((name) => (name === "algorithm" ? String(rule[name]).replaceAll("_", " ") : `${name.replaceAll("_", " ")} ${plain(rule[name])}`)).join(", ");
+  return [...LIMIT_FIELDS, "limit"].filter((name) => rule[name] !== undefined)
+    .map((name) => (name === "algorithm" ? String(rule[name]).replaceAll("_", " ") : `${name.replaceAll("_", " ")} ${plainText(rule[name])}`)).join(", ");
 }
 
-/** Who is counted, in words. */
+/** The key of a rule, in words. */
 export function keyWords(keyBy) {
   const names = [keyBy].flat().filter((one) => one !== undefined && one !== null);
   if (!names.length || (names.length === 1 && names[0] === "global")) return "for all together";
@@ -96,17 +96,17 @@ export function keyWords(keyBy) {
 
 const CALLERS = new Map([["tenant", "tenant"], ["user_id", "user"], ["api_key", "API key"]]);
 
-/** Who is counted, as a noun: "tenant"; null if all callers share one counter. */
+/** The key of a rule as a noun: "tenant"; null if all callers share one counter. */
 export function callerWord(keyBy) {
   const names = [keyBy].flat();
   if (names.length !== 1) return "caller";
   return names[0] === "global" ? null : CALLERS.get(names[0]) ?? "caller";
 }
 
-/** Which requests a rule is for, in words. */
+/** The requests that a rule matches, in words. */
 export function matchWords(match) {
   const { method, endpoint, ...rest } = match ?? {};
-  const said = [method, endpoint].flat().filter(Boolean).map(String);
-  for (const [name, value] of Object.entries(rest)) said.push(`${name}: ${plain(value)}`);
-  return said.join(" ") || "every request";
+  const parts = [method, endpoint].flat().filter(Boolean).map(String);
+  for (const [name, value] of Object.entries(rest)) parts.push(`${name}: ${plainText(value)}`);
+  return parts.join(" ") || "every request";
 }
