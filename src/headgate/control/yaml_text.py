@@ -43,7 +43,7 @@ def edited_text(text: bytes, before: Mapping[str, Any], document: Mapping[str, A
     for edit in (_edited_parts, _edited):
         try:
             edited = edit(text.decode(), dict(before), dict(document)).encode()
-        except (YAMLError, yaml.YAMLError, _UnknownShapeError, ValueError, AttributeError):
+        except (YAMLError, yaml.YAMLError, _UnknownShapeError, *_DISAGREEMENTS):
             continue
         if _reads_as(edited, document):
             return edited
@@ -52,6 +52,10 @@ def edited_text(text: bytes, before: Mapping[str, Any], document: Mapping[str, A
 
 class _UnknownShapeError(Exception):
     """The text cannot be cut into parts."""
+
+
+_DISAGREEMENTS: Final = (AttributeError, KeyError, TypeError, ValueError)
+"""Errors where ruamel.yaml reads a part otherwise than the loader: the name `1` as a number."""
 
 
 def _reads_as(text: bytes, document: Mapping[str, Any]) -> bool:

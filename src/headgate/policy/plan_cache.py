@@ -35,6 +35,9 @@ MAX_KEY_BYTES: Final = 4096
 _PLAN_BYTES: Final = 650
 """The size of a plan without rules, with its cache entry and the tuples of its key."""
 
+_WIDEST: Final = 4
+"""Bytes of each character in a text with one beyond Latin-1: one is enough for all of them."""
+
 _RULE_BYTES: Final = 350
 _CHECK_BYTES: Final = 150
 
@@ -57,8 +60,10 @@ class PlanCache(BoundedCache["Plan"]):
 
 
 def _key_bytes(key: tuple[Hashable, ...]) -> int:
-    """The approximate size of *key*, whose parts are texts."""
-    return len(repr(key).encode())
+    """The approximate size of *key*, whose parts are texts, or more."""
+    text = repr(key)
+    is_narrow = text.isascii() and "\\" not in text  # and no escape stands for a wide character
+    return len(text) if is_narrow else _WIDEST * len(text)
 
 
 def _plan_bytes(plan: Plan) -> int:

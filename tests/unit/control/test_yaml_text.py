@@ -222,3 +222,21 @@ def test_a_document_is_written_in_yaml_or_json() -> None:
     document = {"version": 1, "rules": [{"id": "a", "limit": "1/s"}]}
     for is_yaml in (True, False):
         assert data_of("<policy>", text_of(document, is_yaml=is_yaml)) == document
+
+
+@pytest.mark.parametrize("tier", ["1", "1.5", "2030-01-01"])
+def test_a_name_that_yaml_reads_as_a_number_can_be_removed(tier: str) -> None:
+    text = f"""\
+version: 1
+identity: {{tier: {{attribute: tier}}}}
+rules:
+  - id: a
+    key_by: ip
+    limits:
+      {tier}: 1/s
+      paid: 2/s
+"""
+    document = data_of("policy.yaml", text.encode())
+    changed = copy.deepcopy(document)
+    del changed["rules"][0]["limits"][tier]
+    assert data_of("policy.yaml", edited_text(text.encode(), document, changed)) == changed

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MANY = 50
 WIDE = "\N{GRINNING FACE}"
+UNPRINTABLE = "\N{LANGUAGE TAG}"
 
 
 def _compiled(rules: int = 1) -> CompiledPolicy:
@@ -79,7 +80,11 @@ def test_a_long_header_of_interest_is_planned_each_time() -> None:
 
 
 @pytest.mark.parametrize("rules", [1, 5])
-@pytest.mark.parametrize("value", ["", "x" * 300, WIDE * 80], ids=["short", "long", "wide"])
+@pytest.mark.parametrize(
+    "value",
+    ["", "x" * 300, WIDE * 80, WIDE + "x" * 900, UNPRINTABLE + "x" * 900],
+    ids=["short", "long", "wide", "one wide", "one unprintable"],
+)
 def test_plans_take_no_more_memory_than_estimated(rules: int, value: str) -> None:
     compiled, engine = _compiled(rules), Engine("memory://")
     plans = [compiled.plan(_request(f"{n}-{value}")) for n in range(MANY)]
