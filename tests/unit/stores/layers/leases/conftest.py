@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.stores.layers.leases import store
 from tests.support.lease_remote import Driven
 
 if TYPE_CHECKING:
@@ -20,3 +21,9 @@ def driven(request: pytest.FixtureRequest) -> Iterator[Driven]:
         return
     with asyncio.Runner() as runner:
         yield Driven(runner)
+
+
+@pytest.fixture(autouse=True)
+def _with_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callers wait for a lease that another caller has requested, however slow the machine is."""
+    monkeypatch.setattr(store, "PATIENCE", 60.0)
