@@ -81,7 +81,10 @@ class HeldInterrupt:
         self._end_undoing: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
-        if _signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        current = _signal.getsignal(signal.SIGINT)
+        outer = getattr(current, "__self__", None)  # around a call of the app, which may raise
+        may_raise = isinstance(outer, HeldInterrupt) and outer._may_raise  # noqa: SLF001
+        if current is signal.default_int_handler or may_raise:
             try:
                 self._handler = _signal.signal(signal.SIGINT, self._handle)
             except ValueError:  # not the main interpreter, which alone receives signals
