@@ -81,7 +81,10 @@ class HeldInterrupt:
         self._end_undoing: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
-        if _signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        current = _signal.getsignal(signal.SIGINT)
+        outer = getattr(current, "__self__", None)  # around a call of the app, which may raise
+        may_raise = isinstance(outer, HeldInterrupt) and outer._may_raise  # noqa: SLF001
+        if current is signal.default_int_handler or may_raise:
             try:
                 self._handler = _signal.signal(signal.SIGINT, self._handle)
             except ValueError:  # not the main interpreter, which alone receives signals
@@ -193,8 +196,18 @@ def _cause(caught: BaseException) -> BaseException | None:
     return None if isinstance(caught, StopIteration | Interrupted) else caught
 
 
-_tasks: set[asyncio.Task[None]] = set()
-"""Keeps tasks in the background from being collected."""
+_tasks: dict[asyncio.AbstractEventLoop, set[asyncio.Task[None]]] = {}
+"""Keeps tasks in the background from being collected, until their event loop is closed."""
+
+
+def _tasks_of(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[None]]:
+    """The tasks of *loop*. With a new loop, those of closed ones are forgotten."""
+    found = _tasks.get(loop)
+    if found is None:
+        for old in [one for one in list(_tasks) if one.is_closed()]:
+            _tasks.pop(old, None)  # another thread may have been faster
+        found = _tasks.setdefault(loop, set())
+    return found
 
 
 def spawn(effects: Effects[None], *, name: str, in_loop: bool) -> None:
@@ -210,15 +223,18 @@ def spawn(effects: Effects[None], *, name: str, in_loop: bool) -> None:
     if first is None:
         return
 
+    loop = asyncio.get_running_loop()
+    tasks = _tasks_of(loop)
+
     def end(task: asyncio.Task[None]) -> None:
-        _tasks.discard(task)
+        tasks.discard(task)
         effects.close()
 
-    task = asyncio.get_running_loop().create_task(adrive(effects, first), name=name)
+    task = loop.create_task(adrive(effects, first), name=name)
     # An event loop that is closed without cancelling its tasks ends this one too: not worth a
     # message on stderr, as nothing is lost but work in the background.
     task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001
-    _tasks.add(task)
+    tasks.add(task)
     task.add_done_callback(end)
 
 

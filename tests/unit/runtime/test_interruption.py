@@ -15,7 +15,7 @@ import pytest
 from headgate.errors import StoreError
 from headgate.limits import Accuracy, Concurrency, LeakyQueue, TokenBucket
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.effects import Effect, Interrupted
+from headgate.runtime.effects import Call, Effect, Interrupted
 from headgate.stores.layers.circuit_breaker import BreakerOptions, CircuitBreakerStore
 from headgate.stores.layers.leases import LeasedStore
 from headgate.stores.layers.replication import ReplicatedStore
@@ -259,6 +259,24 @@ def test_a_second_cancellation_changes_nothing() -> None:
         assert recorder.inner.used_in("g", "key") == 0
 
     asyncio.run(main())
+
+
+def test_an_interrupt_in_a_call_of_the_app_waits_for_its_operation() -> None:
+    recorder, done = Recorder(has_futures=False), list[str]()
+
+    def view() -> None:
+        recorder.interrupt = lambda: signal.raise_signal(signal.SIGINT)
+        drive(undoing(recorder, done))
+
+    def serving() -> Effects[None]:
+        yield from recorder.effects(Take((OTHER,)))
+        yield Call(view)
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(serving())
+    assert done == ["refunded"]
+    assert recorder.inner.used_in("g", "key") == 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_second_interrupt_changes_nothing() -> None:

@@ -309,6 +309,27 @@ def test_a_loop_that_is_closed_ends_the_recovery_quietly(
     assert [one.message for one in caplog.records if one.name == "asyncio"] == []
 
 
+def test_a_closed_loop_is_let_go_when_work_begins_in_another(
+    in_background: pytest.MonkeyPatch,
+) -> None:
+    in_background.setattr(module, "PEEK_PAUSE", NEVER)
+    store = FailingAsyncStore()
+    fallback = Fallback(store, store.clock)
+
+    async def run() -> None:
+        fail(fallback)
+        await asyncio.sleep(0)
+
+    first = asyncio.new_event_loop()
+    first.run_until_complete(run())
+    first.close()
+    gone = weakref.ref(first)
+    del first
+    asyncio.run(run())
+    gc.collect()
+    assert gone() is None
+
+
 @pytest.mark.parametrize("is_back", [True, False])
 def test_the_recovery_does_not_keep_a_store_alive(
     in_background: pytest.MonkeyPatch, *, is_back: bool
