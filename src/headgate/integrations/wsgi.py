@@ -277,8 +277,8 @@ def _code(status: str) -> int:
     return int(code) if code.isdigit() else 500
 
 
-class Ending(Protocol):
-    """What a `Body` ends."""
+class StreamedRequest(Protocol):
+    """A request whose response is a `Body`, which counts its chunks and completes it."""
 
     error: BaseException | None
 
@@ -294,7 +294,7 @@ class Body:
 
     __slots__ = ("_close", "_context", "_is_closed", "_iterator")
 
-    def __init__(self, result: Iterable[bytes], context: Ending) -> None:
+    def __init__(self, result: Iterable[bytes], context: StreamedRequest) -> None:
         self._iterator = iter(result)
         self._close: Callable[[], object] | None = getattr(result, "close", None)
         self._is_closed = False

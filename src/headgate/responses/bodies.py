@@ -3,6 +3,7 @@ gRPC status (gRFC A6)."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -130,8 +131,6 @@ def denial_body(answer: Answer, denial: Denial, *, problem: bool) -> tuple[str, 
         if denial.wait_ns is not None:
             content["retry_after_ms"] = denial.retry_after_ms
             content["retry_after"] = denial.retry_after
-    import json
-
     return PROBLEM if problem else JSON, json.dumps(content).encode("ascii")
 
 

@@ -17,6 +17,7 @@ versions of Envoy disagree on the plain text form.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -89,8 +90,6 @@ def orca_line(loads: Sequence[Load], requests_per_second: float) -> tuple[str, s
         "headgate_waiting": sum(load.waiting for load in loads),
         "headgate_wait_seconds": longest_ns / SECOND,
     }
-    import json
-
     return ORCA, f"JSON {json.dumps(report, separators=(',', ':'))}"
 
 

@@ -70,8 +70,8 @@ class Bounds:
 
 
 _MOMENT: Final = 0.5
-"""Seconds before a connection is closed that may have unread input: closing it at once would lose
-the response, or the request."""
+"""Seconds for which a connection that may have unread input stays open before it is closed: closing
+it at once would lose the response, or the request."""
 
 _MAX_BUFFERED: Final = 65_536
 """Bytes of a body that wait for the app before the connection is read no further."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -179,8 +180,6 @@ class CounterTransaction(ABC):
         Values are kept as reservations, named by the value and its origin: those expire. In a
         counter that keys share, those of other groups and keys are skipped.
         """
-        import json
-
         subject, origin, now = [operation.group, operation.key], operation.origin, self._now
         values: dict[str, tuple[str, float, float]] = {}
         names: dict[str, str] = {}
