@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test goldens behaviours servers check lint types contracts format bench-budgets bench-service bench-gateway bench-leases bench-scale bench-simulator docs screens build differential clean
+.PHONY: help run test goldens servers check lint types contracts format bench-budgets bench-service bench-gateway bench-leases bench-scale bench-simulator docs screens build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,18 +25,14 @@ goldens: $(VENV)/.dev servers  ## record tests/golden and the tables of fields a
 	HEADGATE_RECORD_GOLDENS=1 $(BIN)/python -m pytest tests/golden -q
 	HEADGATE_RECORD_GOLDENS=1 $(BIN)/python -m pytest tests/unit/policy/test_reference.py tests/unit/service/test_pages.py -q
 
-behaviours: $(VENV)/.dev  ## list new tests in tests/BEHAVIOURS.md; notes on deleted ones stay
-	$(BIN)/python scripts/behaviours.py
-
 servers:  ## the servers that the tests start themselves
 	sh scripts/install-servers
 
 check: lint types contracts test build  ## what CI runs: all of it
 
-lint: $(VENV)/.dev  ## style, and the list of behaviours
+lint: $(VENV)/.dev  ## style
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/python scripts/behaviours.py --check
 
 types: $(VENV)/.bench  ## mypy --strict; pyright for the samples of README and docs
 	$(BIN)/mypy
@@ -81,9 +77,6 @@ screens: $(VENV)/.bench servers  ## take the pictures of pages in the docs, with
 
 build: $(VENV)/.dev  ## the wheel, installed by itself in a clean environment and tried
 	sh scripts/try-wheel $(BIN)/python
-
-differential: $(VENV)/.dev servers  ## compare decisions with those of release 0.1, on random cases; SEED=2
-	$(BIN)/python -m scripts.differential $(if $(SEED),--seed $(SEED))
 
 clean:  ## forget everything that can be made again
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,1 +1,0 @@
-"""Compare release 0.1 with the working tree on random limits, policies, requests and histories."""
