@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test goldens servers check lint types contracts format bench-budgets bench-service bench-gateway bench-leases bench-scale bench-simulator docs screens build clean
+.PHONY: help run test goldens servers check lint types contracts format bench-budgets bench-service bench-gateway bench-leases bench-scale bench-simulator docs-site pictures screens build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,7 +28,7 @@ goldens: $(VENV)/.dev servers  ## record tests/golden and the tables of fields a
 servers:  ## the servers that the tests start themselves
 	sh scripts/install-servers
 
-check: lint types contracts test build  ## what CI runs: all of it
+check: lint types contracts docs-site test build  ## what CI runs: all of it
 
 lint: $(VENV)/.dev  ## style
 	$(BIN)/ruff check
@@ -36,7 +36,7 @@ lint: $(VENV)/.dev  ## style
 
 types: $(VENV)/.bench  ## mypy --strict; pyright for the samples of README and docs
 	$(BIN)/mypy
-	$(BIN)/python scripts/check_samples.py
+	$(BIN)/python -m scripts.check_samples
 
 contracts: $(VENV)/.dev  ## which part may import which
 	$(BIN)/lint-imports
@@ -66,7 +66,10 @@ bench-simulator: $(VENV)/.bench  ## requests a second that `headgate simulate` r
 
 PICTURES := shape fair shares adaptive shedding pressure credits backpressure
 
-docs: $(VENV)/.bench  ## draw the pictures of the docs
+docs-site: $(VENV)/.docs  ## the documentation as a site, in build/site
+	$(BIN)/sphinx-build -q -W --keep-going -E -j auto -c docs -b html . build/site
+
+pictures: $(VENV)/.bench  ## draw the pictures of the docs
 	$(BIN)/python -m scripts.pictures.algorithms
 	for picture in $(PICTURES); do $(BIN)/python -m scripts.pictures.overload.$$picture || exit 1; done
 	$(BIN)/python -m scripts.pictures.gallery
@@ -99,6 +102,10 @@ $(VENV)/.gateway: $(VENV)/.base
 
 $(VENV)/.dev: $(VENV)/.base
 	$(BIN)/python -m pip install -q -e '.[test,lint]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(BIN)/python -m pip install -q -e '.[docs]'
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.dev

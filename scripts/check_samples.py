@@ -1,10 +1,11 @@
 """Check the types of the Python samples in README.md and docs/ with pyright.
 
-    python scripts/check_samples.py
+    python -m scripts.check_samples
 
-Each page becomes one file with its samples at the lines where the page has them, so what pyright
-says points into the page. This is basedpyright, which brings pyright and Node in wheels: nothing is
-downloaded at run time. It checks as `standard`, the mode of pyright without settings.
+Each unit of samples becomes one file with the samples at the lines where the page has them, so
+what pyright says points into the page. This is basedpyright, which brings pyright and Node in
+wheels: nothing is downloaded at run time. It checks as `standard`, the mode of pyright without
+settings.
 """
 
 from __future__ import annotations
@@ -16,33 +17,21 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+from scripts.doc_samples import PAGES, ROOT, units
 
 # Samples that pyright rejects though they are right: the page, a part of the message, and why.
 KNOWN: tuple[tuple[str, str, str], ...] = ()
-
-
-def samples(page: Path) -> str:
-    """Return the Python samples of a page; all other lines are empty."""
-    kept: list[str] = []
-    is_sample = False
-    for line in page.read_text(encoding="utf-8").splitlines():
-        if line.startswith("```"):
-            is_sample = line == "```python"
-            kept.append("")
-        else:
-            kept.append(line if is_sample else "")
-    return "\n".join(kept) + "\n"
 
 
 def check(pages: list[Path]) -> list[tuple[str, int, str]]:
     """Return the page, line and message of every error."""
     with tempfile.TemporaryDirectory() as directory:
         names: dict[str, str] = {}
-        for number, page in enumerate(pages):
-            file = Path(directory, f"sample_{number}.py").resolve()
-            file.write_text(samples(page), encoding="utf-8")
-            names[str(file)] = page.relative_to(ROOT).as_posix()
+        for page in pages:
+            for unit in units(page):
+                file = Path(directory, f"sample_{len(names)}.py").resolve()
+                file.write_text(unit, encoding="utf-8")
+                names[str(file)] = page.relative_to(ROOT).as_posix()
         settings = {"typeCheckingMode": "standard", "include": ["."]}
         Path(directory, "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
         command = [sys.executable, "-m", "basedpyright", "-p", directory, "--outputjson"]
@@ -52,7 +41,7 @@ def check(pages: list[Path]) -> list[tuple[str, int, str]]:
     if done.returncode not in {0, 1}:
         raise SystemExit(f"basedpyright failed:\n{done.stdout}{done.stderr}")
     report: dict[str, Any] = json.loads(done.stdout)
-    if report["summary"]["filesAnalyzed"] != len(pages):
+    if report["summary"]["filesAnalyzed"] != len(names):
         raise SystemExit(f"basedpyright saw {report['summary']['filesAnalyzed']} files")
     return [
         (names[one["file"]], one["range"]["start"]["line"] + 1, one["message"])
@@ -62,8 +51,7 @@ def check(pages: list[Path]) -> list[tuple[str, int, str]]:
 
 
 def main() -> int:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    pages = [page for page in pages if "```python" in page.read_text(encoding="utf-8")]
+    pages = [page for page in PAGES if units(page)]
     used: set[tuple[str, str]] = set()
     errors = 0
     for page, line, message in check(pages):

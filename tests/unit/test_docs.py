@@ -10,10 +10,13 @@ from types import ModuleType
 import pytest
 
 from headgate.policy.loader import read_policy
+from scripts.doc_samples import PAGES, ROOT, units
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+UNITS = [
+    pytest.param(page, unit, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, unit in enumerate(units(page))
+]
 POLICY = re.compile(r"^(rules:$|pressure:|priority:)", re.MULTILINE)
 POLICIES = [
     pytest.param(block, id=f"{page.name}-{number}")
@@ -34,12 +37,10 @@ def _own_shared_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_own_shared_memory")
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+@pytest.mark.parametrize(("page", "code"), UNITS)
 def test_the_python_of_a_page_runs_from_top_to_bottom(
-    page: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    code = "\n".join(blocks)
     module = ModuleType(f"docs_{page.stem}")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # frameworks look annotations up
     monkeypatch.setattr("logging.config.dictConfig", lambda _: None)  # Litestar sets up handlers
@@ -82,7 +83,7 @@ def _sections(page: Path) -> set[str]:
 
 
 def test_the_readme_has_code_to_run() -> None:
-    assert ROOT / "README.md" in WITH_CODE
+    assert units(ROOT / "README.md")
 
 
 def test_the_list_of_decisions_has_the_title_and_state_of_each() -> None:

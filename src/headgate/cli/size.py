@@ -3,7 +3,7 @@
 Compute what a fleet needs for a number of clients and checks per second: memory, Redis shards,
 workers of the service, bandwidth. The arithmetic is shown, so that you can use your own figures.
 
-The size of a counter is measured; the time of a worker is on the safe side: docs/scaling.md.
+The size of a counter is measured; the time of a worker is on the safe side: docs/deploy.md.
 
 examples:
   headgate size --clients 10M --rules 2 --checks 1M

@@ -1,4 +1,4 @@
-"""What docs/from-django-ratelimit.md says is right here: each trap as a project that is asked."""
+"""What docs/migration.md says is right here: each trap as a project that is asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/from-flask-limiter.md says is right here: each trap as an app, and what it answers."""
+"""What docs/migration.md says is right here: each trap as an app, and what it answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/from-slowapi.md says is right here: each trap as an app, and what it answers."""
+"""What docs/migration.md says is right here: each trap as an app, and what it answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

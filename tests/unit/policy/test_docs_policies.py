@@ -12,7 +12,7 @@ from headgate.policy.loader import examine_policy
 DOCS = Path(__file__).parents[3] / "docs"
 SHOWN = [
     pytest.param(policy, id=f"{name} {number}")
-    for name in ("rules.md", "burst-credits.md")
+    for name in ("rules.md", "limits.md")
     for number, policy in enumerate(
         re.findall(r"```yaml\n(version: 1\n.*?)```", (DOCS / name).read_text("utf-8"), re.DOTALL)
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 SETTINGS = (*SERVICE, *GATEWAY)
-PAGES = ("../README.md", "service.md", "configuration.md", "cli.md", "deploy.md", "scaling.md")
+PAGES = ("../README.md", "service.md", "configuration.md", "cli.md", "deploy.md")
 
 
 def page(name: str) -> str:
@@ -91,7 +91,7 @@ def test_mistakes_are_told_as_the_page_shows(
 
 
 class TestScaling:
-    RUNS = re.findall(r"\$ (headgate size [^\n]*)\n(.*?)```", page("scaling.md"), re.DOTALL)
+    RUNS = re.findall(r"\$ (headgate size [^\n]*)\n(.*?)```", page("deploy.md"), re.DOTALL)
 
     @pytest.mark.parametrize(("command", "shown"), RUNS)
     def test_the_page_shows_what_the_command_prints(
@@ -106,7 +106,7 @@ class TestScaling:
         )
 
     def test_the_page_has_the_figures_of_the_command(self) -> None:
-        text = page("scaling.md")
+        text = page("deploy.md")
         for figure in (
             f"{COUNTER_BYTES} bytes",
             f"{LONG_KEY_BYTES} with",
