@@ -13,7 +13,7 @@ help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rules ...' for your own
-	$(BIN)/headgate up $(UP)
+	@$(BIN)/headgate up $(UP)
 
 # Tests wait for processes now and then, so there are two more workers than cores.
 # The tests start hundreds of processes: without bytecode files each would compile Headgate again.
@@ -89,16 +89,20 @@ clean:  ## forget everything that can be made again
 # Each stamp is written only after the step has succeeded, so a half-made one is made again.
 
 $(VENV)/.made:
-	sh scripts/make-venv $(PYTHON) $(VENV)
-	touch $@
+	@echo "Making a virtual environment in $(VENV)"
+	@sh scripts/make-venv $(PYTHON) $(VENV)
+	@touch $@
 
 $(VENV)/.base: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install -q -e .
-	touch $@
+	@echo "Installing Headgate"
+	@$(BIN)/python -m pip install -q -e .
+	@touch $@
 
+# With what the README tries beside the demo.
 $(VENV)/.gateway: $(VENV)/.base
-	$(BIN)/python -m pip install -q -e '.[gateway]'
-	touch $@
+	@echo "Installing Envoy, the decision service, FastAPI and the load test: 100 MB, a minute or less"
+	@$(BIN)/python -m pip install -q -e '.[gateway,fastapi,loadtest]' 'uvicorn>=0.34,<1'
+	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
 	$(BIN)/python -m pip install -q -e '.[test,lint]'
