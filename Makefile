@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test goldens servers check lint types contracts format bench-budgets bench-service bench-gateway bench-leases bench-scale bench-simulator docs-site pictures screens build clean
+.PHONY: help run test coverage goldens servers check lint types contracts format bench-budgets bench-service bench-gateway bench-leases bench-scale bench-simulator docs-site pictures screens build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,6 +20,9 @@ run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rul
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev servers  ## all tests, none skipped, on all cores; JOBS=2 runs two files at a time
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --complete
+
+coverage: $(VENV)/.dev servers  ## the tests with the share of the lines of each module that they run, in build/coverage
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile tests/unit tests/property tests/contract --cov headgate --cov-report term:skip-covered --cov-report html:build/coverage
 
 goldens: $(VENV)/.dev servers  ## record tests/golden and the tables of fields and settings in docs; review the diff
 	HEADGATE_RECORD_GOLDENS=1 $(BIN)/python -m pytest tests/golden -q

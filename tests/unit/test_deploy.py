@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from headgate import __version__
 from headgate.cli import main
 from headgate.config import gather_values
 from headgate.config.gateway import SETTINGS as GATEWAY
@@ -23,10 +24,11 @@ from headgate.policy.loader import read_policy
 from tests.support.servers.envoy import envoy_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+CHART = DEPLOY / "helm" / "headgate"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 VARIABLES = {one.variable for one in (*SETTINGS, *GATEWAY) if one.variable}
 VERSION = "1.32.0"
@@ -248,6 +250,53 @@ class TestKubernetes:
         for kind in ("PodDisruptionBudget", "Deployment"):
             first = next(named(kind))
             assert first["spec"]["selector"]["matchLabels"] == labels
+
+
+def rendered(*options: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The objects that the chart makes, by kind and name; its rules are read."""
+    tool = str(Path(sys.executable).with_name("helm"))
+    call = [tool, "template", "headgate", str(CHART), *options]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    return _by_name(yaml.safe_load_all(done.stdout))
+
+
+def _by_name(objects: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    found = {(one["kind"], one["metadata"]["name"]): one for one in objects if one}
+    for (kind, _), one in found.items():
+        if kind == "ConfigMap":
+            one["data"]["rules.yaml"] = yaml.safe_load(one["data"]["rules.yaml"])
+    return found
+
+
+class TestChart:
+    def test_helm_accepts_it(self) -> None:
+        tool = str(Path(sys.executable).with_name("helm"))
+        call = [tool, "lint", "--strict", str(CHART)]
+        done = subprocess.run(call, capture_output=True, text=True, check=False)  # noqa: S603
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def test_by_default_it_makes_the_manifests(self) -> None:
+        manifests = documents(DEPLOY / "kubernetes" / "headgate.yaml")
+        assert rendered() == _by_name(manifests)
+
+    def test_rules_in_etcd_need_no_config_map(self, tmp_path: Path) -> None:
+        etcd = "etcd://etcd:2379/headgate"
+        objects = rendered("--set", f"rulesUrl={etcd}", "--set", "env.HEADGATE_LOG_LEVEL=debug")
+        assert "ConfigMap" not in {kind for kind, _ in objects}
+        deployment = objects["Deployment", "headgate"]
+        SCHEMAS.validate(deployment, VERSION, strict=True)
+        [container] = containers(deployment)
+        settings = settings_of(variables_of(container), tmp_path)
+        assert (settings.rules, settings.log_level) == (etcd, "debug")
+        volumes = {one["name"] for one in deployment["spec"]["template"]["spec"]["volumes"]}
+        assert {one["name"] for one in container["volumeMounts"]} == volumes
+
+    def test_it_has_the_version_of_the_package(self) -> None:
+        chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+        assert chart["version"] == chart["appVersion"] == __version__
+        [service] = [one for one in named("Deployment") if one["metadata"]["name"] == "headgate"]
+        assert containers(service)[0]["image"] == f"headgate:{__version__}"
 
 
 class TestEnvoy:
