@@ -248,13 +248,34 @@ def test_a_source_that_is_no_store_is_seen_while_it_decides(
         page.until("document.querySelector('#rules-table .badge.warning')", "it was so before")
         failing = STORE | {"state": "open", "fail_mode": 1}
         later = {"store": 9, "sync": 8, "fail_open": 123_456}
-        fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": later}], store=failing)
+        now = {"sources": later, "sources_per_second": {"fail_open": 12.0}}
+        fake.replies["/admin/v1/live"] = live(rules=[RULE | now], store=failing)
         page.until("document.querySelector('#rules-table .badge.bad')", "it is so now")
         assert page.text("#rules-table .badge.bad") == "fail_open 123,456, now"
         expected = "Degraded: store: circuit open; rules apply their on_store_failure"
         assert page.text("#state").startswith(expected)
         place = "document.querySelector('#rules-table .scrollable')"
         assert page.evaluate(f"{place}.scrollWidth <= {place}.clientWidth"), "no Edit out of sight"
+        fake.replies["/admin/v1/live"] = live(rules=[RULE | now])
+        page.until("!document.querySelector('#rules-table .badge.bad')", "the outage has ended")
+        assert page.text("#rules-table .badge.warning") == "fail_open 123,456"
+
+
+def test_an_outage_is_a_band_and_the_time_before_the_start_is_a_gap(
+    browser: Browser, fake: FakeService
+) -> None:
+    end, store_gone = 1_900_000_000, [40 <= n < 52 for n in range(120)]
+    requests = {"allowed": [5] * 120, "denied": [0] * 120}
+    series = {"end": end, "step": 1, "requests": requests, "rules": {}, "outage": store_gone}
+    fake.replies["/admin/v1/live"] = live(series=series, at=end + 1, began=end - 89.5)
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
+        page.until("document.querySelector('#chart rect.outage')", "the band is drawn")
+        box = "document.querySelector('#chart rect.outage').getAttribute"
+        assert page.evaluate(f"Number({box}('width'))") == pytest.approx(12 * 600 / 119, abs=0.1)
+        assert "store gone" in page.text("#chart .legend")
+        line = "document.querySelector('#chart .line-allowed').getAttribute('points').split(' ')"
+        assert page.evaluate(f"{line}.length") == 91
+        assert page.evaluate(f"{line}[0].split(',')[0]") == str(round(29 * 600 / 119, 1))
 
 
 def test_keys_that_only_a_rule_in_shadow_refuses_are_told_to_be_such(

@@ -47,6 +47,9 @@ MOST_CELLS: Final = 8192
 
 OTHER: Final = "(other)"
 
+GATEWAY: Final = "gateway"
+"""The source of decisions that a gateway makes by a quota and reports every few seconds."""
+
 SAMPLED: Final = 16
 """One of so many allowed decisions, on average, is counted for the busiest keys."""
 
@@ -103,6 +106,8 @@ class DecisionRecorder:
         """The numbers of requests that were denied and allowed by all rules together."""
         self.repeated: Cell = [0]
         """The number of allowed requests that were counted before, by another part of the app."""
+        self.reported = [0, 0]
+        """The numbers of requests among them that gateways denied and allowed, and reported."""
         self.latency: list[int] = [0] * (len(BOUNDS_NS) + 1)
         """The number of decisions by their latency: one for each of `BOUNDS_NS`, and one above."""
         self.latency_ns = 0

@@ -23,9 +23,11 @@ function svgElement(name, attributes = {}, ...children) {
 const tenths = (value) => Math.round(value * 10) / 10;
 const point = (x, y) => `${tenths(x)},${tenths(y)}`;
 
-function points(values, max, width, height) {
-  const step = width / Math.max(1, values.length - 1);
-  return values.map((value, index) => point(index * step, height - (value / max) * height)).join(" ");
+/** The points of *values*, the last of which is at the right edge; *length* points fill the width. */
+function points(values, max, width, height, length = values.length) {
+  const step = width / Math.max(1, length - 1);
+  const first = length - values.length;
+  return values.map((value, index) => point((first + index) * step, height - (value / max) * height)).join(" ");
 }
 
 /** The next round number above *value*: with one digit or a half. */
@@ -64,46 +66,70 @@ export class TrafficChart {
     this.edge = svgElement("polyline", { class: "line-allowed", "vector-effect": "non-scaling-stroke" });
     this.shadow = svgElement("polyline", { class: "line-shadow_denied", "vector-effect": "non-scaling-stroke" });
     this.cursor = svgElement("line", { class: "cursor", y1: 0, y2: HEIGHT, "vector-effect": "non-scaling-stroke", visibility: "hidden" });
+    this.bands = svgElement("g", { class: "outages" });
     const grid = [0.25, 0.5, 0.75, 1].map((part) =>
       svgElement("line", { class: "grid", x1: 0, x2: WIDTH, y1: HEIGHT * (1 - part), y2: HEIGHT * (1 - part), "vector-effect": "non-scaling-stroke" }));
     this.svg = svgElement("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" },
-      ...grid, ...this.areas, this.edge, this.shadow, this.cursor);
+      this.bands, ...grid, ...this.areas, this.edge, this.shadow, this.cursor);
     this.scale = [1, 0.5, 0].map(() => element("span"));
     this.times = [0, 0.5, 1].map(() => element("span"));
     this.readout = element("p", { class: "readout", "aria-hidden": "true" });
     this.table = element("div");
     this.details = element("details", { ontoggle: () => this.#showTable() }, element("summary", { text: "Show as a table" }), this.table);
     this.note = element("p", { class: "note" });
-    const legend = element("p", { class: "legend" }, ...OUTCOMES.map(([kind, name]) => element("span", { class: `key-${kind}`, text: name })));
+    this.legend = element("p", { class: "legend" }, ...OUTCOMES.map(([kind, name]) => element("span", { class: `key-${kind}`, text: name })),
+      element("span", { class: "key-outage", text: "store gone", hidden: true }));
     place.append(this.note,
       element("div", { class: "chart" }, element("div", { class: "scale", "aria-hidden": "true" }, ...this.scale), this.svg,
         element("div", { class: "times", "aria-hidden": "true" }, ...this.times)),
-      element("div", { class: "below" }, legend, this.readout), this.details);
+      element("div", { class: "below" }, this.legend, this.readout), this.details);
     this.describedAt = 0;
     this.svg.addEventListener("pointermove", (event) => this.#movePointer(event));
     this.svg.addEventListener("pointerleave", () => { this.at = undefined; this.#showCursor(); });
   }
 
-  /** *series* has lists under the names of `OUTCOMES`; *end* is the epoch second of the last. */
-  show({ series, end, step, subject, note }) {
+  /**
+   * *series* has lists under the names of `OUTCOMES`, whose last point is at the epoch second *end*. They may
+   * have fewer points than *length*: there is no data before. *outage* is true where the store was gone.
+   */
+  show({ series, outage, length, end, step, subject, note }) {
     setText(this.note, note);
+    this.#showOutages(outage, length);
     const allowed = series.allowed.map((one) => one / step);
     const denied = series.denied.map((one) => one / step);
     const shadow = series.shadow_denied.map((one) => one / step);
     const stacked = allowed.map((one, index) => one + (denied[index] ?? 0));
     const max = roundUp(Math.max(0, ...stacked, ...shadow));
-    const top = points(allowed, max, WIDTH, HEIGHT);
-    this.areas[0].setAttribute("points", `0,${HEIGHT} ${top} ${WIDTH},${HEIGHT}`);
-    this.areas[1].setAttribute("points", `${top} ${points(stacked, max, WIDTH, HEIGHT).split(" ").reverse().join(" ")}`);
+    const line = (values) => points(values, max, WIDTH, HEIGHT, length);
+    const top = line(allowed);
+    const left = tenths(((length - allowed.length) * WIDTH) / Math.max(1, length - 1));
+    this.areas[0].setAttribute("points", `${left},${HEIGHT} ${top} ${WIDTH},${HEIGHT}`);
+    this.areas[1].setAttribute("points", `${top} ${line(stacked).split(" ").reverse().join(" ")}`);
     this.edge.setAttribute("points", top);
-    this.shadow.setAttribute("points", shadow.some(Boolean) ? points(shadow, max, WIDTH, HEIGHT) : "");
+    this.shadow.setAttribute("points", shadow.some(Boolean) ? line(shadow) : "");
     this.scale.forEach((span, index) => setText(span, `${short(max * [1, 0.5, 0][index])}${index ? "" : "/s"}`));
-    const age = (part) => Math.round((1 - part) * (allowed.length - 1) * step);
+    const age = (part) => Math.round((1 - part) * (length - 1) * step);
     this.times.forEach((span, index) => setText(span, index === 2 ? "now" : `${roundDuration(age(index / 2))} ago`));
-    this.data = { allowed, denied, shadow, end, step, subject };
+    this.data = { allowed, denied, shadow, outage, length, end, step, subject };
     this.#showCursor();
     this.#describe();
     if (this.details.open) this.#showTable();
+  }
+
+  /** Draw a band for each time in which the store was gone. */
+  #showOutages(outage, length) {
+    const step = WIDTH / Math.max(1, length - 1);
+    const bands = [];
+    let first = null;
+    for (let index = 0; index <= length; index += 1) {
+      if (outage[index] && first === null) first = index;
+      if (!outage[index] && first !== null) {
+        bands.push(svgElement("rect", { class: "outage", x: tenths((first - 0.5) * step), y: 0, width: tenths((index - first) * step), height: HEIGHT }));
+        first = null;
+      }
+    }
+    this.bands.replaceChildren(...bands);
+    this.legend.querySelector(".key-outage").hidden = !bands.length;
   }
 
   #movePointer(event) {
@@ -118,13 +144,16 @@ export class TrafficChart {
       setText(this.readout, "");
       return;
     }
-    const { allowed, denied, shadow } = this.data;
-    const index = Math.round(this.at * (allowed.length - 1));
-    const x = (index / Math.max(1, allowed.length - 1)) * WIDTH;
+    const { allowed, denied, shadow, outage, length } = this.data;
+    const place = Math.round(this.at * (length - 1));
+    const index = place - (length - allowed.length);
+    const x = (place / Math.max(1, length - 1)) * WIDTH;
     this.cursor.setAttribute("x1", x);
     this.cursor.setAttribute("x2", x);
     this.cursor.setAttribute("visibility", "visible");
-    setText(this.readout, `${this.#time(index)}: ${rate(allowed[index])} allowed, ${rate(denied[index])} denied, ${rate(shadow[index])} shadow-denied`);
+    if (index < 0) return setText(this.readout, `${this.#time(index)}: no data`);
+    const store = outage[place] ? ", the store was gone" : "";
+    setText(this.readout, `${this.#time(index)}: ${rate(allowed[index])} allowed, ${rate(denied[index])} denied, ${rate(shadow[index])} shadow-denied${store}`);
   }
 
   #time(index) {
@@ -135,14 +164,14 @@ export class TrafficChart {
 
   /** Update the text alternative at most every 10 seconds: a screen reader may be reading it. */
   #describe() {
-    const { allowed, denied, shadow, step, subject } = this.data;
+    const { allowed, denied, shadow, outage, step, subject } = this.data;
     const scope = `${subject}, the last ${roundDuration(allowed.length * step)}`;
     if (this.describedScope === scope && performance.now() - this.describedAt < 10_000) return;
     [this.describedScope, this.describedAt] = [scope, performance.now()];
     const mean = (values) => rate(values.reduce((sum, one) => sum + one, 0) / Math.max(1, values.length));
     const peak = (values) => rate(Math.max(0, ...values));
     this.svg.setAttribute("aria-label", `${scope}, per second: allowed ${mean(allowed)} on average, ${peak(allowed)} at most; `
-      + `denied ${mean(denied)}, ${peak(denied)} at most; shadow-denied ${mean(shadow)}, ${peak(shadow)} at most.`);
+      + `denied ${mean(denied)}, ${peak(denied)} at most; shadow-denied ${mean(shadow)}, ${peak(shadow)} at most.${outage.some(Boolean) ? " The store was gone for a part of the time." : ""}`);
   }
 
   #showTable() {

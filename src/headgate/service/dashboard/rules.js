@@ -6,21 +6,6 @@ import { count, keyWords, limitWords, matchWords, rate, share } from "./words.js
 
 const MAX_ROWS = 100;
 const WITHOUT_STORE = new Set(["fail_open", "fail_closed", "fallback", "local"]);
-/** Detects whether a total has grown within the last *seconds*. */
-class GrowthDetector {
-  #totals = new Map();
-
-  constructor(seconds) { this.seconds = seconds; }
-
-  hasGrown(name, at, total) {
-    const last = this.#totals.get(name);
-    if (!last || total < last.total) this.#totals.set(name, { total, at: -Infinity });
-    else if (total > last.total) this.#totals.set(name, { total, at });
-    return at - this.#totals.get(name).at <= this.seconds;
-  }
-}
-
-const growth = new GrowthDetector(30);
 let policy = new Map();
 let order = [];
 let isExpanded = false;
@@ -53,12 +38,13 @@ function showLimit(cell, row) {
   setText(cell, row.rule ? `${words}${/[,;]/.test(words) ? "," : ""} ${keyWords(row.rule.key_by)}` : words);
 }
 
-/** Show the sources of decisions other than the store; fail_open is marked. */
+/** Show the sources of decisions other than the store; those in place of it are marked while the store is gone. */
 function showSources(cell, row) {
   const others = Object.entries(row.sources ?? {}).filter(([name, total]) => total && name !== "store");
   const texts = others.map(([name, total]) => `${name} ${count(total)}`);
-  const states = others.map(([name, total]) =>
-    !WITHOUT_STORE.has(name) ? "" : growth.hasGrown(`${row.id}\u0000${name}`, lastLive.at, total) ? "bad" : "warning");
+  const isOut = lastLive.store?.state !== "ok";
+  const states = others.map(([name]) =>
+    !WITHOUT_STORE.has(name) ? "" : isOut && (row.sources_per_second?.[name] ?? 0) > 0 ? "bad" : "warning");
   const version = JSON.stringify([texts, states]);
   if (cell.dataset.version === version) return;
   cell.dataset.version = version;

@@ -41,20 +41,25 @@ function sumOf(lists) {
   return sum;
 }
 
-function seriesOf(timeline) {
+function seriesOf(timeline, began) {
   const rules = timeline?.rules ?? {};
   if (chosen !== ALL) {
     const own = Object.hasOwn(rules, chosen) ? rules[chosen] : {};
-    return padded({ ...own, allowed: sumOf([own.allowed, own.shadow_allowed]) }, timeline);
+    return known({ ...own, allowed: sumOf([own.allowed, own.shadow_allowed]) }, timeline, began);
   }
   const shadow = sumOf(Object.values(rules).map((one) => one.shadow_denied)); // of each rule that has it
-  return padded({ ...timeline?.requests, shadow_denied: shadow }, timeline);
+  return known({ ...timeline?.requests, shadow_denied: shadow }, timeline, began);
 }
 
-function padded(series, timeline) {
-  const length = Math.max(...OUTCOMES.map(([kind]) => series[kind]?.length ?? 0), timeline?.step === 60 ? 180 : 120);
+const lengthOf = (timeline) => (timeline?.step === 60 ? 180 : 120);
+
+/** Lists of one length, without the points before the start of the node: there is no data. */
+function known(series, timeline, began) {
+  const step = timeline?.step ?? 1;
+  const recorded = Math.ceil(((timeline?.end ?? 0) + step - (began ?? 0)) / step);
+  const length = Math.max(1, Math.min(lengthOf(timeline), recorded));
   return Object.fromEntries(OUTCOMES.map(([kind]) => {
-    const values = series[kind] ?? [];
+    const values = (series[kind] ?? []).slice(-length);
     return [kind, [...new Array(length - values.length).fill(0), ...values]];
   }));
 }
@@ -83,7 +88,7 @@ export function showTraffic(live) {
   ]);
   const timeline = live[range] ?? {};
   const subject = chosen === ALL ? "Requests" : `Requests decided by ${chosen}`;
-  chart.show({ series: seriesOf(timeline), end: timeline.end ?? live.at, step: timeline.step ?? 1, subject, note: `${subject}, per second` });
+  chart.show({ series: seriesOf(timeline, live.began), outage: timeline.outage ?? [], length: lengthOf(timeline), end: timeline.end ?? live.at, step: timeline.step ?? 1, subject, note: `${subject}, per second` });
 }
 
 function showOptions(ids) {

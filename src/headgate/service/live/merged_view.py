@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate import __version__
 from headgate.observability.candidates import merged_candidates
 from headgate.observability.metrics import PREFIX, text_of
-from headgate.service.live.recorder import MINUTE, MINUTES, OUTCOMES, SECONDS, WHOLE, quantile
+from headgate.service.live.recorder import (
+    MINUTE,
+    MINUTES,
+    OUTAGE,
+    OUTCOMES,
+    SECONDS,
+    WHOLE,
+    quantile,
+)
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -256,10 +264,13 @@ def _series(
     def points(rule: str, *outcomes: Outcome) -> dict[str, list[int]]:
         return {one: lines.get((rule, one), nothing).tolist() for one in outcomes}
 
+    is_out = [second > 0 for second in lines.get(OUTAGE, nothing)]
+
     return {
         "end": end * step,
         "step": step,
         "requests": points(WHOLE, "allowed", "denied"),
+        "outage": is_out if any(is_out) else [],
         "rules": {rule: points(rule, *OUTCOMES) for rule in busiest if totals[rule]},
     }
 

@@ -6,9 +6,9 @@ from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from headgate.observability.decision_recorder import BOUNDS_NS, Outcome
+from headgate.observability.decision_recorder import BOUNDS_NS, GATEWAY, Outcome
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ MINUTE: Final = 60
 MAX_LINES: Final = 400
 """Lines of a series, enough for at least a hundred rules."""
 
+REPORT_S: Final = 5
+"""Seconds between two reports of a gateway that decides by quotas."""
+
 MAX_SPREAD_S: Final = 60
 """Seconds over which a late sample is spread at most."""
 
@@ -34,9 +37,12 @@ RECENT_S: Final = 10
 WHOLE: Final = ""
 """In place of a rule id: all requests, whatever the rules. This line is never dropped."""
 
-Line = tuple[str, Outcome]
+Line = tuple[str, Outcome | Literal["outage"]]
 Counts = dict[Line, int]
 """Numbers of decisions by rule and outcome."""
+
+OUTAGE: Final[Line] = WHOLE, "outage"
+"""Seconds in which the store was gone."""
 
 Name = tuple[str, Outcome, str]
 """Rule, outcome, source."""
@@ -153,7 +159,11 @@ class Recorder:
     def __init__(self, decisions: DecisionRecorder) -> None:
         self._decisions = decisions
         self._known: dict[Name, int] = dict(self._counts())
+        self._due: deque[Counts] = deque()
+        """Parts of reported decisions for the seconds to come."""
         self._next: int | None = None
+        self.is_out = False
+        """True if the store was gone since the last sample."""
         self.seconds = Series(SECONDS)
         self.minutes = Series(MINUTES)
         self.latency = Growth(LATENCY_S)
@@ -163,8 +173,9 @@ class Recorder:
     def sample(self, now_ns: int) -> None:
         """Record the counts until *now_ns* if a second has passed since the last sample.
 
-        After a pause they are spread over its seconds. If the clock stepped back by more than a
-        moment, the seconds that will come again are removed.
+        After a pause they are spread over its seconds; decisions that a gateway has reported, over
+        the seconds until its next report: a constant rate is a flat line. If the clock stepped back
+        by more than a moment, the seconds that will come again are removed.
         """
         second = now_ns // SECOND
         if self._next is None:
@@ -175,14 +186,17 @@ class Recorder:
         elif second > self._next:
             first = max(self._next, second - MAX_SPREAD_S)
             for number, counts in enumerate(spread(self._differences(), second - first), first):
-                self._put(number, counts)
+                self._put(number, added(counts, self._due.popleft() if self._due else {}))
             self._begin(second)
 
     def finish(self, now_ns: int) -> None:
         """Record the counts until *now_ns* as the last point, complete or not."""
         self.sample(now_ns)
         if self._next == now_ns // SECOND:
-            self._put(self._next, self._differences())
+            counts = self._differences()
+            while self._due:
+                counts = added(counts, self._due.popleft())
+            self._put(self._next, counts)
             self._next += 1
 
     def _begin(self, second: int) -> None:
@@ -196,22 +210,33 @@ class Recorder:
     def _counts(self) -> Iterator[tuple[Name, int]]:
         """The decisions of rules, followed by those of whole requests."""
         yield from self._decisions.counts()
-        yield (WHOLE, "allowed", ""), self._decisions.allowed_requests()
-        yield (WHOLE, "denied", ""), self._decisions.requests[False][0]
+        requests, reported = self._decisions.requests, self._decisions.reported
+        allowed = self._decisions.allowed_requests() - reported[True]
+        yield (WHOLE, "allowed", ""), allowed
+        yield (WHOLE, "denied", ""), requests[False][0] - reported[False]
+        yield (WHOLE, "allowed", GATEWAY), reported[True]
+        yield (WHOLE, "denied", GATEWAY), reported[False]
 
     def _differences(self) -> Counts:
+        """The growth of counts since the last call; that of reported ones is due from now on."""
         found: Counts = {}
+        reported: Counts = {}
         for name, count in self._counts():
             more = count - self._known.get(name, 0)
             if more > 0:
                 line = name[0], name[1]
-                found[line] = found.get(line, 0) + more
+                counts = reported if name[2] == GATEWAY else found
+                counts[line] = counts.get(line, 0) + more
                 self._known[name] = count
+        if reported:
+            nothing: Counts = {}
+            pairs = zip_longest(self._due, spread(reported, REPORT_S), fillvalue=nothing)
+            self._due = deque([added(*pair) for pair in pairs])
         return found
 
     def _put(self, number: int, counts: Counts) -> None:
         self._complete_minutes(number // MINUTE - 1)
-        self.seconds.put(number, counts)
+        self.seconds.put(number, counts | ({OUTAGE: 1} if self.is_out else {}))
         self._complete_minutes((number + 1) // MINUTE - 1)
 
     def _complete_minutes(self, last: int) -> None:
@@ -222,6 +247,11 @@ class Recorder:
             self.minutes.put(first, self.seconds.sums(first * MINUTE, (first + 1) * MINUTE - 1))
             if last > first:
                 self.minutes.put(last, {})
+
+
+def added(counts: Counts, more: Counts) -> Counts:
+    """The sums of *counts* and *more*."""
+    return {line: counts.get(line, 0) + more.get(line, 0) for line in {**counts, **more}}
 
 
 def spread(counts: Counts, over: int) -> list[Counts]:

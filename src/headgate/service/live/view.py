@@ -175,9 +175,13 @@ class Live:
             pause_ns = SECOND - now_ns % SECOND + _AFTER_NS
             await asyncio.sleep(pause_ns / SECOND)
             if self._shared is None:
-                self._recorder.sample(self._clock())
+                self._sample()
             else:
                 await asyncio.to_thread(self._publish, self._snapshot(in_full=False))
+
+    def _sample(self) -> None:
+        self._recorder.is_out = self._core.rules.engine.fallback.is_out
+        self._recorder.sample(self._clock())
 
     def _snapshot(self, *, in_full: bool = True) -> Snapshot:
         """A new snapshot.
@@ -188,7 +192,7 @@ class Live:
         """
         now_ns, recorder, in_force = self._monotonic(), self._recorder, self._core.rules.in_force
         is_other, self._policy = in_force.policy is not self._policy, in_force.policy
-        recorder.sample(self._clock())
+        self._sample()
         metrics = tuple(self._measures.snapshot(bare=(DECISIONS,)))
         samples = {one.name.removeprefix(PREFIX): one.samples for one in metrics}
         cells = dict(self._decisions.counts())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.observability import RECORDER
+from headgate.observability.decision_recorder import GATEWAY
 from headgate.runtime.heartbeat import new_name
 from headgate.runtime.supervised_task import SupervisedTask
 from headgate.service.grpc.method import CallError, Code
@@ -39,24 +40,22 @@ if TYPE_CHECKING:
 # Their durations are unknown, so they are not among the recorded times.
 
 
-SOURCE: Final = "gateway"
-"""The origin of these decisions in metrics."""
-
-
 def record_usage(limits: BucketLimits, usage: Usage) -> None:
     """Record requests that a gateway allowed and denied; denials count for the tightest limit."""
     allowed, denied = usage.allowed, usage.denied
     RECORDER.requests[True][0] += allowed
     RECORDER.requests[False][0] += denied
+    RECORDER.reported[True] += allowed
+    RECORDER.reported[False] += denied
     seen: set[str] = set()
     for place, binding in enumerate(limits.bindings):
         rule = binding.rule.id
         if rule in seen:
             continue
         seen.add(rule)
-        RECORDER.record_many(rule, "allowed", SOURCE, binding.check.key, allowed)
+        RECORDER.record_many(rule, "allowed", GATEWAY, binding.check.key, allowed)
         if place == 0:
-            RECORDER.record_many(rule, "denied", SOURCE, binding.check.key, denied)
+            RECORDER.record_many(rule, "denied", GATEWAY, binding.check.key, denied)
 
 
 _LOG: Final = logging.getLogger("headgate.service.rlqs")

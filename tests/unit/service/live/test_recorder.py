@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.observability import DecisionRecorder
-from headgate.service.live.recorder import MINUTE, WHOLE, Recorder
+from headgate.service.live.recorder import MINUTE, OUTAGE, WHOLE, Recorder
 from headgate.units import MILLISECOND, SECOND
 
 BEGAN = 6_000_000 * MINUTE
@@ -57,6 +57,36 @@ def test_whole_requests_have_points_of_their_own_whatever_the_rules() -> None:
     lines = one.recorder.seconds.lines
     assert lines[WHOLE, "allowed"].tolist()[-2:] == [0, 2]
     assert lines[WHOLE, "denied"].tolist()[-2:] == [0, 1]
+
+
+def test_reports_of_gateways_are_a_flat_line_at_a_constant_rate() -> None:
+    one = Observed()
+    for second in range(15):
+        if second % 5 == 0:
+            one.say(250, source="gateway")
+            one.journal.requests[True][0] += 250
+            one.journal.reported[True] += 250
+        one.say(1)
+        one.journal.requests[True][0] += 1
+        one.sample(BEGAN + second + 1)
+    assert one.seconds(15) == [51] * 15
+    assert one.recorder.seconds.lines[WHOLE, "allowed"].tolist()[-15:] == [51] * 15
+
+
+def test_what_is_due_of_a_report_is_in_the_last_point_of_a_worker_that_ends() -> None:
+    one = Observed()
+    one.say(250, source="gateway")
+    one.sample(BEGAN + 1)
+    one.recorder.finish(int((BEGAN + 1.5) * SECOND))
+    assert one.seconds(2) == [50, 200]
+
+
+def test_an_outage_is_a_line_of_its_own() -> None:
+    one = Observed()
+    for second, is_out in enumerate((False, True, True, False), 1):
+        one.recorder.is_out = is_out
+        one.sample(BEGAN + second)
+    assert one.recorder.seconds.lines[OUTAGE].tolist()[-4:] == [0, 1, 1, 0]
 
 
 def test_what_was_counted_before_the_first_look_is_no_point() -> None:
