@@ -72,6 +72,8 @@ def limited(
                 return limiter._reserving(AsyncReservation, "key", 2, 3_600)
             case "slot":
                 return limiter.slot("key")._taking()
+            case "slot with a heartbeat":
+                return limiter.slot("key", heartbeat=True)._taking()
         raise AssertionError(verb)
 
     return use_case
@@ -95,6 +97,7 @@ USE_CASES: dict[str, Callable[[Engine], Effects[Any]]] = {
     "hit all": limited("hit_all"),
     "reserve an amount": limited("reserve"),
     "take a slot": limited("slot", Concurrency(3, 3_600)),
+    "take a slot with a heartbeat": limited("slot with a heartbeat", Concurrency(3, 3_600)),
 }
 
 
