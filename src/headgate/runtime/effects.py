@@ -9,8 +9,8 @@ the generator is the same.
         return outcomes[0]
 
 Interruption. A caller may be cancelled, or receive a KeyboardInterrupt, while an operation is in
-flight. An operation that changes the store is not abandoned: the driver waits for its reply, which
-takes at most the store's timeout, and throws `Interrupted` in at the `yield`, with the reply, so
+flight. The operation is not abandoned: the driver waits for its reply, which takes at most the
+store's timeout, and throws `Interrupted` in at the `yield`, with the reply, so
 that the generator can undo what was done. A second interruption changes nothing. When the generator
 has ended, however it did, the driver raises the original exception.
 """
@@ -159,8 +159,8 @@ class Run(StoreEffect):
 
     async def aperform(self) -> Any:
         store, operation = self.store, self.operation
-        if not (store.waits and getattr(operation, "consume", True)):
-            return await store.arun(operation)  # takes no time, or changes nothing
+        if not store.waits:
+            return await store.arun(operation)
         running = store.submit(operation)
         try:
             return await (running if isinstance(running, Reply) else asyncio.shield(running))

@@ -182,14 +182,13 @@ class Case:
         """Check what an interruption has left behind."""
         done = [reply for one, reply in self.stack.recorder.done if one == self.operation]
         assert len(done) <= 1
-        changes = getattr(self.operation, "consume", True)
         (interrupted,) = self.seen
-        if done and changes:
+        if done:
             assert interrupted.is_known
             assert interrupted.error is None
             if not isinstance(self.operation, Take | TakeEach):
                 assert interrupted.reply == done[0]
-        elif self._when == "during" and changes:
+        elif self._when == "during":
             assert interrupted.is_known
         self._check_later()
 
