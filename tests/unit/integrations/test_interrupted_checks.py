@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -65,7 +65,7 @@ class Case:
     def state(self) -> dict[str, int]:
         """What is in use of each counter, and of the queue."""
         store = self.recorder.inner
-        operations = [operation for operation, _ in self.recorder.done]
+        operations: list[Any] = [operation for operation, _ in self.recorder.done]
         checks = {
             (check.group, check.key)
             for operation in operations
