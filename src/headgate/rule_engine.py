@@ -15,6 +15,7 @@ from headgate.engine.use_cases import Engine
 from headgate.errors import StoreError
 from headgate.observability.candidates import CANDIDATES, ShadowRule
 from headgate.policy.compiled import CompiledPolicy
+from headgate.policy.explain import Explanation
 from headgate.policy.limit_adjustment import Scale
 from headgate.policy.policy_document import rule_to_data
 from headgate.runtime.drivers import adrive, drive
@@ -116,8 +117,12 @@ class _Rules:
         return self.in_force.replace(policy)
 
     def _plan(self, request: Request, cost: Costs) -> Plan:
+        return _plan_by(self.in_force.compiled, request, cost)
+
+    def _explaining(self, request: Request, cost: Costs, *, raises: bool) -> Effects[Explanation]:
         compiled = self.in_force.compiled
-        return compiled.plan(request, cost=cost, lease=new_name() if compiled.has_slots else None)
+        verdict = yield from self.engine.peek(_plan_by(compiled, request, cost), raises=raises)
+        return Explanation(compiled, request, verdict)
 
     def _reserving(self, request: Request, cost: Costs, ttl: Seconds) -> Effects[Verdict]:
         ttl_ns, name = duration_ns(ttl, "ttl"), new_name()
@@ -153,6 +158,13 @@ class RuleEngine(_Rules):
     def peek(self, request: Request, *, cost: Costs = None) -> Verdict:
         """Say what `check` would say now; nothing is consumed."""
         return drive(self.engine.peek(self._plan(request, cost)))
+
+    def explain(self, request: Request, *, cost: Costs = None, raises: bool = False) -> Explanation:
+        """Say what `check` would say now, and why; nothing is consumed.
+
+        If it *raises*, a store that is gone is a `StoreError`, not decided by the failure policies.
+        """
+        return drive(self._explaining(request, cost, raises=raises))
 
     def reserve(self, request: Request, *, cost: Costs, ttl: Seconds = 60) -> Verdict:
         """Check with a cost that is an estimate: it is held, and must be settled.
@@ -197,6 +209,12 @@ class AsyncRuleEngine(_Rules):
         """Say what `check` would say now; nothing is consumed."""
         return await adrive(self.engine.peek(self._plan(request, cost)))
 
+    async def explain(
+        self, request: Request, *, cost: Costs = None, raises: bool = False
+    ) -> Explanation:
+        """Say what `check` would say now, and why: see `RuleEngine.explain`."""
+        return await adrive(self._explaining(request, cost, raises=raises))
+
     async def reserve(self, request: Request, *, cost: Costs, ttl: Seconds = 60) -> Verdict:
         """Check with a cost that is an estimate: see `RuleEngine.reserve`."""
         return await adrive(self._reserving(request, cost, ttl))
@@ -216,6 +234,10 @@ class AsyncRuleEngine(_Rules):
     async def aclose(self) -> None:
         """Release what the store holds open."""
         await adrive(self.engine.closing())
+
+
+def _plan_by(compiled: CompiledPolicy, request: Request, cost: Costs) -> Plan:
+    return compiled.plan(request, cost=cost, lease=new_name() if compiled.has_slots else None)
 
 
 def amounts_of(verdict: Verdict, actual: int | Mapping[str, int] | None) -> Mapping[str, int]:

@@ -90,6 +90,24 @@ class TestLive:
         fresh = explain("--store", "memory://")[1]
         assert fresh["rules"][0]["limits"][0]["remaining"] == 4
 
+    def test_a_counter_that_is_split_is_read_as_a_whole(
+        self, server: RedisServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        server.cli("flushall")
+        file = tmp_path / "split.yaml"
+        file.write_text(
+            "version: 1\nrules: [{id: one, key_by: ip, limit: 800/hour fixed_window, "
+            "accuracy: {split: 4}}]"
+        )
+        engine = RuleEngine(read_policy(file.read_text()), store=server.url)
+        for _ in range(4):
+            assert engine.check(Request(peer="1.2.3.4"))
+        engine.close()
+        asked = ("/", "--ip", "1.2.3.4", "--json", "--store", server.url)
+        assert main(["rules", "explain", str(file), *asked]) == 0
+        (rule,) = json.loads(capsys.readouterr().out)["rules"]
+        assert rule["limits"][0]["remaining"] == 795
+
     def test_a_store_that_does_not_answer_is_one_line(
         self, path: str, capsys: pytest.CaptureFixture[str]
     ) -> None:

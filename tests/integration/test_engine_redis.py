@@ -322,6 +322,27 @@ def test_a_caller_that_goes_away_holds_nothing_there(url: str) -> None:
     asyncio.run(story())
 
 
+def test_a_caller_that_goes_away_just_before_the_store_is_closed_is_charged_nothing(
+    url: str,
+) -> None:
+    async def story() -> None:
+        for steps in range(4):
+            engine = AsyncRuleEngine(ONE_RULE, store=url, namespace="closed")
+            await engine.peek(ask())
+            gone = asyncio.ensure_future(engine.check(ask()))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            gone.cancel()
+            await engine.aclose()
+            (came,) = await asyncio.gather(gone, return_exceptions=True)
+            assert isinstance(came, asyncio.CancelledError)
+        engine = AsyncRuleEngine(ONE_RULE, store=url, namespace="closed")
+        assert left_of(await engine.peek(ask(), cost=0)) == [10]
+        await engine.aclose()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     ("policy", "allowed"), [("fail_open", True), ("fail_closed", False), ("local", True)]
 )

@@ -7,7 +7,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import StoreError
-from headgate.runtime.effects import Effect, Reply
+from headgate.runtime.effects import Effect, Reply, StoreEffect
 from headgate.stores.base import Store
 from headgate.testing import ManualClock
 from tests.support.lease_store import LeaseGrantingStore
@@ -15,7 +15,7 @@ from tests.support.lease_store import LeaseGrantingStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.runtime.effects import Effects
+    from headgate.runtime.effects import Effects, Pending
     from headgate.stores.operations import Operation
 
 
@@ -89,13 +89,21 @@ class Interrupting(Effect):
         self._set(interrupt)
         return self._effect.perform()
 
+    def begin(self) -> Pending | None:
+        if isinstance(self._effect, StoreEffect) and self._effect.store.waits:
+            self._cancel_task()
+        return self._effect.begin()
+
     async def aperform(self) -> Any:
-        task = asyncio.current_task()
-        assert task is not None
-        self._set(task.cancel)
+        self._cancel_task()
         reply = await self._effect.aperform()
         await asyncio.sleep(0)  # at the latest
         return reply
+
+    def _cancel_task(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._set(task.cancel)
 
     def _set(self, interrupt: Callable[[], object]) -> None:
         if self._is_during:

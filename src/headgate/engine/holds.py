@@ -230,13 +230,18 @@ def charge_of(costs: ExtraCosts) -> Charge | None:
 def refund_of(verdict: Verdict) -> Refund | None:
     """The operation that refunds all that the rules of *verdict* charged in the store.
 
-    The markers of repeated requests go too: a retry has to pay. Slots are released, holds are
-    settled, and places in queues are given up (`cancellation_of`).
+    The markers of repeated requests go too: a retry has to pay. If it was a free retry itself, it
+    does not count as one. Slots are released, holds are settled, and places in queues are given up
+    (`cancellation_of`).
     """
     held = () if verdict.held is None else verdict.held.ids
     planned = [one for one, _ in charged(verdict, is_in_store) if one.rule.id not in held]
     checks = [check for one in planned for check in one.amounts if check.cost]
     checks += [one.marker.once for one in planned if one.marker is not None]
+    if verdict.allowed:
+        pairs = zip(verdict.plan.rules, verdict.decisions, strict=True)
+        free = [one.marker for one, decision in pairs if decision is None]
+        checks += [marker.retries for marker in free if marker is not None]
     return Refund(tuple(checks)) if checks else None
 
 

@@ -205,12 +205,15 @@ class Engine:
                 verdict = verdict_of(plan, (outcomes,))
         return record(verdict, began_ns) if is_recorded else verdict
 
-    def peek(self, plan: Plan) -> Effects[Verdict]:
-        """Say what `decide` would decide now; nothing is charged."""
+    def peek(self, plan: Plan, *, raises: bool = False) -> Effects[Verdict]:
+        """Say what `decide` would decide now; nothing is charged.
+
+        If it *raises*, a store that is gone is a `StoreError`, not decided by the failure policies.
+        """
         verdict = verdict_at_once(plan)
         if verdict is None:
             calls = Calls(self.store)
-            verdict = yield from self._call_store(plan, calls, consume=False)
+            verdict = yield from self._call_store(plan, calls, consume=False, raises=raises)
             calls.end()
         return verdict
 
@@ -471,12 +474,16 @@ class Engine:
                 calls.end()
         return verdict
 
-    def _call_store(self, plan: Plan, calls: Calls, *, consume: bool) -> Effects[Verdict]:
+    def _call_store(
+        self, plan: Plan, calls: Calls, *, consume: bool, raises: bool = False
+    ) -> Effects[Verdict]:
         """Decide a plan by one operation of the store."""
         try:
-            replies, without = yield from take_all(plan, calls, consume=consume)
+            replies, without = yield from _take_all(plan, calls, consume=consume)
             verdict = verdict_of(plan, replies, consumed=consume, without=without)
         except StoreError as error:
+            if raises:
+                raise
             verdict = self._without_store(plan, error, consume=consume)
         else:
             self.succeed()
@@ -665,7 +672,9 @@ def _all_allowed(outcomes: Outcomes) -> bool:
     return True
 
 
-def take_all(plan: Plan, calls: Calls, *, consume: bool) -> Effects[tuple[Replies, frozenset[str]]]:
+def _take_all(
+    plan: Plan, calls: Calls, *, consume: bool
+) -> Effects[tuple[Replies, frozenset[str]]]:
     """Make the takes of a plan; the reply to each, and the rules under which it is a free retry."""
     stages: Stages = {}
     replies = list((yield from _takes(plan.operation(consume=consume), calls)))

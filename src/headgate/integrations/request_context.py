@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from headgate.responses.headers import Lines, Pairs
     from headgate.responses.pressure import Load
     from headgate.runtime.effects import Effects
-    from headgate.runtime.heartbeat import Beat
 
 ALLOW_ORIGIN: Final = "access-control-allow-origin"
 EXPOSE: Final = "Access-Control-Expose-Headers"
@@ -214,17 +213,13 @@ class RequestContext:
             return True
         is_repeated = bool(self.results)
         if verdict.allowed:
-            result = yield from self._wait(limiter, planned, verdict)
-            if isinstance(result, CheckResult):
-                figures: tuple[RuleAnswer, ...] = ()
-                if shows_replay(verdict):
-                    figures = yield from _replay_figures(engine, verdict)
-                self._add(result, figures)
-                if is_repeated:
-                    record_again()
+            denial = yield from self._admit(limiter, planned, verdict)
+            if is_repeated:
+                record_again()
+            if denial is None:
                 return True
-            verdict = result
-        if is_repeated:
+            verdict = denial
+        elif is_repeated:
             record_again()
         undoing: list[Effects[Any]] = [self._undo(one) for one in self._deny(limiter, verdict)]
         if verdict.slots is not None or verdict.local_slots is not None:  # of shadow rules
@@ -232,34 +227,40 @@ class RequestContext:
         yield from all_of(undoing)
         return False
 
-    def _wait(
+    def _admit(
         self, limiter: RequestLimiter, planned: RequestPlan, verdict: Verdict
-    ) -> Effects[CheckResult | Verdict]:
-        """Wait for the places of an allowed request in queues; the result of the check, or a denial
-        by a queue: then everything was given back."""
-        beat: Beat | None = None
-        if verdict.slots is not None or verdict.local_slots is not None:
-            renew = partial(limiter.engine.renew, verdict)
-            beat = yield StartHeartbeat(renew, verdict.slots_last_ns or 0, self)
+    ) -> Effects[Verdict | None]:
+        """Keep what an allowed request holds, once it has its places in queues; the denial if a
+        queue is full: then everything was given back."""
+        result = CheckResult(limiter, planned, verdict)
+        full: Queueing | None = None
         places: tuple[Place, ...] = ()
-        delay_ns, queues = verdict.delay_ns, planned.plan.queues
-        if delay_ns or queues:
-            full: Queueing | None = None
-            try:
+        figures: tuple[RuleAnswer, ...] = ()
+        try:
+            if verdict.slots is not None or verdict.local_slots is not None:
+                renew = partial(limiter.engine.renew, verdict)
+                result.beat = yield StartHeartbeat(renew, verdict.slots_last_ns or 0, self)
+            delay_ns, queues = verdict.delay_ns, planned.plan.queues
+            if delay_ns or queues:
                 places, full = yield WaitForPlaces(limiter.queues, delay_ns, queues, self.meanwhile)
-            except GeneratorExit:
-                raise
-            except BaseException:
-                yield from _give_back(limiter.engine, verdict, beat)
-                raise
-            if full is not None:
-                yield from _give_back(limiter.engine, verdict, beat)
-                return denial_by(full, places[0], verdict.revision)
-            if places:
-                record_places(verdict)
-                places = HeldPlaces(places)
-        began_ns = None if limiter.pressure is None else limiter.pressure.begin()
-        return CheckResult(limiter, planned, verdict, places, began_ns, beat)
+            if full is None:
+                result.places = HeldPlaces(places) if places else ()
+                if shows_replay(verdict):
+                    figures = yield from _replay_figures(limiter.engine, verdict)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from self._undo(result)
+            raise
+        if full is not None:
+            yield from self._undo(result)
+            return denial_by(full, places[0], verdict.revision)
+        if places:
+            record_places(verdict)
+        if limiter.pressure is not None:
+            result.began_ns = limiter.pressure.begin()
+        self._add(result, figures)
+        return None
 
     # ---- state -----------------------------------------------------------------------------
 
@@ -567,12 +568,6 @@ def _replay_figures(engine: Engine, verdict: Verdict) -> Effects[tuple[RuleAnswe
 def _settle(result: CheckResult, amounts: Mapping[str, int]) -> Effects[None]:
     with suppress(StoreError):  # the hold expires
         yield from result.limiter.engine.settle(result.verdict, amounts)
-
-
-def _give_back(engine: Engine, verdict: Verdict, beat: Beat | None) -> Effects[None]:
-    if beat is not None:
-        beat.stop()
-    yield from engine.undo(verdict)
 
 
 def with_exposed(lines: Lines, options: ResponseOptions) -> Lines:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import SettledError, StoreError
 from headgate.runtime.drivers import adrive, drive
+from headgate.runtime.effects import Interrupted
 from headgate.runtime.heartbeat import StartHeartbeat, new_name
 from headgate.stores.base import checked_cost
 
@@ -197,7 +198,11 @@ class _Slot:
         self._is_held = self._is_out = verdict.allowed
         if verdict.allowed and self._has_heartbeat:
             lease_ns = self._stack.shortest_lease_ns
-            self._beat = yield StartHeartbeat(lambda: engine.renew(verdict), lease_ns, self)
+            try:
+                self._beat = yield StartHeartbeat(lambda: engine.renew(verdict), lease_ns, self)
+            except Interrupted:
+                yield from engine.undo(verdict)
+                raise
         return self.decision
 
     def _renewing(self) -> Effects[bool]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.policy.identity import Found
     from headgate.policy.model import Policy, Rule
 
-__all__ = ["Member", "Membership", "Reasons"]
+__all__ = ["Explanation", "Member", "Reasons"]
 
 
 # Why a rule does not match a request: the first condition that does not hold. No secret is shown.
@@ -144,18 +144,21 @@ class Member:
         return self.verdict is not None or self.queueing is not None
 
 
-class Membership:
-    """The rules of *engine* that apply to *request*, which got *verdict*, and why others do not.
+class Explanation:
+    """The *verdict* on *request*: the rules of *compiled* that apply, and why others do not.
 
     A policy may have many rules, so each is explained on demand.
     """
 
-    def __init__(self, engine: CompiledPolicy, request: Request, verdict: Verdict) -> None:
-        self.reasons: Final = Reasons(engine.policy, request, engine.identifier.find(request))
-        self._engine = engine
-        self._request = request
-        self._verdict = verdict
-        self._matching = {rule.id for rule in engine.matching(request)}
+    def __init__(self, compiled: CompiledPolicy, request: Request, verdict: Verdict) -> None:
+        found = compiled.identifier.find(request)
+        self.compiled: Final = compiled
+        self.request: Final = request
+        self.verdict: Final = verdict
+        self.reasons: Final = Reasons(compiled.policy, request, found)
+        self.priority: Final = compiled.priority_of(request) if compiled.policy.priorities else None
+        """The class of the request; None if the policy has no classes."""
+        self._matching = {rule.id for rule in compiled.matching(request)}
         self._verdicts = {one.rule.id: one for one in verdict.rules}
         plan = verdict.plan
         self._planned = {one.rule.id for one in plan.rules}
@@ -163,12 +166,12 @@ class Membership:
 
     def all(self) -> tuple[Member, ...]:
         """Every rule, in the order of the policy."""
-        return tuple(map(self.of, self._engine.policy.rules))
+        return tuple(map(self.of, self.compiled.policy.rules))
 
     def applied(self) -> list[Member]:
         """The rules that have a verdict or a queue."""
         ids = self._verdicts.keys() | self._queueings.keys()
-        return [self.of(rule) for rule in self._engine.policy.rules if rule.id in ids]
+        return [self.of(rule) for rule in self.compiled.policy.rules if rule.id in ids]
 
     def not_applied(self, most: int) -> tuple[list[Member], int]:
         """The others, *most* at most, and how many there are.
@@ -176,7 +179,7 @@ class Membership:
         If there are more, those that match or whose path fits come first.
         """
         ids = self._verdicts.keys() | self._queueings.keys()
-        others = [rule for rule in self._engine.policy.rules if rule.id not in ids]
+        others = [rule for rule in self.compiled.policy.rules if rule.id not in ids]
         shown = others
         if len(others) > most:
             nearest = {id(rule) for rule in sorted(others, key=self._distance)[:most]}
@@ -192,7 +195,7 @@ class Membership:
             rule,
             matches=True,
             reason=self._reason_without_verdict(rule),
-            account=tuple(self._engine.identifier.account(rule, self._request)),
+            account=tuple(self.compiled.identifier.account(rule, self.request)),
             verdict=self._verdicts.get(rule.id),
             is_near=True,
             queueing=self._queueings.get(rule.id),
@@ -210,8 +213,8 @@ class Membership:
         if rule.fair is not None:
             is_idle = rule.mode != "enforce"
             return "in shadow no request waits" if is_idle else "the caller has no identity"
-        if self._verdict.is_replay and rule.id in self._planned:
+        if self.verdict.is_replay and rule.id in self._planned:
             return "it has counted a request with this idempotency key before"
-        if self._verdict.source == OVERRIDE:
+        if self.verdict.source == OVERRIDE:
             return "it is not checked, because an override blocks the caller"
         return self.reasons.no_limit(rule) or "the caller has no identity"

@@ -22,7 +22,7 @@ from headgate.runtime.effects import Effect, Interrupted, begin_undoing, interru
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.runtime.effects import Effects
+    from headgate.runtime.effects import Effects, Pending
 
 R = TypeVar("R")
 
@@ -145,11 +145,8 @@ async def adrive(effects: Effects[R], effect: Effect | None = None) -> R:
             running = effect.begin()
             try:
                 reply = await (effect.aperform() if running is None else running)
-            except Interrupted as caught:
-                await _aundo(effects, caught, caught.__cause__)
             except asyncio.CancelledError as caught:
-                known = Interrupted() if running is None else await interruption(effect, running)
-                await _aundo(effects, known, caught)
+                await _aundo(effects, _interruption(effect, running), caught)
             except GeneratorExit:  # the event loop is gone: nothing can be awaited any more
                 effects.close()
                 raise
@@ -158,6 +155,10 @@ async def adrive(effects: Effects[R], effect: Effect | None = None) -> R:
             effect = effects.send(reply) if error is None else effects.throw(error)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return] # an R
+
+
+def _interruption(effect: Effect, running: Pending | None) -> Interrupted:
+    return Interrupted() if running is None else interruption(effect, running)
 
 
 async def _aundo(effects: Effects[Any], interrupted: Interrupted, cancelled: Any) -> NoReturn:
@@ -171,11 +172,8 @@ async def _aundo(effects: Effects[Any], interrupted: Interrupted, cancelled: Any
             running = effect.begin()
             try:
                 reply = await (effect.aperform() if running is None else running)
-            except Interrupted as again:  # which changes nothing
-                again.end_undoing()
-                reply, error = again.reply, again.error if again.is_known else again
             except asyncio.CancelledError:  # which changes nothing, if the reply is known
-                late = Interrupted() if running is None else await interruption(effect, running)
+                late = _interruption(effect, running)
                 late.end_undoing()
                 reply, error = late.reply, late.error if late.is_known else late
             except GeneratorExit:  # the event loop is gone

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.rules.explanation import Explainer, response_to
+from headgate.cli.rules.explanation import explained, response_to
 from headgate.engine.request import Request
 from headgate.limits import Concurrency, LeakyQueue, Limit, parse_limits
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.explain import Reasons
 from headgate.policy.model import Match, Policy, Rule
-from headgate.stores.memory import MemoryStore
+from headgate.rule_engine import RuleEngine
 from headgate.testing import ManualClock
 from headgate.units import SECOND
 
@@ -92,17 +92,17 @@ def test_what_is_foreseen_is_what_happens(limits: tuple[Limit, ...]) -> None:
         Rule("s", Match(), ("global",), {None: parse_limits("10/minute")}, mode="shadow"),
     )
     clock = ManualClock(1_700_000_000 * SECOND + 123_456_789)
-    engine, store = CompiledPolicy(Policy(rules)), MemoryStore(clock=clock)
+    engine = RuleEngine(Policy(rules), clock=clock)
     request = Request(peer="1.2.3.4")
     outcomes = set()
     for cost in (1, 2, 0, 3, 1, 4, 1, 21, 2, 1, 1):
         now_ns = clock()
-        explainer = Explainer(engine, store, now_ns)
-        foreseen = explainer.peek(request, cost=cost)
-        assert foreseen.rules == explainer.peek(request, cost=cost).rules
-        happened = explainer.hit(request, cost=cost)
-        assert foreseen.rules == happened.rules
-        assert response_to(request, foreseen, now_ns) == response_to(request, happened, now_ns)
+        foreseen = explained(engine.explain(request, cost=cost), now_ns)
+        again = explained(engine.explain(request, cost=cost), now_ns)
+        assert foreseen.verdict.rules == again.verdict.rules
+        happened = engine.check(request, cost=cost)
+        assert foreseen.verdict.rules == happened.rules
+        assert foreseen.response == response_to(request, happened, now_ns)
         outcomes.add(happened.allowed)
         clock.advance(2.5)
     assert outcomes == {True, False}

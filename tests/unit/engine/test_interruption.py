@@ -12,9 +12,10 @@ from headgate.engine.request import Request
 from headgate.engine.use_cases import Engine
 from headgate.limiter import AsyncRateLimiter
 from headgate.limiter.holds import AsyncReservation
-from headgate.limits import Concurrency
+from headgate.limits import Concurrency, LeakyQueue, parse_limits
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import read_policy
+from headgate.policy.model import Match, Policy, Rule
 from headgate.runtime.drivers import adrive, drive
 from headgate.stores.base import Hit
 from tests.support.interruption import Recorder, interrupted_at
@@ -52,6 +53,23 @@ def reserve(engine: Engine, path: str) -> Effects[Any]:
     return engine.reserve(plan(path, cost=3, is_estimate=True), "name", 10**12)
 
 
+MIXED = (*parse_limits("2/hour"), LeakyQueue(1, 9))
+TRIED = CompiledPolicy(
+    Policy(
+        (
+            Rule("held", Match(), ("ip",), {None: parse_limits("100/hour")}),
+            Rule("tried", Match(), ("ip",), {None: MIXED}, mode="shadow"),
+        )
+    )
+)
+
+
+def reserve_tried(engine: Engine) -> Effects[Any]:
+    """Reserve, beside a rule that denies what is held and then peeks at the rest."""
+    request = Request(peer="192.0.2.1")
+    return engine.reserve(TRIED.plan(request, cost=3, is_estimate=True), "name", 10**12)
+
+
 def limited(
     verb: str, limits: str | Limit = "100/hour; 90/hour fixed_window"
 ) -> Callable[..., Any]:
@@ -72,6 +90,8 @@ def limited(
                 return limiter._reserving(AsyncReservation, "key", 2, 3_600)
             case "slot":
                 return limiter.slot("key")._taking()
+            case "slot with a heartbeat":
+                return limiter.slot("key", heartbeat=True)._taking()
         raise AssertionError(verb)
 
     return use_case
@@ -87,6 +107,7 @@ USE_CASES: dict[str, Callable[[Engine], Effects[Any]]] = {
     "peek": lambda engine: engine.peek(plan("/slots")),
     "reserve": lambda engine: reserve(engine, "/plain"),
     "reserve beside a shadow rule": lambda engine: reserve(engine, "/shadow"),
+    "reserve beside a denial": reserve_tried,
     "reserve with slots": lambda engine: reserve(engine, "/slots"),
     "hit": limited("hit"),
     "acquire": limited("acquire"),
@@ -95,6 +116,7 @@ USE_CASES: dict[str, Callable[[Engine], Effects[Any]]] = {
     "hit all": limited("hit_all"),
     "reserve an amount": limited("reserve"),
     "take a slot": limited("slot", Concurrency(3, 3_600)),
+    "take a slot with a heartbeat": limited("slot with a heartbeat", Concurrency(3, 3_600)),
 }
 
 

@@ -40,10 +40,9 @@ from headgate.errors import OptionError
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from headgate.cli.rules.explanation import Explanation
+    from headgate.cli.rules.explanation import ExplainedRequest
     from headgate.engine.request import Request
-    from headgate.policy.compiled import CompiledPolicy
-    from headgate.policy.model import Source
+    from headgate.policy.model import Policy, Source
 
 _MOST_REPEATED: Final = 100_000
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - of RFC 9110
@@ -106,13 +105,9 @@ _ARGUMENTS: Final = (
 def _run(arguments: Namespace) -> ExitStatus:
     from headgate.cli.policies import policy_at
     from headgate.cli.rules.explain_output import explain_json, explain_text
-    from headgate.policy.compiled import CompiledPolicy
 
-    policy = policy_at(arguments.path)
-    salt = os.environ.get("HEADGATE_SALT", "").encode("utf-8", "surrogateescape")
-    engine = CompiledPolicy(policy, salt=salt, namespace=arguments.namespace, clock=time.time_ns)
     is_live = not arguments.store.lower().startswith("memory:")
-    explanation = _explanation(engine, arguments, is_live=is_live)
+    explanation = _explained(policy_at(arguments.path), arguments, is_live=is_live)
     if arguments.json:
         print(explain_json(explanation))
     else:
@@ -125,23 +120,23 @@ def _run(arguments: Namespace) -> ExitStatus:
 COMMAND: Final = Command("rules explain", __doc__, _ARGUMENTS, _run)
 
 
-def _explanation(engine: CompiledPolicy, arguments: Namespace, *, is_live: bool) -> Explanation:
-    from headgate.cli.rules.explanation import Explainer
-    from headgate.stores.factory import open_store
+def _explained(policy: Policy, arguments: Namespace, *, is_live: bool) -> ExplainedRequest:
+    from headgate.cli.rules.explanation import explained
+    from headgate.rule_engine import RuleEngine
 
     request = _request(arguments)
     if arguments.tier is not None:
-        request = _with_tier(request, arguments.tier, engine.policy.identity.sources["tier"])
+        request = _with_tier(request, arguments.tier, policy.identity.sources["tier"])
     if is_live and arguments.repeat > 1:
         raise OptionError("--repeat would charge the counters in --store; add --store memory://")
     now_ns = time.time_ns()
     clock = None if is_live else lambda: now_ns
-    with closing(open_store(arguments.store, clock)) as store:
-        explainer = Explainer(engine, store, now_ns)
+    salt = os.environ.get("HEADGATE_SALT", "").encode("utf-8", "surrogateescape")
+    where = {"store": arguments.store, "namespace": arguments.namespace}
+    with closing(RuleEngine(policy, salt=salt, clock=clock, **where)) as rules:
         for _ in range(arguments.repeat - 1):
-            explainer.hit(request, cost=arguments.cost)
-        ask = explainer.peek if is_live else explainer.hit
-        return explainer.explain(request, ask(request, cost=arguments.cost))
+            rules.check(request, cost=arguments.cost)
+        return explained(rules.explain(request, cost=arguments.cost, raises=True), now_ns)
 
 
 def _read_line(text: str) -> tuple[str, str, str]:

@@ -15,7 +15,7 @@ from headgate.terminal import bold, duration, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headgate.cli.rules.explanation import Explanation, Lines, Response
+    from headgate.cli.rules.explanation import ExplainedRequest, Lines, Response
     from headgate.decision import Decision
     from headgate.engine.verdict import RuleVerdict, Verdict
     from headgate.limits import Accuracy, Limit
@@ -79,7 +79,7 @@ _GATEWAY: Final = {
 }
 
 
-def explain_text(explanation: Explanation, *, nth: int, is_live: bool, shows_all: bool) -> str:
+def explain_text(explanation: ExplainedRequest, *, nth: int, is_live: bool, shows_all: bool) -> str:
     """The whole *explanation* of the *nth* such request."""
     parts = ["\n".join(_request(explanation, nth=nth, is_live=is_live))]
     matching = [member for member in explanation.members if member.matches]
@@ -91,7 +91,7 @@ def explain_text(explanation: Explanation, *, nth: int, is_live: bool, shows_all
     return "\n\n".join(parts)
 
 
-def _request(explanation: Explanation, *, nth: int, is_live: bool) -> Iterator[str]:
+def _request(explanation: ExplainedRequest, *, nth: int, is_live: bool) -> Iterator[str]:
     request = explanation.request
     to = f" on {printable(request.host)}" if request.host else ""
     title = (
@@ -108,7 +108,7 @@ def _request(explanation: Explanation, *, nth: int, is_live: bool) -> Iterator[s
     yield _field("counters", "those of the store now" if is_live else _EMPTY)
 
 
-def _matching(member: Member, explanation: Explanation) -> Iterator[str]:
+def _matching(member: Member, explanation: ExplainedRequest) -> Iterator[str]:
     rule, verdict = member.rule, member.verdict
     soft = explanation.soft.get(rule.id, ())
     mark = _mark(rule)
@@ -197,7 +197,7 @@ def _unmatched(members: list[Member], *, shows_all: bool) -> Iterator[str]:
         yield f"  and {len(members) - len(shown)} more; --all lists them"
 
 
-def _outcome(explanation: Explanation) -> Iterator[str]:
+def _outcome(explanation: ExplainedRequest) -> Iterator[str]:
     has_queue = any(member.queueing is not None for member in explanation.members)
     yield bold(_sentence(explanation.verdict, has_queue=has_queue))
     response = explanation.response
@@ -253,7 +253,7 @@ def _ordinal(number: int) -> str:
 # JSON.
 
 
-def explain_json(explanation: Explanation) -> str:
+def explain_json(explanation: ExplainedRequest) -> str:
     """The whole *explanation*, without headers of the request, which may contain secrets."""
     verdict, request = explanation.verdict, explanation.request
     denying = verdict.denied_by

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.algorithms import algorithm_for
 from headgate.decision import Decision, combine
-from headgate.engine.hold_times import HoldTimes
-from headgate.engine.use_cases import Calls, take_all
-from headgate.engine.verdict import answer_of, verdict_at_once, verdict_of
+from headgate.engine.verdict import answer_of
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit
-from headgate.policy.explain import Membership
+from headgate.policy.explain import Explanation
 from headgate.policy.model import BY_PRIORITY, AdaptiveSlots, ceiling
 from headgate.policy.path import normalised_path, readings
 from headgate.responses import headers_for, response_for
-from headgate.runtime.drivers import drive
-from headgate.runtime.heartbeat import new_name
 from headgate.terminal import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from fractions import Fraction
 
     from headgate.engine.plan import Priority, Queueing
     from headgate.engine.request import Request
     from headgate.engine.verdict import Verdict
-    from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.explain import Member
     from headgate.policy.identity import Found
     from headgate.policy.model import Fair, Rule
-    from headgate.stores.base import Store
 
     Notes = Iterator[tuple[str, str]]
 
@@ -48,11 +42,12 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """The explanation of *request*.
+class ExplainedRequest:
+    """The explanation of *request*, once it is charged.
 
     *path* is the normalised one, *others* are readings of other servers, *tier* is the caller's.
-    *priority* is the class of the request, None if the policy has none.
+    *priority* is the class of the request, None if the policy has none. *soft* are notes about
+    delays, slots, queues and pressure by the id of the rule.
     """
 
     request: Request
@@ -62,64 +57,37 @@ class Explanation:
     members: tuple[Member, ...]
     verdict: Verdict
     response: Response
-    priority: Priority | None = None
-    soft: Mapping[str, Lines] = field(default_factory=dict)
-    """Notes about delays, slots, queues and pressure by the id of the rule."""
+    priority: Priority | None
+    soft: Mapping[str, Lines]
 
 
-@dataclass(frozen=True, slots=True)
-class Explainer:
-    """Explains requests by *engine* with the counters in *store* at the time *now_ns*."""
-
-    engine: CompiledPolicy
-    store: Store
-    now_ns: int
-
-    def hit(self, request: Request, *, cost: int | None) -> Verdict:
-        """Decide *request* and charge it if it is allowed."""
-        return self._ask(request, cost, consume=True)
-
-    def peek(self, request: Request, *, cost: int | None) -> Verdict:
-        """Predict the result of `hit` without charging."""
-        verdict = self._ask(request, cost, consume=False)
-        return _as_if_charged(verdict, self.now_ns)
-
-    def explain(self, request: Request, verdict: Verdict) -> Explanation:
-        """Explain *verdict*."""
-        ways = ["/" + "/".join(way) for way in readings(request.path)]
-        path, *others = dict.fromkeys([normalised_path(request.path), *ways])
-        membership = Membership(self.engine, request, verdict)
-        members = membership.all()
-        return Explanation(
-            request,
-            path,
-            tuple(others),
-            membership.reasons.tier,
-            members,
-            verdict,
-            response_to(request, verdict, self.now_ns),
-            self.engine.priority_of(request) if self.engine.policy.priorities else None,
-            dict(self._notes(request, members)),
-        )
-
-    def _ask(self, request: Request, cost: int | None, *, consume: bool) -> Verdict:
-        plan = self.engine.plan(request, cost=cost, lease=new_name())
-        at_once = verdict_at_once(plan)
-        if at_once is not None:
-            return at_once
-        replies, without = drive(take_all(plan, Calls(self.store), consume=consume))
-        verdict = verdict_of(plan, replies, consumed=consume, without=without)
-        HoldTimes().estimate(verdict)
-        return verdict
-
-    def _notes(self, request: Request, members: Iterable[Member]) -> Iterator[tuple[str, Lines]]:
-        found, priority = self.engine.identifier.find(request), self.engine.priority_of(request)
-        for member in members:
-            rule, verdict = member.rule, member.verdict
-            if member.queueing is not None:
-                yield rule.id, tuple(queue_notes(member.queueing))
-            elif verdict is not None:
-                yield rule.id, tuple(rule_notes(rule, verdict.decision, found, priority))
+def explained(peeked: Explanation, now_ns: int) -> ExplainedRequest:
+    """What becomes of a request at the time *now_ns*, from the explanation of a peek."""
+    compiled, request = peeked.compiled, peeked.request
+    verdict = as_if_charged(peeked.verdict, now_ns)
+    explanation = Explanation(compiled, request, verdict)
+    members = explanation.all()
+    ways = ["/" + "/".join(way) for way in readings(request.path)]
+    path, *others = dict.fromkeys([normalised_path(request.path), *ways])
+    found, priority = compiled.identifier.find(request), compiled.priority_of(request)
+    notes: dict[str, Lines] = {}
+    for member in members:
+        rule, own = member.rule, member.verdict
+        if member.queueing is not None:
+            notes[rule.id] = tuple(queue_notes(member.queueing))
+        elif own is not None:
+            notes[rule.id] = tuple(rule_notes(rule, own.decision, found, priority))
+    return ExplainedRequest(
+        request,
+        path,
+        tuple(others),
+        explanation.reasons.tier,
+        members,
+        verdict,
+        response_to(request, verdict, now_ns),
+        explanation.priority,
+        notes,
+    )
 
 
 def response_to(request: Request, verdict: Verdict, now_ns: int) -> Response:
@@ -131,7 +99,7 @@ def response_to(request: Request, verdict: Verdict, now_ns: int) -> Response:
     return Response(full.status, full.headers, full.body)
 
 
-def _as_if_charged(verdict: Verdict, now_ns: int) -> Verdict:
+def as_if_charged(verdict: Verdict, now_ns: int) -> Verdict:
     """*verdict* of a peek with the figures after a charge."""
     is_charged = verdict.allowed and not verdict.is_replay
     decisions = [

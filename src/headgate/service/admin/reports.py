@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.engine.tracing import limit_in_words
-from headgate.policy.explain import Membership
 from headgate.policy.fields import instant_text
 from headgate.responses.debug import DEBUG, DECISION, LONGEST_TTL_S, debug_token
-from headgate.runtime.drivers import adrive
-from headgate.runtime.heartbeat import new_name
 from headgate.service.admin.call import MOST_LISTED, change_data, problems_data, to_thread
 from headgate.service.admin.operations import ANY, REQUEST, Operation, Query
 from headgate.service.http.check_request import CHECK_FIELDS, read_check
@@ -20,10 +17,7 @@ from headgate.stores.factory import health_of
 
 if TYPE_CHECKING:
     from headgate.decision import Decision
-    from headgate.engine.request import Request
-    from headgate.engine.verdict import Verdict
-    from headgate.policy.compiled import CompiledPolicy
-    from headgate.policy.explain import Member
+    from headgate.policy.explain import Explanation, Member
     from headgate.service.admin.call import Call
     from headgate.service.core import ShowKey
 
@@ -147,20 +141,15 @@ async def explain(call: Call) -> Reply:
     """Explain the decision of a request; nothing is counted."""
     asked = read_check(call.body, CHECK_FIELDS)
     core = call.api.core
-    engine = core.rules.in_force.compiled
-    lease = new_name() if engine.has_slots else None
-    plan = engine.plan(asked.request, cost=asked.cost, lease=lease)
-    verdict = await adrive(core.rules.engine.peek(plan))
+    explanation = await core.rules.explain(asked.request, cost=asked.cost)
     # There may be thousands of rules to find reasons for: not while others wait.
-    content = await to_thread(_explained, engine, asked.request, verdict, core.show_key)
-    return json_reply(content)
+    return json_reply(await to_thread(_explained, explanation, core.show_key))
 
 
-def _explained(
-    engine: CompiledPolicy, request: Request, verdict: Verdict, show_key: ShowKey
-) -> Data:
-    membership = Membership(engine, request, verdict)
-    others, count = membership.not_applied(MOST_EXPLAINED)
+def _explained(explanation: Explanation, show_key: ShowKey) -> Data:
+    verdict, identifier = explanation.verdict, explanation.compiled.identifier
+    identity = identifier.shown(explanation.request)
+    others, count = explanation.not_applied(MOST_EXPLAINED)
     denying = verdict.denied_by
     return {
         "allowed": verdict.allowed,
@@ -170,9 +159,9 @@ def _explained(
         "is_replay": verdict.is_replay,
         "revision": verdict.revision,
         "source": verdict.source if verdict.enforced else None,  # as a check says it
-        "identity": engine.identifier.shown(request) | {"tier": membership.reasons.tier},
-        "priority": engine.priority_of(request) if engine.policy.priorities else None,
-        "rules": [_applied(member, show_key) for member in membership.applied()],
+        "identity": identity | {"tier": explanation.reasons.tier},
+        "priority": explanation.priority,
+        "rules": [_applied(member, show_key) for member in explanation.applied()],
         "not_applied": [_not_applied(member) for member in others],
         "not_applied_count": count,
     }

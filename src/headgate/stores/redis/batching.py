@@ -400,7 +400,7 @@ class TakeReply(PendingResult):
         self._resume, self._context = resume, context
 
     def cancel(self, msg: Any | None = None) -> bool:
-        return False
+        return effects.wait_though_cancelled(self)
 
     def cancelled(self) -> bool:
         return False
