@@ -45,15 +45,17 @@ class Form:
     """The form of a dataclass in a file.
 
     *what* names it in messages. *names* are those of fields that are called otherwise in the file,
-    *synonyms* words that people use for a field. *shape* checks which keys stand together, *finish*
-    makes the final value; with *makes* that is an instance of another class, whose attributes have
-    the same names. *schema* is added to the JSON Schema. *always* are written even if they are the
-    default; *order* are the names that come first.
+    *synonyms* words that people use for a field. Exactly one of *one_of* must be given; *shape*
+    checks what else stands together. *finish* makes the final value; with *makes* that is an
+    instance of another class, whose attributes have the same names. *schema* is added to the JSON
+    Schema. *always* are written even if they are the default; *order* are the names that come
+    first.
     """
 
     what: str
     names: Mapping[str, str] = field(default_factory=dict)
     synonyms: Mapping[str, str] = field(default_factory=dict)
+    one_of: tuple[str, ...] = ()
     shape: Callable[[Table], Iterable[FieldError]] = lambda _: ()
     finish: Callable[..., Any] | None = None
     makes: type[Any] | None = None
@@ -133,7 +135,7 @@ def read(kind: type[T], node: Node, context: object = None) -> T:
     if not isinstance(node, Table):
         raise expected(node, f"{form.what}: a mapping with {', '.join(known.names)}")
     entries = node.entries
-    errors = [*form.shape(node)]
+    errors = [*exactly_one(node, *form.one_of), *form.shape(node)]
     stray = {one.path[0] for one in errors if one.is_stray}
     if errors or not known.required <= entries.keys() <= known.fields.keys():
         errors = _checked_names(node, form, known, errors)
@@ -154,6 +156,15 @@ def read(kind: type[T], node: Node, context: object = None) -> T:
     else:
         made = (form.makes or kind)(**values)
     return made
+
+
+def exactly_one(node: Table, *names: str, path: tuple[str, ...] = ()) -> Iterator[FieldError]:
+    """The error of a mapping that does not have exactly one of the fields *names*, if any."""
+    found = [name for name in names if name in node.entries]
+    if names and len(found) != 1:
+        what = f"found {' and '.join(found)}" if found else "found none"
+        message = f"{what}, expected exactly one of {', '.join(names)}"
+        yield FieldError(message, path=path, at_parent=bool(path), instead_of=names)
 
 
 def _checked_names(
@@ -299,6 +310,7 @@ def _described(kind: type[Any]) -> Schema:
         "properties": properties,
         "additionalProperties": False,
         **({"required": sorted(known.required)} if known.required else {}),
+        **({"oneOf": [{"required": [name]} for name in form.one_of]} if form.one_of else {}),
         **(form.schema() if callable(form.schema) else form.schema),
     }
 
