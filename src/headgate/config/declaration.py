@@ -15,7 +15,7 @@ from headgate.config.values import ADMIN_CERTIFICATES, ADMIN_TOKENS, SECRET
 from headgate.policy.tables import docs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from headgate.policy.fields import FieldType
 
@@ -102,21 +102,3 @@ def declared_in(kind: type[Any], common: Sequence[str] = ()) -> tuple[Setting, .
         known = {"name": one.name, "default": one.default, "owner": kind}
         found.append(replace(declared, **known, is_common=one.name in common))
     return tuple(found)
-
-
-def table_rows(settings: tuple[Setting, ...]) -> Iterator[str]:
-    """The lines of the reference of *settings*: a heading and a Markdown table for each group."""
-    group = None
-    for one in settings:
-        if one.group != group:
-            group = one.group
-            yield from ("", f"### {group}", "", "| in a file | value | default | what |")
-            yield "|---|---|---|---|"
-        shown = f"`{one.default_text}`" if one.default_text else ""
-        yield f"| `{one.name}` | {one.expected} | {shown} | {one.meaning}{_only_in(one)} |"
-
-
-def _only_in(one: Setting) -> str:
-    if one.is_nested:
-        return "; only in a file"
-    return "; no flag: others can see a process's arguments" if one.is_secret else ""

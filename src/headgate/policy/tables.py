@@ -1,8 +1,8 @@
 """Models: dataclasses with a form in a file, and everything derived from their declarations.
 
 `@table(...)` gives a dataclass its form: the names of its fields, what is required, what may stand
-together. From the one declaration follow reading (`read`), JSON Schema (`json_schema`), the
-reference page (`field_rows`) and plain data (`to_data`).
+together. From the one declaration follow reading (`read`), JSON Schema (`json_schema`) and plain
+data (`to_data`).
 """
 
 from __future__ import annotations
@@ -259,36 +259,27 @@ def reference(kind: type[Any]) -> Schema:
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """The references in *schema*, in their order."""
+    """The names of the models that *schema* refers to."""
     if isinstance(schema, dict):
-        yield from [schema["$ref"]] if "$ref" in schema else []
+        yield from [schema["$ref"].rpartition("/")[2]] if "$ref" in schema else []
         schema = list(schema.values())
     if isinstance(schema, list):
         for part in schema:
             yield from _references(part)
 
 
-def _models_of(kind: type[Any]) -> dict[type[Any], str]:
-    """*kind* and all models that it refers to, each with the path of its first field."""
-    by_reference = {reference(model)["$ref"]: model for model in _FORMS}
-    found = {kind: ""}
-    pending = [kind]
-    for model in pending:
-        known = known_fields(model)
-        for name in known.names:
-            for one in _references(known.fields[name].json_schema()):
-                other = by_reference[one]
-                if other not in found:
-                    found[other] = f"{found[model]}.{name}".removeprefix(".")
-                    pending.append(other)
-    return found
-
-
 def json_schema(kind: type[Any]) -> Schema:
     """The JSON Schema of the model *kind*, with a definition for every model that it refers to."""
-    models = sorted(_models_of(kind), key=lambda model: model.__name__)
-    definitions = {one.__name__: _described(one) for one in models if one is not kind}
-    return {"$defs": definitions, **_described(kind)}
+    models = {model.__name__: model for model in _FORMS}
+    found = {kind.__name__: _described(kind)}
+    pending = [*found.values()]
+    for schema in pending:
+        for name in _references(schema):
+            if name not in found:
+                found[name] = _described(models[name])
+                pending.append(found[name])
+    top = found.pop(kind.__name__)
+    return {"$defs": dict(sorted(found.items())), **top}
 
 
 def _described(kind: type[Any]) -> Schema:
@@ -313,28 +304,6 @@ def _described(kind: type[Any]) -> Schema:
         **({"oneOf": [{"required": [name]} for name in form.one_of]} if form.one_of else {}),
         **(form.schema() if callable(form.schema) else form.schema),
     }
-
-
-def reference_rows(kind: type[Any]) -> Iterator[str]:
-    """The fields of *kind* and of every model that it refers to, in Markdown."""
-    for model, place in _models_of(kind).items():
-        what = _FORMS[model].what
-        heading = f"`{place}`, {what}" if place else what
-        yield from ("", f"### All fields: {heading}", "", _summary(model), "")
-        yield from _field_rows(model)
-
-
-def _field_rows(kind: type[Any]) -> Iterator[str]:
-    """The fields of *kind* as a table in Markdown."""
-    known, docs = known_fields(kind), docs_of(kind)
-    yield from ("| field | default | |", "|---|---|---|")
-    for name in known.names:
-        default = "required" if name in known.required else ""
-        value = known.defaults.get(name)
-        if not default and value not in (None, (), "", {}) and not is_dataclass(value):
-            written = known.fields[name].write(value)
-            default = f"`{str(written).lower() if isinstance(written, bool) else written}`"
-        yield f"| `{name}` | {default} | {docs.get(name, '')} |"
 
 
 def to_data(made: Any) -> dict[str, Any]:
