@@ -161,9 +161,11 @@ def _changed_fields(path: str, before: object, after: object) -> Iterator[Data]:
         yield {"field": path, "before": before, "after": after}
 
 
-def data_of(where: str, text: bytes) -> Data:
-    """Read *text* as a document: numbers where they would be written like that again."""
-    return _document([(where, text)], partial(_as_written, []))
+def readings_of(text: bytes) -> tuple[object, object]:
+    """Read *text* as a document: with numbers only where they are written as JSON would write them,
+    and with numbers wherever there can be one. `parse_document` chooses."""
+    root = parse_text(text, Diagnostics("<policy>"))
+    return _data(root, partial(_as_written, [])), _data(root, _as_meant)
 
 
 def _document(texts: Iterable[tuple[str, bytes]], plain: Callable[[str], object]) -> Data:
