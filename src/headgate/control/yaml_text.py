@@ -40,9 +40,11 @@ def edited_text(text: bytes, before: Mapping[str, Any], document: Mapping[str, A
     import yaml
     from ruamel.yaml.error import YAMLError
 
+    end = "\r\n" if b"\r\n" in text else "\n"
+    lines = text.decode().replace(end, "\n")
     for edit in (_edited_parts, _edited):
         try:
-            edited = edit(text.decode(), dict(before), dict(document)).encode()
+            edited = edit(lines, dict(before), dict(document)).replace("\n", end).encode()
         except (YAMLError, yaml.YAMLError, _UnknownShapeError, *_DISAGREEMENTS):
             continue
         if _reads_as(edited, document):

@@ -292,3 +292,11 @@ def test_comments_at_the_end_of_the_rules_stay_there() -> None:
     lines = more.decode().splitlines()
     assert lines[-4:] == ["  - id: new", "    key_by: ip", "    limit: 1/s", "# The end."]
     assert edited_text(more, after, before) == text
+
+
+def test_line_ends_of_windows_stay() -> None:
+    text = NUMBERS.replace("\n", "\r\n").encode()
+    before, _ = parse_document([("rules.yaml", text)])
+    after = copy.deepcopy(before)
+    rule(after, "exports")["limit"] = "3/hour"
+    assert edited_text(text, before, after) == text.replace(b"2/hour", b"3/hour")
