@@ -6,12 +6,12 @@ A document is data as a JSON parser makes it. YAML keeps its shape, not its comm
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.revision import Parsed
 from headgate.policy.document import Listing, Scalar, Table, parse_text
+from headgate.policy.fields import number_in
 from headgate.policy.loader import examine_policies, examine_policy_data, policy_to_data
 from headgate.policy.path import compiled, readings
 from headgate.policy.problems import Diagnostics, PolicyError
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from headgate.policy.rule_cache import RuleCache
 
 Data = dict[str, Any]
-
-_NUMBER: Final = re.compile(
-    r"[+-]?(?:0|[1-9][0-9]*(?:_[0-9]+)*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
-)
-_LONGEST_NUMBER: Final = 100
 
 
 def parse_document(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
@@ -206,10 +201,8 @@ def _as_written(doubtful: list[str], text: str) -> object:
 
 def _as_meant(text: str) -> object:
     """Read a number wherever it can be one."""
-    if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
-        return text
-    digits = text.replace("_", "")
-    return int(digits) if digits.lstrip("+-").isdigit() else float(digits)
+    found = number_in(text)
+    return text if found is None else found
 
 
 # ---- finding rules: by the data as it was written, so that invalid documents work too ----------
