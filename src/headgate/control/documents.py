@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.revision import Parsed
-from headgate.policy.document import Listing, Scalar, Table, parse_text
+from headgate.policy.document import Listing, Scalar, Table, free_in_steps, parse_text
 from headgate.policy.fields import number_in
 from headgate.policy.loader import examine_policies, examine_policy_data, policy_to_data
 from headgate.policy.path import compiled, readings
@@ -156,18 +156,24 @@ def _changed_fields(path: str, before: object, after: object) -> Iterator[Data]:
         yield {"field": path, "before": before, "after": after}
 
 
-def readings_of(text: bytes) -> tuple[object, object]:
+def readings_of(text: bytes) -> Iterator[object]:
     """Read *text* as a document: with numbers only where they are written as JSON would write them,
-    and with numbers wherever there can be one. `parse_document` chooses."""
+    then with numbers wherever there can be one. `parse_document` chooses."""
     root = parse_text(text, Diagnostics("<policy>"))
-    return _data(root, partial(_as_written, [])), _data(root, _as_meant)
+    try:
+        for plain in (partial(_as_written, []), _as_meant):
+            yield _data(root, plain)
+    finally:
+        free_in_steps(root)
 
 
 def _document(texts: Iterable[tuple[str, bytes]], plain: Callable[[str], object]) -> Data:
     """Merge *texts*: lists one after the other, of the rest the first."""
     merged: Data = {}
     for where, text in texts:
-        found = _data(parse_text(text, Diagnostics(where)), plain)
+        root = parse_text(text, Diagnostics(where))
+        found = _data(root, plain)
+        free_in_steps(root)
         for name, value in found.items() if isinstance(found, dict) else ():
             if isinstance(value, list) and isinstance(merged.get(name), list):
                 merged[name] = [*merged[name], *value]

@@ -59,7 +59,7 @@ rules:
 
 
 def data_of(text: bytes) -> Any:
-    return readings_of(text)[0]
+    return next(readings_of(text))
 
 
 def edited(text: str, change: Any) -> str:
