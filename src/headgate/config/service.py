@@ -109,7 +109,7 @@ class Settings:
     admin_token: Annotated[bytes, _admin(SECRET)] = field(default=b"", repr=False)
     """A token with full access; without any token the admin API is closed."""
     admin_token_file: Annotated[str | None, _admin(FILE)] = None
-    """A file with that token in it."""
+    """A file with a token that has full access."""
     admin_tokens: Annotated[tuple[AdminToken, ...], _admin(ADMIN_TOKENS, "LIST")] = field(
         default=(), repr=False
     )
