@@ -185,6 +185,11 @@ def _without(*kept: str) -> Schema:
 @table(
     "a rule",
     names={"on_failure": "on_store_failure"},
+    synonyms={
+        **dict.fromkeys(("endpoint", "path", "method", "host", "tier"), "match"),
+        **dict.fromkeys(("shadow", "enabled", "dry_run"), "mode"),
+        "name": "id",
+    },
     shape=_rule_shape,
     finish=_finish_rule,
     makes=Rule,
