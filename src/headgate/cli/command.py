@@ -252,7 +252,7 @@ def _add_settings(parser: ArgumentParser, settings: Iterable[Setting]) -> None:
             one.flag,
             dest=_dest(one),
             metavar=_metavar(one),
-            action="append" if one.option.is_listed else "store",
+            action="append" if one.is_listed else "store",
             help=_brief(one) if one.is_common else SUPPRESS,
         )
         full.append((action, _help(one)))
@@ -269,22 +269,17 @@ def _dest(one: Setting) -> str:
 
 def _metavar(one: Setting) -> str:
     """The word for the value in help: the first of `expected` if it is in capitals."""
-    word = one.option.expected.partition(" ")[0].partition(",")[0]
+    word = one.expected.partition(" ")[0].partition(",")[0]
     return word if word.isupper() else "SECONDS" if word == "seconds" else "WORD"
 
 
 def _brief(one: Setting) -> str:
     """The help of a common setting, on one line."""
-    from headgate.config.declaration import default_of
-
     text = one.meaning.partition(";")[0].partition(":")[0]
-    return f"{text} ({default_of(one)})" if default_of(one) else text
+    return f"{text} ({one.default_text})" if one.default_text else text
 
 
 def _help(one: Setting) -> str:
-    from headgate.config.declaration import default_of
-
-    expected = f": {one.option.expected}" if _metavar(one) == "WORD" else ""
-    default = default_of(one)
-    text = f"{one.meaning}{expected} (default {default})" if default else f"{one.meaning}{expected}"
-    return f"{text} [{one.variable}]"
+    expected = f": {one.expected}" if _metavar(one) == "WORD" else ""
+    default = f" (default {one.default_text})" if one.default_text else ""
+    return f"{one.meaning}{expected}{default} [{one.variable}]"

@@ -5,14 +5,13 @@ declaration (what a setting is) -> values (its types) -> sources (file, variable
 The settings themselves are in `config.service` and `config.gateway`.
 """
 
-from headgate.config.declaration import Option, Setting, declared_in
+from headgate.config.declaration import Setting, declared_in
 from headgate.config.sources import Contradiction, SettingsError, Values, gather_values
 from headgate.config.values import Address, parse_address
 
 __all__ = [
     "Address",
     "Contradiction",
-    "Option",
     "Setting",
     "SettingsError",
     "Values",

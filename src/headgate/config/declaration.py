@@ -8,14 +8,14 @@ the declaration.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from headgate.config.values import ADMIN_CERTIFICATES, ADMIN_TOKENS, SECRET
 from headgate.policy.tables import docs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from headgate.policy.fields import FieldType
 
@@ -23,16 +23,22 @@ PREFIX: Final = "HEADGATE_"
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """The declaration of a setting: `Annotated[int, Option("Bounds", Whole(1, 9), "N")] = 5`.
+class Setting:
+    """A setting, declared as `Annotated[int, Setting("Bounds", whole(1, 9), "N")] = 5`.
 
-    *group* is the heading in help and reference. *kind* parses and checks a value. *metavar* is the
-    form of a value in help, if the kind has none.
+    *group* is the heading in help and reference. *kind* parses, checks and writes a value.
+    *metavar* is the form of a value in help, if the kind has none. `declared_in` adds what the
+    declaration says: the *name* and the *default* of the field, and the dataclass *owner*.
     """
 
     group: str
     kind: FieldType
     metavar: str = ""
+    name: str = ""
+    default: object = None
+    owner: type[Any] = object
+    is_common: bool = False
+    """True if `--help` lists it; `--help-all` lists every setting."""
 
     @property
     def expected(self) -> str:
@@ -42,6 +48,25 @@ class Option:
             *words, last = kind.words
             return f"{', '.join(words)} or {last}"
         return self.metavar or kind.metavar
+
+    @property
+    def meaning(self) -> str:
+        """Its help: the docstring of the field without the capital letter and the full stop."""
+        text = docs_of(self.owner)[self.name]
+        is_name = (text[:2].isalpha() and text[:2].isupper()) or text.startswith("Envoy")
+        return (text if is_name else text[:1].lower() + text[1:]).removesuffix(".")
+
+    @property
+    def default_text(self) -> str:
+        """The default as a user writes it; "" if there is none."""
+        if self.default in (None, b"", ()):
+            return ""
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        if isinstance(self.default, float):
+            return f"{self.default:g}"
+        written = self.kind.write(self.default)
+        return ",".join(map(str, written if isinstance(written, list) else [written]))
 
     @property
     def is_secret(self) -> bool:
@@ -58,85 +83,22 @@ class Option:
         """True for a nested value, which only a file can express."""
         return self.kind in (ADMIN_TOKENS, ADMIN_CERTIFICATES)
 
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting: the field *name* of the dataclass *owner*."""
-
-    name: str
-    option: Option
-    default: object
-    owner: type[Any]
-    is_common: bool = False
-    """True if `--help` lists it; `--help-all` lists every setting."""
-
-    @property
-    def meaning(self) -> str:
-        """Its help: the docstring of the field without the capital letter and the full stop."""
-        text = docs_of(self.owner)[self.name]
-        is_name = (text[:2].isalpha() and text[:2].isupper()) or text.startswith("Envoy")
-        return (text if is_name else text[:1].lower() + text[1:]).removesuffix(".")
-
-    @property
-    def group(self) -> str:
-        return self.option.group
-
     @property
     def flag(self) -> str | None:
-        if self.option.is_secret or self.option.is_nested:
-            return None
-        return f"--{self.name.replace('_', '-')}"
+        is_hidden = self.is_secret or self.is_nested
+        return None if is_hidden else f"--{self.name.replace('_', '-')}"
 
     @property
     def variable(self) -> str | None:
-        return None if self.option.is_nested else f"{PREFIX}{self.name.upper()}"
+        return None if self.is_nested else f"{PREFIX}{self.name.upper()}"
 
 
 def declared_in(kind: type[Any], common: Sequence[str] = ()) -> tuple[Setting, ...]:
     """The settings of the dataclass *kind*, in order. `--help` lists only the *common* ones."""
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(
-        Setting(
-            one.name,
-            hints[one.name].__metadata__[0],
-            one.default,
-            kind,
-            one.name in common,
-        )
-        for one in fields(kind)
-    )
-
-
-def default_of(one: Setting) -> str:
-    """The default of a setting as a user writes it; "" if there is none."""
-    value = one.default
-    if value is None or value in (b"", ()):
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if one.name == "socket_mode":
-        return f"{value:o}"
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value)
-
-
-def table_rows(settings: tuple[Setting, ...]) -> Iterator[str]:
-    """The lines of the reference of *settings*: a heading and a Markdown table for each group."""
-    group = None
-    for one in settings:
-        if one.group != group:
-            group = one.group
-            yield from ("", f"### {group}", "", "| in a file | value | default | what |")
-            yield "|---|---|---|---|"
-        default = default_of(one)
-        shown = f"`{default}`" if default else ""
-        yield f"| `{one.name}` | {one.option.expected} | {shown} | {one.meaning}{_only_in(one)} |"
-
-
-def _only_in(one: Setting) -> str:
-    if one.option.is_nested:
-        return "; only in a file"
-    return "; no flag: others can see a process's arguments" if one.option.is_secret else ""
+    found = []
+    for one in fields(kind):
+        (declared,) = hints[one.name].__metadata__
+        known = {"name": one.name, "default": one.default, "owner": kind}
+        found.append(replace(declared, **known, is_common=one.name in common))
+    return tuple(found)

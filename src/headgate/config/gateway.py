@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from headgate.config.declaration import Option, declared_in
+from headgate.config.declaration import Setting, declared_in
 from headgate.config.sources import tls_contradictions
 from headgate.config.values import ADDRESS, ADDRESSES, DIRECTORY, FILE, Address, parsed, time
 from headgate.errors import OptionError
@@ -108,9 +108,9 @@ _HEALTH_PATH: Final = word(
 )
 _UPSTREAMS: Final = several(parsed(EXPECTED, parse_upstream), EXPECTED)
 _KIB: Final = 1024
-_gateway: Final = partial(Option, "Gateway")
-_clients: Final = partial(Option, "Gateway: clients")
-_envoy: Final = partial(Option, "Gateway: Envoy")
+_gateway: Final = partial(Setting, "Gateway")
+_clients: Final = partial(Setting, "Gateway: clients")
+_envoy: Final = partial(Setting, "Gateway: Envoy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from headgate.config.declaration import Option, declared_in
+from headgate.config.declaration import Setting, declared_in
 from headgate.config.sources import gather_values, tls_contradictions
 from headgate.config.values import (
     ADDRESSES,
@@ -36,19 +36,18 @@ from headgate.policy.fields import BOOLEAN, choice, whole, word
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from headgate.config.declaration import Setting
     from headgate.config.sources import Contradiction
     from headgate.policy.problems import Problem
 
 _MIB: Final = 1024 * 1024
-_rules: Final = partial(Option, "Rules and counters")
-_listening: Final = partial(Option, "Listening")
-_tls: Final = partial(Option, "TLS")
-_admin: Final = partial(Option, "Control plane")
-_bounds: Final = partial(Option, "Bounds")
-_rls: Final = partial(Option, "Envoy RLS and RLQS")
-_responses: Final = partial(Option, "Responses")
-_logs: Final = partial(Option, "Logs")
+_rules: Final = partial(Setting, "Rules and counters")
+_listening: Final = partial(Setting, "Listening")
+_tls: Final = partial(Setting, "TLS")
+_admin: Final = partial(Setting, "Control plane")
+_bounds: Final = partial(Setting, "Bounds")
+_rls: Final = partial(Setting, "Envoy RLS and RLQS")
+_responses: Final = partial(Setting, "Responses")
+_logs: Final = partial(Setting, "Logs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +109,7 @@ class Settings:
     admin_token: Annotated[bytes, _admin(SECRET)] = field(default=b"", repr=False)
     """A token with full access; without any token the admin API is closed."""
     admin_token_file: Annotated[str | None, _admin(FILE)] = None
-    """A file with that token in it."""
+    """A file with a token that has full access."""
     admin_tokens: Annotated[tuple[AdminToken, ...], _admin(ADMIN_TOKENS, "LIST")] = field(
         default=(), repr=False
     )

@@ -167,7 +167,7 @@ class _Gathering:
         self, contradictions: Callable[[Mapping[str, Any]], Iterable[Contradiction]]
     ) -> Values:
         for one in self.settings:
-            if one.option.is_secret:
+            if one.is_secret:
                 self._settle_secret(one.name, f"{one.name}_file")
         if not self._errors():
             for name, message in contradictions(self.values):
@@ -179,7 +179,7 @@ class _Gathering:
     def _take(self, one: Setting, node: Node, given: _Given) -> None:
         self.given[one.name] = given
         try:
-            self.values[one.name] = one.option.kind.read(node)
+            self.values[one.name] = one.kind.read(node)
         except FieldError as flaw:
             given.report(flaw)
         except InvalidValueError as several:
@@ -187,7 +187,7 @@ class _Gathering:
 
     def _take_text(self, one: Setting, text: str | Sequence[str], where: str, rank: int) -> None:
         pieces = [text] if isinstance(text, str) else list(text)
-        is_listed = one.option.is_listed
+        is_listed = one.is_listed
         if is_listed:
             pieces = [part.strip() for piece in pieces for part in piece.split(",")]
         scalars = [_scalar(one, piece) for piece in pieces]
@@ -235,4 +235,4 @@ def _scalar(one: Setting, text: str) -> Scalar:
     """*text* as it would stand in a file: words with a meaning there only where it counts."""
     plain = Scalar(text, is_plain=True)
     is_word = plain.is_null or plain.boolean is not None
-    return Scalar(text, is_plain=one.option.kind is BOOLEAN or not is_word)
+    return Scalar(text, is_plain=one.kind is BOOLEAN or not is_word)

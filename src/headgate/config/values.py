@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -14,11 +15,11 @@ from headgate.policy.document import Listing, Scalar, Table
 from headgate.policy.fields import (
     FieldError,
     FieldType,
-    InvalidValueError,
     choice,
     expected,
     number,
     read_duration,
+    read_each,
     read_word,
     several,
     word,
@@ -28,7 +29,7 @@ from headgate.policy.tables import table
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from headgate.policy.document import Node
 
@@ -116,8 +117,13 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
-def parsed(what: str, parse: Callable[[str], Any] = str, metavar: str = "") -> FieldType:
-    """A text that *parse* makes a value of, or raises `OptionError`."""
+def parsed(
+    what: str,
+    parse: Callable[[str], Any] = str,
+    metavar: str = "",
+    write: Callable[[Any], object] = str,
+) -> FieldType:
+    """A text that *parse* makes a value of, or raises `OptionError`; *write* is the reverse."""
 
     def read(node: Node) -> Any:
         try:
@@ -125,7 +131,7 @@ def parsed(what: str, parse: Callable[[str], Any] = str, metavar: str = "") -> F
         except OptionError as error:
             raise FieldError(str(error)) from None
 
-    return FieldType(what, read, metavar=metavar)
+    return FieldType(what, read, metavar=metavar, write=write)
 
 
 def _or_none(item: FieldType, what: str) -> FieldType:
@@ -137,7 +143,7 @@ def _or_none(item: FieldType, what: str) -> FieldType:
         found = () if isinstance(node, Scalar) and node.text == _NONE else some.read(node)
         return found
 
-    return replace(some, read=read)
+    return replace(some, read=read, write=lambda found: some.write(found) if found else _NONE)
 
 
 def _parse_network(text: str) -> str:
@@ -176,7 +182,7 @@ def _parse_mode(text: str) -> int:
     return int(digits, 8)
 
 
-MODE: Final = parsed(A_MODE, _parse_mode, "MODE")
+MODE: Final = parsed(A_MODE, _parse_mode, "MODE", "{:o}".format)
 
 
 def _read_secret(node: Node) -> bytes:
@@ -255,13 +261,6 @@ def digest_of(token: bytes) -> bytes:
 
 
 _ROLE: Final = choice(("read", "write"))
-_KINDS: Final = ("token", "token_file", "sha256")
-
-
-def _token_shape(node: Table) -> Iterator[FieldError]:
-    given = [kind for kind in _KINDS if kind in node.entries]
-    if len(given) != 1:
-        yield FieldError(f"expected one of {', '.join(_KINDS)}; found {len(given)}")
 
 
 def _finish_token(fields: _TokenFields, _node: Table, _context: object) -> AdminToken:
@@ -269,7 +268,11 @@ def _finish_token(fields: _TokenFields, _node: Table, _context: object) -> Admin
     return AdminToken(fields.name, fields.role, digest)
 
 
-@table("a token", shape=_token_shape, finish=_finish_token)
+@table(
+    "a token",
+    one_of=("token", "token_file", "sha256"),
+    finish=_finish_token,
+)
 @dataclass(frozen=True, slots=True)
 class _TokenFields:
     """An admin token in a file of settings."""
@@ -297,21 +300,12 @@ def _named(kind: type[Any], what: str) -> FieldType:
     def read(node: Node) -> tuple[Any, ...]:
         if not isinstance(node, Listing):
             raise expected(node, what)
-        found: dict[str, Any] = {}
-        flaws: list[FieldError] = []
-        for index, item in enumerate(node.items):
-            try:
-                one: Any = read_model(kind, item)
-            except InvalidValueError as several:
-                flaws += [flaw.under(index) for flaw in several.errors]
-                continue
-            if one.name in found:
-                message = f"the name {one.name!r} is used twice"
-                flaws.append(FieldError(message, path=(index,)))
-            found[one.name] = one
-        if flaws:
-            raise InvalidValueError(flaws)
-        return tuple(found.values())
+        found = read_each(enumerate(node.items), partial(read_model, kind))
+        names = [one.name for one in found]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise FieldError(f"the name {name!r} is used twice", path=(place,))
+        return tuple(found)
 
     return FieldType(what, read, metavar="LIST")
 

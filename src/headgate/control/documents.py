@@ -6,12 +6,12 @@ A document is data as a JSON parser makes it. YAML keeps its shape, not its comm
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.revision import Parsed
-from headgate.policy.document import Listing, Scalar, Table, parse_text
+from headgate.policy.document import Listing, Scalar, Table, free_in_steps, parse_text
+from headgate.policy.fields import number_in
 from headgate.policy.loader import examine_policies, examine_policy_data, policy_to_data
 from headgate.policy.path import compiled, readings
 from headgate.policy.problems import Diagnostics, PolicyError
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from headgate.policy.rule_cache import RuleCache
 
 Data = dict[str, Any]
-
-_NUMBER: Final = re.compile(
-    r"[+-]?(?:0|[1-9][0-9]*(?:_[0-9]+)*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
-)
-_LONGEST_NUMBER: Final = 100
 
 
 def parse_document(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
@@ -161,16 +156,24 @@ def _changed_fields(path: str, before: object, after: object) -> Iterator[Data]:
         yield {"field": path, "before": before, "after": after}
 
 
-def data_of(where: str, text: bytes) -> Data:
-    """Read *text* as a document: numbers where they would be written like that again."""
-    return _document([(where, text)], partial(_as_written, []))
+def readings_of(text: bytes) -> Iterator[object]:
+    """Read *text* as a document: with numbers only where they are written as JSON would write them,
+    then with numbers wherever there can be one. `parse_document` chooses."""
+    root = parse_text(text, Diagnostics("<policy>"))
+    try:
+        for plain in (partial(_as_written, []), _as_meant):
+            yield _data(root, plain)
+    finally:
+        free_in_steps(root)
 
 
 def _document(texts: Iterable[tuple[str, bytes]], plain: Callable[[str], object]) -> Data:
     """Merge *texts*: lists one after the other, of the rest the first."""
     merged: Data = {}
     for where, text in texts:
-        found = _data(parse_text(text, Diagnostics(where)), plain)
+        root = parse_text(text, Diagnostics(where))
+        found = _data(root, plain)
+        free_in_steps(root)
         for name, value in found.items() if isinstance(found, dict) else ():
             if isinstance(value, list) and isinstance(merged.get(name), list):
                 merged[name] = [*merged[name], *value]
@@ -204,10 +207,8 @@ def _as_written(doubtful: list[str], text: str) -> object:
 
 def _as_meant(text: str) -> object:
     """Read a number wherever it can be one."""
-    if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
-        return text
-    digits = text.replace("_", "")
-    return int(digits) if digits.lstrip("+-").isdigit() else float(digits)
+    found = number_in(text)
+    return text if found is None else found
 
 
 # ---- finding rules: by the data as it was written, so that invalid documents work too ----------

@@ -14,7 +14,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control.documents import data_of
+from headgate.control.documents import readings_of
 from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
@@ -40,9 +40,11 @@ def edited_text(text: bytes, before: Mapping[str, Any], document: Mapping[str, A
     import yaml
     from ruamel.yaml.error import YAMLError
 
+    end = "\r\n" if b"\r\n" in text else "\n"
+    lines = text.decode().replace(end, "\n")
     for edit in (_edited_parts, _edited):
         try:
-            edited = edit(text.decode(), dict(before), dict(document)).encode()
+            edited = edit(lines, dict(before), dict(document)).replace("\n", end).encode()
         except (YAMLError, yaml.YAMLError, _UnknownShapeError, *_DISAGREEMENTS):
             continue
         if _reads_as(edited, document):
@@ -60,7 +62,7 @@ _DISAGREEMENTS: Final = (AttributeError, KeyError, TypeError, ValueError)
 
 def _reads_as(text: bytes, document: Mapping[str, Any]) -> bool:
     try:
-        return data_of("<policy>", text) == document
+        return document in readings_of(text)
     except PolicyError:
         return False
 
@@ -105,10 +107,11 @@ def _edited_parts(text: str, before: Data, document: Data) -> str:
 
 def _rules(lines: list[str], old: list[Any], new: list[Any]) -> Iterator[str]:
     """The lines of the field `rules` for *new*: those of *old* where nothing has changed."""
+    lines, after = lines[: (end := _end_before(lines, len(lines)))], lines[end:]
     dash = next(found[0] for line in lines if (found := _ITEM.match(line)))
     cuts = [place for place, line in enumerate(lines) if line.startswith(dash)]
-    # Comments above a rule belong to it.
-    cuts = [cuts[0], *(_end_before(lines, cut) for cut in cuts[1:])]
+    # Comments above a rule belong to it, those that are indented further to the one before.
+    cuts = [cuts[0], *(_end_before(lines, cut, len(dash) - 2) for cut in cuts[1:])]
     chunks = {
         rule["id"]: (rule, "".join(chunk))
         for rule, chunk in zip(old, _cut(lines, cuts), strict=True)
@@ -124,11 +127,15 @@ def _rules(lines: list[str], old: list[Any], new: list[Any]) -> Iterator[str]:
         else:
             text = _edited(f"rules:\n{chunk}", {"rules": [known]}, {"rules": [rule]}, offset)
             yield text.partition("\n")[2]
+    yield from after
 
 
-def _end_before(lines: list[str], end: int) -> int:
-    """Return the place where the comments and empty lines before *end* begin."""
-    while end > 0 and lines[end - 1].lstrip()[:1] in ("", "#"):
+def _end_before(lines: list[str], end: int, column: int = 0) -> int:
+    """Return where the empty lines before *end* begin, and the comments up to *column*."""
+    while end > 0:
+        text = lines[end - 1].lstrip()
+        if text and (text[0] != "#" or len(lines[end - 1]) - len(text) > column):
+            break
         end -= 1
     return end
 

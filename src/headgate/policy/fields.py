@@ -207,21 +207,28 @@ def _without_control(found: str, forbidden: re.Pattern[str]) -> str:
     return found
 
 
+def number_in(text: str) -> int | float | None:
+    """The number in *text*, in decimal: `100`, `1_000`, `1.67`, `1e3`. None if it is none."""
+    if len(text) > _MAX_NUMBER or not _NUMBER.fullmatch(text):
+        return None
+    digits = text.replace("_", "")
+    return int(digits) if digits.lstrip("+-").isdigit() else float(digits)
+
+
 def read_number(node: Node, what: str = "a number") -> int | float:
-    """A number without quotes, in decimal: `100`, `1_000`, `1.67`, `1e3`."""
+    """A number without quotes."""
     hint = ""
     if isinstance(node, Scalar):
         text = node.text
+        found = number_in(text)
         if node.is_plain and len(text) <= _MAX_NUMBER:
-            if _NUMBER.fullmatch(text):
-                digits = text.replace("_", "")
-                exact = Fraction(digits)
-                return exact.numerator if exact.denominator == 1 else float(digits)
+            if found is not None:
+                return int(found) if float(found).is_integer() else found
             if _ZEROS.fullmatch(text):
                 message = f"found {text}, which some YAML parsers read as octal"
                 right = text.lstrip("+-0").replace("_", "") or "0"
                 raise FieldError(message, hint=f"write {right}")
-        elif not node.is_plain and _NUMBER.fullmatch(text):
+        elif not node.is_plain and found is not None:
             hint = "write it without quotes"
     raise expected(node, what, hint=hint)
 

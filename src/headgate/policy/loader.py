@@ -12,7 +12,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.policy import checks
-from headgate.policy.document import Listing, Scalar, Table, parse_data, parse_text, record
+from headgate.policy.document import (
+    Listing,
+    Scalar,
+    Table,
+    free_in_steps,
+    parse_data,
+    parse_text,
+    record,
+)
 from headgate.policy.fields import (
     A_NAME,
     NAME,
@@ -215,6 +223,9 @@ def _load(files: list[_File]) -> Examined:
     with suppress(PolicyError):  # too many errors to go on; the diagnostics have them
         policy = _load_policy(files)
     problems = tuple(problem for file in files for problem in file.problems)
+    for file in files:
+        if file.root is not None:
+            free_in_steps(file.root)
     return Examined(policy if all(file.is_sound for file in files) else None, problems)
 
 

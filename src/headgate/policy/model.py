@@ -63,7 +63,7 @@ from headgate.policy.fields import (
 )
 from headgate.policy.limit_forms import LIMITS, TIER, Limits
 from headgate.policy.problems import quoted
-from headgate.policy.tables import model_field, table
+from headgate.policy.tables import exactly_one, model_field, table
 from headgate.units import DAY, HOUR, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -120,15 +120,6 @@ _PREFIXES: Final[Mapping[str, FieldType]] = {
 _AMOUNT: Final = whole(0, LARGEST_QUOTA)
 _OPEN: Final = OnFailure()
 _EMPTY: Final = partial(MappingProxyType[Any, Any], {})
-
-
-def exactly_one(node: Table, *names: str, path: tuple[str, ...] = ()) -> Iterator[FieldError]:
-    """The error of a mapping that does not have exactly one of the fields *names*."""
-    found = [name for name in names if name in node.entries]
-    if len(found) != 1:
-        what = f"found {' and '.join(found)}" if found else "found none"
-        message = f"{what}, expected exactly one of {', '.join(names)}"
-        yield FieldError(message, path=path, at_parent=bool(path), instead_of=names)
 
 
 def _read_values(node: Node) -> Values:
@@ -216,11 +207,8 @@ _ENDPOINT_COSTS: Final = entries(
 @table(
     "the cost that is charged afterwards",
     names={"by_bytes": "bytes", "most": "max"},
-    shape=lambda node: exactly_one(node, "header", "bytes"),
-    schema={
-        "oneOf": [{"required": ["header"]}, {"required": ["bytes"]}],
-        "examples": [{"header": "x-tokens"}, {"bytes": True, "per": 1024, "max": 100_000}],
-    },
+    one_of=("header", "bytes"),
+    schema={"examples": [{"header": "x-tokens"}, {"bytes": True, "per": 1024, "max": 100_000}]},
 )
 @dataclass(frozen=True, slots=True)
 class After:
@@ -756,9 +744,8 @@ _RULE: Final = FieldType("the id of a rule", schema=RULE_ID.schema, read_in=_rea
     "an override",
     names={"until_ns": "until"},
     order=("rule", "key", "block", "extra", "until"),
-    shape=lambda node: exactly_one(node, "block", "extra"),
+    one_of=("block", "extra"),
     schema={
-        "oneOf": [{"required": ["block"]}, {"required": ["extra"]}],
         "examples": [
             {"rule": "a", "key": "ip=203.0.113.7", "block": True, "until": "2027-01-31T12:00:00Z"}
         ],

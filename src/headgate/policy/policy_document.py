@@ -80,22 +80,15 @@ _ANY: Final = Match()
 _RULE_FIELDS: Final = tuple(one.name for one in fields(Rule))
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """A concurrency limit, and the options of the rule that has it."""
-
-    limit: Concurrency
-    reserve: Mapping[Priority, Fraction]
-    share_by: str | None
-
-
-def _finish_slots(made: ConcurrencyFields, node: Table, _context: object) -> Slots:
+def _finish_slots(
+    made: ConcurrencyFields, node: Table, _context: object
+) -> tuple[Concurrency, ConcurrencyFields]:
+    """The limit, and the fields with the options of the rule."""
     try:
-        limit = slots_of(made.limit, made.ttl, shares=made.shares, lends=made.lends)
+        return slots_of(made.limit, made.ttl, shares=made.shares, lends=made.lends), made
     except LimitError as error:
         path = ("shares",) if "shares" in node.entries else ()
         raise FieldError(str(error), path=path) from None
-    return Slots(limit, made.reserve, made.share_by)
 
 
 @table(
@@ -146,8 +139,8 @@ def _rule_shape(node: Table) -> Iterator[FieldError]:
 def _finish_rule(made: RuleDocument, _node: Table, _context: object) -> Rule:
     values = {name: getattr(made, name) for name in _RULE_FIELDS}
     if made.concurrency is not None:
-        slots = made.concurrency
-        values |= {"reserve": slots.reserve, "share_by": slots.share_by}
+        _, options = made.concurrency
+        values |= {"reserve": options.reserve, "share_by": options.share_by}
     return Rule(**values | {"limits": _limits_of(made)})
 
 
@@ -157,7 +150,7 @@ def _limits_of(made: RuleDocument) -> Limits:
     if made.shape is not None:
         return MappingProxyType({None: (made.shape,)})
     if made.concurrency is not None:
-        return MappingProxyType({None: (made.concurrency.limit,)})
+        return MappingProxyType({None: made.concurrency[:1]})
     return MappingProxyType({None: long_limits(made)})
 
 
@@ -192,6 +185,11 @@ def _without(*kept: str) -> Schema:
 @table(
     "a rule",
     names={"on_failure": "on_store_failure"},
+    synonyms={
+        **dict.fromkeys(("endpoint", "path", "method", "host", "tier"), "match"),
+        **dict.fromkeys(("shadow", "enabled", "dry_run"), "mode"),
+        "name": "id",
+    },
     shape=_rule_shape,
     finish=_finish_rule,
     makes=Rule,
@@ -206,7 +204,9 @@ class RuleDocument(Rule, LimitFields):
     """The requests that the rule is for; all by default."""
     shape: Annotated[LeakyQueue | None, model_field(Shape)] = None
     """Requests wait in a queue, in the order of arrival, instead of being denied."""
-    concurrency: Annotated[Slots | None, model_field(ConcurrencyFields, short="limit")] = None
+    concurrency: Annotated[
+        tuple[Concurrency, ConcurrencyFields] | None, model_field(ConcurrencyFields, short="limit")
+    ] = None
     """Number of requests at the same time."""
 
 

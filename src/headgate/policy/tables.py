@@ -1,8 +1,8 @@
 """Models: dataclasses with a form in a file, and everything derived from their declarations.
 
 `@table(...)` gives a dataclass its form: the names of its fields, what is required, what may stand
-together. From the one declaration follow reading (`read`), JSON Schema (`json_schema`), the
-reference page (`field_rows`) and plain data (`to_data`).
+together. From the one declaration follow reading (`read`), JSON Schema (`json_schema`) and plain
+data (`to_data`).
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ class Form:
     """The form of a dataclass in a file.
 
     *what* names it in messages. *names* are those of fields that are called otherwise in the file,
-    *synonyms* words that people use for a field. *shape* checks which keys stand together, *finish*
-    makes the final value; with *makes* that is an instance of another class, whose attributes have
-    the same names. *schema* is added to the JSON Schema. *always* are written even if they are the
-    default; *order* are the names that come first.
+    *synonyms* words that people use for a field. Exactly one of *one_of* must be given; *shape*
+    checks what else stands together. *finish* makes the final value; with *makes* that is an
+    instance of another class, whose attributes have the same names. *schema* is added to the JSON
+    Schema. *always* are written even if they are the default; *order* are the names that come
+    first.
     """
 
     what: str
     names: Mapping[str, str] = field(default_factory=dict)
     synonyms: Mapping[str, str] = field(default_factory=dict)
+    one_of: tuple[str, ...] = ()
     shape: Callable[[Table], Iterable[FieldError]] = lambda _: ()
     finish: Callable[..., Any] | None = None
     makes: type[Any] | None = None
@@ -133,7 +135,7 @@ def read(kind: type[T], node: Node, context: object = None) -> T:
     if not isinstance(node, Table):
         raise expected(node, f"{form.what}: a mapping with {', '.join(known.names)}")
     entries = node.entries
-    errors = [*form.shape(node)]
+    errors = [*exactly_one(node, *form.one_of), *form.shape(node)]
     stray = {one.path[0] for one in errors if one.is_stray}
     if errors or not known.required <= entries.keys() <= known.fields.keys():
         errors = _checked_names(node, form, known, errors)
@@ -154,6 +156,15 @@ def read(kind: type[T], node: Node, context: object = None) -> T:
     else:
         made = (form.makes or kind)(**values)
     return made
+
+
+def exactly_one(node: Table, *names: str, path: tuple[str, ...] = ()) -> Iterator[FieldError]:
+    """The error of a mapping that does not have exactly one of the fields *names*, if any."""
+    found = [name for name in names if name in node.entries]
+    if names and len(found) != 1:
+        what = f"found {' and '.join(found)}" if found else "found none"
+        message = f"{what}, expected exactly one of {', '.join(names)}"
+        yield FieldError(message, path=path, at_parent=bool(path), instead_of=names)
 
 
 def _checked_names(
@@ -248,36 +259,27 @@ def reference(kind: type[Any]) -> Schema:
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """The references in *schema*, in their order."""
+    """The names of the models that *schema* refers to."""
     if isinstance(schema, dict):
-        yield from [schema["$ref"]] if "$ref" in schema else []
+        yield from [schema["$ref"].rpartition("/")[2]] if "$ref" in schema else []
         schema = list(schema.values())
     if isinstance(schema, list):
         for part in schema:
             yield from _references(part)
 
 
-def _models_of(kind: type[Any]) -> dict[type[Any], str]:
-    """*kind* and all models that it refers to, each with the path of its first field."""
-    by_reference = {reference(model)["$ref"]: model for model in _FORMS}
-    found = {kind: ""}
-    pending = [kind]
-    for model in pending:
-        known = known_fields(model)
-        for name in known.names:
-            for one in _references(known.fields[name].json_schema()):
-                other = by_reference[one]
-                if other not in found:
-                    found[other] = f"{found[model]}.{name}".removeprefix(".")
-                    pending.append(other)
-    return found
-
-
 def json_schema(kind: type[Any]) -> Schema:
     """The JSON Schema of the model *kind*, with a definition for every model that it refers to."""
-    models = sorted(_models_of(kind), key=lambda model: model.__name__)
-    definitions = {one.__name__: _described(one) for one in models if one is not kind}
-    return {"$defs": definitions, **_described(kind)}
+    models = {model.__name__: model for model in _FORMS}
+    found = {kind.__name__: _described(kind)}
+    pending = [*found.values()]
+    for schema in pending:
+        for name in _references(schema):
+            if name not in found:
+                found[name] = _described(models[name])
+                pending.append(found[name])
+    top = found.pop(kind.__name__)
+    return {"$defs": dict(sorted(found.items())), **top}
 
 
 def _described(kind: type[Any]) -> Schema:
@@ -299,30 +301,9 @@ def _described(kind: type[Any]) -> Schema:
         "properties": properties,
         "additionalProperties": False,
         **({"required": sorted(known.required)} if known.required else {}),
+        **({"oneOf": [{"required": [name]} for name in form.one_of]} if form.one_of else {}),
         **(form.schema() if callable(form.schema) else form.schema),
     }
-
-
-def reference_rows(kind: type[Any]) -> Iterator[str]:
-    """The fields of *kind* and of every model that it refers to, in Markdown."""
-    for model, place in _models_of(kind).items():
-        what = _FORMS[model].what
-        heading = f"`{place}`, {what}" if place else what
-        yield from ("", f"### All fields: {heading}", "", _summary(model), "")
-        yield from _field_rows(model)
-
-
-def _field_rows(kind: type[Any]) -> Iterator[str]:
-    """The fields of *kind* as a table in Markdown."""
-    known, docs = known_fields(kind), docs_of(kind)
-    yield from ("| field | default | |", "|---|---|---|")
-    for name in known.names:
-        default = "required" if name in known.required else ""
-        value = known.defaults.get(name)
-        if not default and value not in (None, (), "", {}) and not is_dataclass(value):
-            written = known.fields[name].write(value)
-            default = f"`{str(written).lower() if isinstance(written, bool) else written}`"
-        yield f"| `{name}` | {default} | {docs.get(name, '')} |"
 
 
 def to_data(made: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.control import yaml_text
-from headgate.control.documents import data_of
+from headgate.control.documents import parse_document, readings_of
 from headgate.control.yaml_text import edited_text, text_of
 
 BLOCK = """\
@@ -58,13 +58,17 @@ rules:
 """
 
 
+def data_of(text: bytes) -> Any:
+    return next(readings_of(text))
+
+
 def edited(text: str, change: Any) -> str:
     """*text* after *change* of its document, read back."""
-    before = data_of("<policy>", text.encode())
+    before = data_of(text.encode())
     after = copy.deepcopy(before)
     change(after)
     result = edited_text(text.encode(), before, after)
-    assert data_of("<policy>", result) == after
+    assert data_of(result) == after
     return result.decode()
 
 
@@ -210,18 +214,18 @@ def test_whatever_is_edited_is_read_back_as_it_was_meant(
 def test_an_edit_that_is_not_read_back_as_meant_is_not_used(
     wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = data_of("rules.yaml", BLOCK.encode())
+    before = data_of(BLOCK.encode())
     after = before | {"rules": before["rules"][:1]}
     for broken in ("_edited_parts", "_edited", "_written"):
         monkeypatch.setattr(yaml_text, broken, lambda *_: wrong)
         edited = edited_text(BLOCK.encode(), before, after)
-        assert data_of("rules.yaml", edited) == after
+        assert data_of(edited) == after
 
 
 def test_a_document_is_written_in_yaml_or_json() -> None:
     document = {"version": 1, "rules": [{"id": "a", "limit": "1/s"}]}
     for is_yaml in (True, False):
-        assert data_of("<policy>", text_of(document, is_yaml=is_yaml)) == document
+        assert data_of(text_of(document, is_yaml=is_yaml)) == document
 
 
 @pytest.mark.parametrize("tier", ["1", "1.5", "2030-01-01"])
@@ -236,7 +240,63 @@ rules:
       {tier}: 1/s
       paid: 2/s
 """
-    document = data_of("policy.yaml", text.encode())
+    document = data_of(text.encode())
     changed = copy.deepcopy(document)
     del changed["rules"][0]["limits"][tier]
-    assert data_of("policy.yaml", edited_text(text.encode(), document, changed)) == changed
+    assert data_of(edited_text(text.encode(), document, changed)) == changed
+
+
+NUMBERS = """\
+# The limits of the shop.
+version: 1
+rules:
+  # ---- exports ----
+  - id: exports  # for customers
+    key_by: [user_id]
+    limit: 2/hour
+    # No burst here.
+
+  # ---- everything else ----
+  - id: all
+    key_by: ip
+    algorithm: token_bucket
+    capacity: 1_000  # as agreed
+    refill_rate_per_sec: 1.50
+# The end.
+"""
+
+
+def test_numbers_that_json_writes_otherwise_do_not_cost_the_comments() -> None:
+    text = NUMBERS.encode()
+    before, _ = parse_document([("rules.yaml", text)])
+    assert rule(before, "all")["capacity"] == 1000
+    after = copy.deepcopy(before)
+    rule(after, "exports")["limit"] = "3/hour"
+    assert edited_text(text, before, after) == text.replace(b"2/hour", b"3/hour")
+
+
+def test_comments_below_a_rule_stay_when_the_next_one_is_removed() -> None:
+    text = NUMBERS.encode()
+    before, _ = parse_document([("rules.yaml", text)])
+    after = {**before, "rules": before["rules"][:1]}
+    left = edited_text(text, before, after).decode()
+    assert left == NUMBERS[: NUMBERS.index("\n  # ---- everything")] + "# The end.\n"
+
+
+def test_comments_at_the_end_of_the_rules_stay_there() -> None:
+    text = NUMBERS.encode()
+    before, _ = parse_document([("rules.yaml", text)])
+    added = {"id": "new", "key_by": "ip", "limit": "1/s"}
+    after = {**before, "rules": [*before["rules"], added]}
+    more = edited_text(text, before, after)
+    lines = more.decode().splitlines()
+    assert lines[-4:] == ["  - id: new", "    key_by: ip", "    limit: 1/s", "# The end."]
+    assert edited_text(more, after, before) == text
+
+
+def test_line_ends_of_windows_stay() -> None:
+    text = NUMBERS.replace("\n", "\r\n").encode()
+    before, _ = parse_document([("rules.yaml", text)])
+    after = copy.deepcopy(before)
+    rule(after, "exports")["limit"] = "3/hour"
+    assert edited_text(text, before, after) == text.replace(b"2/hour", b"3/hour")

@@ -12,11 +12,11 @@ import pytest
 from headgate.cli import main
 from headgate.cli.size import COUNTER_BYTES, LONG_KEY_BYTES, STORE_US
 from headgate.config import gather_values
-from headgate.config.declaration import table_rows
 from headgate.config.gateway import SETTINGS as GATEWAY
 from headgate.config.service import SETTINGS as SERVICE
 from headgate.config.service import gather
 from tests.golden.recorder import check_tables
+from tests.golden.reference_pages import setting_rows
 
 if TYPE_CHECKING:
     from headgate.config.declaration import Setting
@@ -37,7 +37,7 @@ def page(name: str) -> str:
 def test_the_tables_of_settings_are_those_of_the_code(
     heading: str, settings: tuple[Setting, ...]
 ) -> None:
-    check_tables(DOCS / "configuration.md", heading, table_rows(settings))
+    check_tables(DOCS / "configuration.md", heading, setting_rows(settings))
 
 
 def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:

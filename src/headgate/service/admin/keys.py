@@ -10,6 +10,7 @@ from headgate.control import edits
 from headgate.engine.plan import plan_rule
 from headgate.engine.request import Request
 from headgate.limits import with_extra
+from headgate.limits.model import LARGEST_QUOTA
 from headgate.policy.fields import AN_INSTANT, MAX_KEY, instant_ns, instant_text
 from headgate.policy.identity.parts import claim_of, spelled
 from headgate.policy.limit_forms import DEFAULT_TIER
@@ -21,10 +22,10 @@ from headgate.service.admin.call import (
     to_thread,
     wrong_query,
 )
-from headgate.service.admin.operations import MOMENT, Operation, Query
+from headgate.service.admin.operations import MOMENT, Operation, Query, whole
 from headgate.service.http.check_request import CALLER_FIELDS, Flaws, invalid, read_check
 from headgate.service.http.replies import Flaw, RejectedError, Reply, json_reply, problem
-from headgate.service.http.schemas import TEXT, WHOLE, a_map, an_object, of
+from headgate.service.http.schemas import TEXT, a_map, an_object, of
 from headgate.stores.operations import Reset, Take
 from headgate.units import SECOND, seconds_at_least
 
@@ -74,18 +75,20 @@ def _part(name: str, identity: Identity) -> tuple[str, str | None]:
 # ---- naming a counter: by its key, by a request, or by the caller's identity -----------------
 
 Data = dict[str, Any]
+LONGEST: Final = 10 * 366 * 86_400
+"""Seconds that an override may last."""
 _NAMED_BY: Final = ("key", "request", "identity")
 _WHO: Final = "Instead of a key: the identity of the caller, such as user_id or ip."
 _COUNTER: Final = {
     "rule": of("string", "The id of a rule."),
-    "key": of("string", "The key of the counter."),
+    "key": of("string", "The key of a counter.", minLength=1, maxLength=MAX_KEY),
     "tier": of("string", "With a key: its tier, if the limits differ by tier."),
     "request": of("object", "Instead of a key: a request as in /v1/check."),
     "identity": {**a_map(TEXT), "description": _WHO},
 }
 _UNTIL: Final = {
     "until": MOMENT,
-    "ttl": of("number", "Seconds, instead of until.", minimum=0.001),
+    "ttl": of("number", "Seconds, instead of until.", minimum=0.001, maximum=LONGEST),
 }
 
 
@@ -120,7 +123,13 @@ class Counter:
 def counter_named(call: Call) -> Counter:
     """Find the counter that the body names. Raises `RejectedError` with all that is wrong."""
     core, document = call.api.core, call.body
-    _check(document, call.flaws)
+    given = [way for way in _NAMED_BY if way in document]
+    if len(given) != 1:
+        flaw = Flaw("key", f"found {len(given)} of {', '.join(_NAMED_BY)}", "expected one")
+        call.flaws.append(flaw)
+    if "tier" in document and "key" not in document:
+        call.flaws.append(Flaw("tier", "it is for a key", "expected it in request or identity"))
+    call.check()
     engine = core.rules.in_force.compiled
     policy = engine.policy
     rule = next((one for one in policy.rules if one.id == document["rule"]), None)
@@ -154,25 +163,6 @@ def counter_named(call: Call) -> Counter:
         if (one.rule, one.key) == (rule.id, key) and one.until_ns > now_ns
     )
     return Counter(rule, key, limits, next(active, None), applies)
-
-
-def _check(document: dict[str, Any], flaws: Flaws) -> None:
-    """Reject a document that does not name one counter."""
-    if not isinstance(document.get("rule"), str):
-        flaws.add("rule", document.get("rule"), "the id of a rule")
-    given = [way for way in _NAMED_BY if way in document]
-    if len(given) != 1:
-        flaws.append(Flaw("key", f"found {len(given)} of {', '.join(_NAMED_BY)}", "expected one"))
-    key = document.get("key", "x")
-    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
-        flaws.add("key", key, "the key of a counter, as explain shows it")
-    for name in ("request", "identity"):
-        if name in document and not isinstance(document[name], dict):
-            flaws.add(name, document[name], "an object")
-    if "tier" in document and "key" not in document:
-        flaws.append(Flaw("tier", "it is for a key", "expected it in request or identity"))
-    if flaws:
-        raise invalid(flaws)
 
 
 def _tier(rule: Rule, named: object) -> str | None:
@@ -216,28 +206,25 @@ def _request_of(values: dict[str, Any], identity: Identity) -> Request:
 
 # ---- operations ----------------------------------------------------------------------------
 
-LONGEST: Final = 10 * 366 * 86_400
-"""Seconds that an override may last."""
-_LARGEST_EXTRA: Final = 10**15 - 1
 _KEYS: Final = (
     Query("rule", "the id of a rule"),
     Query("key", "one key; without it some of those in use are listed"),
     Query("tier", "the tier of the key, if the limits differ by tier"),
     Query("pattern", "only keys like this: * ?"),
-    Query("limit", "how many at most", WHOLE),
+    Query("limit", "how many at most", whole(MOST_LISTED)),
 )
 _BY_KEY: Final = (Query("rule", "the id of a rule"), Query("key", "the key of a counter"))
 
 
-def _named(**more: Data) -> Data:
-    """The schema of a body that names a counter, with *more* fields."""
+def _named(*needed: str, **more: Data) -> Data:
+    """The schema of a body that names a counter, with *more* fields, of which some are *needed*."""
     fields = {**_COUNTER, **more}
-    return an_object(*(name for name in fields if name != "rule"), **fields)
+    return an_object(*(name for name in fields if name not in ("rule", *needed)), **fields)
 
 
 _NAMED: Final = _named()
 _BLOCKED: Final = _named(**_UNTIL)
-_GRANTED: Final = _named(extra=of("integer", minimum=1), **_UNTIL)
+_GRANTED: Final = _named("extra", extra=whole(LARGEST_QUOTA, 1), **_UNTIL)
 
 
 @Operation("GET /keys", query=_KEYS)
@@ -246,14 +233,14 @@ async def list_keys(call: Call) -> Reply:
     query = call.query
     if "key" in query:
         call.body = dict(query)
-        call.check_fields(sorted(_COUNTER))
+        call.check_body(_NAMED)
         return await _reply(call)
     if "rule" not in query:
         raise RejectedError(problem(400, "expected rule, the id of a rule"))
     if call.api.counters is None:
         message = "the counters of this store cannot be listed; name one by key"
         raise RejectedError(problem(501, message))
-    limit = max(1, call.number("limit", 100, MOST_LISTED))
+    limit = max(1, query.get("limit", 100))
     rule, pattern = query["rule"], query.get("pattern")
     found = await call.api.counters.find([rule], most=limit, pattern=pattern)
     counters = [
@@ -284,11 +271,7 @@ async def reset(call: Call) -> Reply:
 async def grant(call: Call) -> Reply:
     """Grant a caller more, for a while."""
     found = counter_named(call)
-    extra = call.body.get("extra")
-    if type(extra) is not int or not 0 < extra <= _LARGEST_EXTRA:
-        call.flaws.add("extra", extra, f"a whole number from 1 to {_LARGEST_EXTRA}")
-        call.check()
-    return await _override(call, found, {"extra": extra})
+    return await _override(call, found, {"extra": call.body["extra"]})
 
 
 @Operation("POST /keys:block", body=_BLOCKED, role="write")
@@ -379,12 +362,10 @@ def _until(call: Call) -> int:
     if (until is None) == (ttl is None):
         call.flaws.append(Flaw("until", "expected one of until, ttl (seconds)"))
     elif until is not None:
-        ends_ns = (instant_ns(until) if isinstance(until, str) else None) or 0
+        ends_ns = instant_ns(until) or 0
         if not now_ns < ends_ns <= now_ns + LONGEST * SECOND:
             call.flaws.add("until", until, f"{AN_INSTANT}, to come, within ten years")
-    elif ttl is None or type(ttl) not in (int, float) or not 0.001 <= ttl <= LONGEST:
-        call.flaws.add("ttl", ttl, f"seconds, at least 0.001, at most {LONGEST}")
-    else:
+    elif ttl is not None:
         ends_ns = now_ns + int(ttl * SECOND)
     call.check()
     return ends_ns

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import KW_ONLY, dataclass, field, replace
+from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headgate.service.http.replies import Flaw
 from headgate.service.http.schemas import TEXT, WHOLE, an_object, of
 
 if TYPE_CHECKING:
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 
     from headgate.config.values import Role
     from headgate.service.admin.call import Call
+    from headgate.service.http.check_request import Flaws
     from headgate.service.http.replies import Reply
     from headgate.service.http.schemas import Schema
 
@@ -59,6 +63,62 @@ class Query(NamedTuple):
     name: str
     meaning: str = ""
     schema: Schema = TEXT
+
+    def read(self, text: str, flaws: Flaws) -> str | int:
+        """The value that *text* stands for; what is wrong with it is added to *flaws*."""
+        is_whole = self.schema.get("type") == "integer" and _DIGITS.fullmatch(text)
+        value = int(text) if is_whole else text
+        check_value(self.name, value, self.schema, flaws)
+        return value
+
+
+def check_fields(body: Mapping[str, Any], schema: Schema, flaws: Flaws) -> None:
+    """Add to *flaws* what is wrong with the fields of *body* by *schema*, an object's."""
+    known = schema["properties"]
+    for name in body:
+        if name not in known:
+            flaws.add_unknown(name, sorted(known))
+    for name, one in known.items():
+        if name in body:
+            check_value(name, body[name], one, flaws)
+        elif name in schema.get("required", ()):
+            flaws.append(Flaw(name, "it is missing", f"expected {_expected(one)}"))
+
+
+def check_value(name: str, value: Any, schema: Schema, flaws: Flaws) -> None:
+    """Add to *flaws* that *value* is not of *schema*: an enumeration, or a type with bounds."""
+    if "enum" in schema:
+        is_valid = value in schema["enum"]
+    else:
+        is_valid = type(value) in _TYPES[schema["type"]]
+    if is_valid and type(value) is str:
+        is_valid = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", inf)
+    elif is_valid and type(value) is not dict:
+        is_valid = schema.get("minimum", -inf) <= value <= schema.get("maximum", inf)
+    if not is_valid:
+        flaws.add(name, value, _expected(schema))
+
+
+_TYPES: Final = {"string": (str,), "integer": (int,), "number": (int, float), "object": (dict,)}
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
+
+
+def _expected(schema: Schema) -> str:
+    """Words for a value of *schema*."""
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    if "minimum" in schema:
+        kind = "a whole number" if schema["type"] == "integer" else "a number"
+        return f"{kind} from {schema['minimum']} to {schema['maximum']}"
+    if schema["type"] == "object":
+        return "an object"
+    meaning = schema.get("description", "A text.").removesuffix(".")
+    return f"{meaning[0].lower()}{meaning[1:]}"
+
+
+def whole(most: int, least: int = 0) -> Schema:
+    """A whole number from *least* to *most*."""
+    return of("integer", minimum=least, maximum=most)
 
 
 @dataclass(frozen=True, slots=True)

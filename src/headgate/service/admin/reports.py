@@ -8,7 +8,7 @@ from headgate.engine.tracing import limit_in_words
 from headgate.policy.fields import instant_text
 from headgate.responses.debug import DEBUG, DECISION, LONGEST_TTL_S, debug_token
 from headgate.service.admin.call import MOST_LISTED, change_data, problems_data, to_thread
-from headgate.service.admin.operations import ANY, REQUEST, Operation, Query
+from headgate.service.admin.operations import ANY, REQUEST, Operation, Query, whole
 from headgate.service.http.check_request import CHECK_FIELDS, read_check
 from headgate.service.http.replies import JSON_LINE, NO_STORE, Reply, json_reply
 from headgate.service.http.schemas import TEXT, WHOLE, a_list, an_object, of
@@ -88,12 +88,12 @@ async def status(call: Call) -> Reply:
     return json_reply(content)
 
 
-@Operation("GET /pressure", query=(Query("limit", "", WHOLE),))
+@Operation("GET /pressure", query=(Query("limit", "", whole(MOST_LISTED)),))
 async def pressure(call: Call) -> Reply:
     """The hottest keys of this worker, how far limits may be overshot, the circuit breaker, and
     the factor that limits are lowered by.
     """
-    core, count = call.api.core, max(1, call.number("limit", 20, MOST_LISTED))
+    core, count = call.api.core, max(1, call.query.get("limit", 20))
     hot = [
         {"rule_id": rule, "key": key, "per_second": least, "at_most": most}
         for rule, key, least, most in hot_keys(core, count)
@@ -112,21 +112,22 @@ async def pressure(call: Call) -> Reply:
     return json_reply(found)
 
 
-@Operation("GET /audit", query=(Query("limit", "", WHOLE),))
+@Operation("GET /audit", query=(Query("limit", "", whole(MOST_LISTED)),))
 async def audit(call: Call) -> Reply:
     """The audit log, newest first; without an audit file, of this worker."""
-    limit = call.number("limit", 100, MOST_LISTED)
+    limit = call.query.get("limit", 100)
     return json_reply({"events": list(await call.api.audit.latest(limit))})
 
 
 @Operation(
-    "POST /debug-tokens", body=an_object("ttl", ttl=WHOLE), role="write", is_versionless=True
+    "POST /debug-tokens",
+    body=an_object("ttl", ttl=whole(LONGEST_TTL_S, 1)),
+    role="write",
+    is_versionless=True,
 )
 async def make_token(call: Call) -> Reply:
     """Make a token that has responses explain their decision (Headgate-Debug)."""
     ttl_s = call.body.get("ttl", _USUAL_S)
-    if type(ttl_s) is not int or not 1 <= ttl_s <= LONGEST_TTL_S:
-        call.flaws.add("ttl", ttl_s, f"whole seconds from 1 to {LONGEST_TTL_S}")
     call.check()
     await call.begin(f"create a debug token that is valid for {ttl_s} s")
     core = call.api.core

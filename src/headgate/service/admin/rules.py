@@ -20,7 +20,6 @@ from headgate.service.admin.call import (
     rule_reply,
     tagged_reply,
     to_thread,
-    wrong_query,
 )
 from headgate.service.admin.operations import (
     ANY,
@@ -31,9 +30,10 @@ from headgate.service.admin.operations import (
     RULE,
     Operation,
     Query,
+    whole,
 )
 from headgate.service.http.check_request import invalid
-from headgate.service.http.replies import Flaw, Reply, json_reply
+from headgate.service.http.replies import Reply, json_reply
 from headgate.service.http.schemas import FLAG, TEXT, WHOLE, a_list, a_map, an_object, of
 
 if TYPE_CHECKING:
@@ -93,13 +93,13 @@ _CHANGE: Final = _answer("revision author time what", "note")
 _HISTORY: Final = _answer("", "next_before", revisions=a_list(_CHANGE))
 _SOME_RULES: Final = an_object(rules=a_map(of(["object", "null"])))
 _FILTERS: Final = (
-    Query("mode", "enforce, shadow or off"),
+    Query("mode", "the mode", {"enum": list(MODES)}),
     Query("key_by", "a part of the key"),
     Query("endpoint", "a pattern, or a path that the rule is for"),
     Query("tier", "one that the rule is for, or has limits for"),
     Query("q", "a text anywhere in the rule"),
-    Query("limit", "how many at most", WHOLE),
-    Query("offset", "how many to leave out first", WHOLE),
+    Query("limit", "how many at most", whole(MOST_LISTED)),
+    Query("offset", "how many to leave out first", whole(10**9)),
 )
 
 
@@ -110,14 +110,9 @@ _FILTERS: Final = (
 async def list_rules(call: Call) -> Reply:
     """List rules."""
     query = call.query
-    mode = query.get("mode")
-    if mode is not None and mode not in MODES:
-        raise wrong_query(
-            Flaw("mode", f"found {mode[:40]!r}", f"expected one of {', '.join(MODES)}")
-        )
     names = ("mode", "key_by", "endpoint", "tier")
     conditions = {name: query.get(name) for name in names}
-    limit, offset = call.number("limit", 100, MOST_LISTED), call.number("offset", 0, 10**9)
+    limit, offset = query.get("limit", 100), query.get("offset", 0)
     newest = await to_thread(call.api.editor.head)
     found = await to_thread(find_rules, newest.document, text=query.get("q"), **conditions)
     page = found[offset : offset + limit]
@@ -170,10 +165,8 @@ async def disable(call: Call) -> Reply:
 )
 async def enable(call: Call) -> Reply:
     """Put a rule in force again, by default in the mode that it had."""
-    mode = call.body.get("mode")
-    if mode not in (None, "enforce", "shadow"):
-        call.flaws.add("mode", mode, "enforce or shadow")
     call.check()
+    mode = call.body.get("mode")
     if mode is None:
         mode = await to_thread(call.api.editor.mode_before, call.rule_id)
     edited = await call.apply(edits.switch_rule(call.rule_id, str(mode)))
@@ -211,11 +204,8 @@ async def preview_adoption(call: Call) -> Reply:
 async def preview_rules(call: Call) -> Reply:
     """Preview changed rules; null deletes one."""
     call.check()
-    rules = call.body.get("rules")
-    is_valid = isinstance(rules, dict) and all(
-        one is None or isinstance(one, dict) for one in rules.values()
-    )
-    if not rules or not is_valid:
+    rules = call.body["rules"]
+    if not rules or not all(one is None or isinstance(one, dict) for one in rules.values()):
         call.flaws.add("rules", rules, "an object of rules by their ids, null to delete one")
         raise invalid(call.flaws)
     return await _preview_reply(call, edits.change_rules(rules))
@@ -248,12 +238,14 @@ async def preview_policy(call: Call) -> Reply:
 @Operation(
     "GET /history",
     answer=_HISTORY,
-    query=(Query("before", "older than this", WHOLE), Query("limit", "", WHOLE)),
+    query=(
+        Query("before", "older than this", whole(_LARGEST)),
+        Query("limit", "", whole(MOST_REVISIONS)),
+    ),
 )
 async def history(call: Call) -> Reply:
     """List revisions, newest first."""
-    limit = max(1, call.number("limit", 50, MOST_REVISIONS))
-    before = call.number("before", _LARGEST, _LARGEST)
+    limit, before = max(1, call.query.get("limit", 50)), call.query.get("before", _LARGEST)
     found = await to_thread(call.api.editor.source.history, before=before, most=limit)
     content = {
         "revisions": [change_data(number, change) for number, change in found],
@@ -279,16 +271,13 @@ async def revision(call: Call) -> Reply:
 @Operation(
     "POST /rollback",
     answer=_REVISED,
-    body=an_object(revision=of("integer", minimum=1)),
+    body=an_object(revision=whole(_LARGEST, 1)),
     role="write",
 )
 async def rollback(call: Call) -> Reply:
     """Make an old revision the newest again, with its switches, blocks and grants."""
-    number = call.body.get("revision")
-    if type(number) is not int or not 0 < number <= _LARGEST:
-        call.flaws.add("revision", number, "the number of a revision")
-        raise invalid(call.flaws)
-    return _revised(await call.apply(call.api.editor.rollback(number)))
+    call.check()
+    return _revised(await call.apply(call.api.editor.rollback(call.body["revision"])))
 
 
 # ---- replies -------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ class TestTokens:
         told = desk.refused(text)
         assert told[0].startswith("headgate.yaml:2:23: error: field 'admin_tokens[0].role'")
         assert "can be guessed" in told[1]
-        assert "expected one of token, token_file, sha256; found 0" in told[2]
+        assert "found none, expected exactly one of token, token_file, sha256" in told[2]
         assert "64 hex digits" in told[3]
         assert any("did you mean 'token'?" in line for line in told[4:])
 

@@ -301,5 +301,7 @@ def test_a_text_and_the_numbers_of_an_algorithm_exclude_each_other(
 
 def test_the_usual_wrong_words_have_their_hint() -> None:
     assert bad("match: {path: /a}").hint == "did you mean 'endpoint'?"
+    for field, meant in (("endpoint", "match"), ("method", "match"), ("shadow", "mode")):
+        assert bad(f"{field}: x").hint == f"did you mean '{meant}'?"
     names = "max_overshoot, batch, sync, denials, split"
     assert bad("accuracy: {lease: 50}").hint == f"expected one of {names}"

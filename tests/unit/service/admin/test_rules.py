@@ -176,7 +176,7 @@ class TestListing:
             ("mod=off", "did you mean 'mode'"),
             ("mode=on", "enforce, shadow, off"),
             ("limit=-1", "whole number"),
-            ("limit=1000000", "up to 1000"),
+            ("limit=1000000", "from 0 to 1000"),
             ("mode=off&mode=off", "twice"),
         ],
     )
