@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from headgate.config import Address
-    from headgate.config.gateway import Upstream
-    from headgate.gateway.processes.options import ServiceOptions, UpOptions
+    from headgate.config.gateway import GatewaySettings, Upstream
 
 
 # Envoy does not report a port in use: two of them may listen on one port and share its connections.
@@ -122,27 +121,18 @@ def _listening(port: int) -> Iterator[str]:
                     yield fields[9]
 
 
-def preflight(options: UpOptions, held: ExitStack) -> tuple[UpOptions, str]:
-    """Return *options* with real ports in the place of 0, and Envoy's path. Raises `HeadgateError`.
+def preflight(settings: GatewaySettings, held: ExitStack) -> tuple[GatewaySettings, str]:
+    """Return *settings* with real ports in the place of 0, and Envoy's path. Raises `GatewayError`.
 
     The ports are reserved until *held* is closed.
     """
-    program = envoy_program(options.gateway)
-    check_certificates(options.gateway)
-    settings = options.gateway
+    program = envoy_program(settings)
+    check_certificates(settings)
     listen = reserve_ports(settings.listen, what="the gateway", held=held)
     admin = settings.envoy_admin
     if admin is not None:
         (admin,) = check_free((admin,), what="envoy_admin")
-    gateway = replace(settings, listen=listen, envoy_admin=admin)
-    return replace(options, gateway=gateway, service=_service(options.service)), program
-
-
-def _service(options: ServiceOptions) -> ServiceOptions:
-    http = check_free(options.http, what="http, the service")
-    grpc = check_free(options.grpc, what="grpc, the service")
-    config = {**options.config, "http": [*map(str, http)] or "off"}
-    return replace(options, http=http, grpc=grpc, config=config)
+    return replace(settings, listen=listen, envoy_admin=admin), program
 
 
 _TIMEOUT_S: Final = 2.0
