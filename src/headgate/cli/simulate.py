@@ -129,7 +129,6 @@ _ARGUMENTS: Final = (
         default="hashed",
     ),
     argument("--html", "FILE", "write a report with plots"),
-    argument("--png", "DIR", "write the plots as pictures"),
     argument(
         "--fail-if-denied",
         "SHARE",
@@ -177,10 +176,8 @@ def _check(arguments: Namespace) -> None:
         raise OptionError(f"--{given[0]} is for generated traffic; pass --workload too")
     if arguments.format is not None and arguments.workload is not None:
         raise OptionError("--format is for a trace and does not apply to --workload")
-    for name in ("html", "png"):
-        path = getattr(arguments, name)
-        if path and not Path(path).absolute().parent.is_dir():
-            raise OptionError(f"--{name} {path}: the directory does not exist")
+    if arguments.html and not Path(arguments.html).absolute().parent.is_dir():
+        raise OptionError(f"--html {arguments.html}: the directory does not exist")
 
 
 def _replayed(policies: Sequence[Policy], place: int, arguments: Namespace) -> Outcome:
@@ -238,9 +235,5 @@ def _write(outcomes: Sequence[Outcome], arguments: Namespace) -> None:
             title = f"Simulation of {' and '.join(_names(arguments))}"
             page = html_report(outcomes, title=title)
             Path(arguments.html).write_text(page, encoding="utf-8")
-        if arguments.png:
-            from headgate.simulator.report.plots import write_pngs
-
-            write_pngs(outcomes, Path(arguments.png))
     except OSError as error:
         raise OptionError(f"cannot write {error.filename}: {error.strerror}") from error
