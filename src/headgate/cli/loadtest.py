@@ -104,7 +104,6 @@ _ARGUMENTS: Final = (
     argument("--duration", "TIME", "default: twice the refill time, from 10s to 60s", type=time_ns),
     argument("--rate", "N/s", "in all; default: twice the limit", type=_rate),
     argument("--connections", "N", "the most requests in flight", type=whole_number),
-    argument("--baseline", "PATH", "a path without limits, for comparison"),
     argument(
         "--clock-error",
         "TIME",
@@ -162,7 +161,6 @@ def _load_test(arguments: Namespace) -> LoadTest:
         tested,
         load,
         allowed=frozenset(arguments.ok),
-        baseline=arguments.baseline,
         clock_error_ns=arguments.clock_error or (CLOCK_ERROR_NS if is_here else FAR_CLOCK_ERROR_NS),
         is_verified=not arguments.insecure,
     )
@@ -220,8 +218,6 @@ def _target(arguments: Namespace) -> Target:
             f"{arguments.callers} callers that all look the same are one; expected {CALLER} in "
             "--key-header, --header, --data or the URL"
         )
-    if arguments.baseline is not None:
-        found.at(arguments.baseline)
     return found
 
 
@@ -278,16 +274,14 @@ def ask(target: Target, load: Load, consent: str | None) -> None:
 def _report(test: LoadTest, *, is_watched: bool) -> Report:
     """Run *test* and report on it, or on its requests until Ctrl-C.
 
-    *is_watched*: show the progress on stderr. Ctrl-C during the baseline, or during the final
-    check, is a `KeyboardInterrupt`.
+    *is_watched*: show the progress on stderr. Ctrl-C during the final check is a
+    `KeyboardInterrupt`.
     """
     from headgate.loadtest.report import Report
     from headgate.terminal import progress
 
-    bare, sender, is_whole = test.baseline_sender(), test.sender(), True
+    sender, is_whole = test.sender(), True
     with progress("load test", is_shown=is_watched) as update:
-        if bare is not None:
-            asyncio.run(_send(bare, update))
         try:
             asyncio.run(_send(sender, update))
         except KeyboardInterrupt:
@@ -295,8 +289,7 @@ def _report(test: LoadTest, *, is_watched: bool) -> Report:
         record = sender.record
         update(None, f"{len(record):,} responses; checking")
         judgement = test.judge(record)
-    baseline = None if bare is None else bare.record
-    return Report(test, record, judgement, baseline, is_cut_short=not is_whole)
+    return Report(test, record, judgement, is_cut_short=not is_whole)
 
 
 async def _send(sender: Sender, update: Update) -> None:
