@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -35,6 +34,7 @@ from headgate.cli.command import (
     ExitStatus,
     argument,
     flag,
+    pair,
     repeated,
     time_ns,
     whole_number,
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from headgate.terminal import Update
 
 _LARGEST_DATA: Final = 1_048_576
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OWN_HEADERS: Final = frozenset({"content-length", "transfer-encoding"})
 """Headers that the client sets."""
 _TICK_S: Final = 0.25
@@ -85,12 +84,13 @@ _ARGUMENTS: Final = (
     argument("--cost", "N", "the cost of a request", type=whole_number),
     argument("--overshoot", "N", "units that the rule may exceed its limit by", type=whole_number),
     argument("--method", "NAME", "GET; POST with --data"),
-    repeated("--header -H", "NAME:VALUE", "repeatable"),
+    repeated("--header -H", "NAME:VALUE", "repeatable", type=pair(":", "NAME:VALUE")),
     argument("--data", "TEXT", "the body, or @FILE"),
     argument(
         "--key-header",
         "NAME=VALUE",
         "a header; {n} is the number of the caller, {run} an id of the run",
+        type=pair("=", "x-api-key=loadtest-{n}"),
     ),
     argument(
         "--callers",
@@ -205,9 +205,10 @@ def _target(arguments: Namespace) -> Target:
     """The target and the form of the requests. Raises `OptionError`."""
     from headgate.loadtest.target import CALLER, Target
 
-    headers = [_pair(text, ":", "--header", "NAME:VALUE") for text in arguments.header]
-    if arguments.key_header is not None:
-        headers.append(_pair(arguments.key_header, "=", "--key-header", "x-api-key=loadtest-{n}"))
+    headers = [*arguments.header, *filter(None, [arguments.key_header])]
+    for name, _ in headers:
+        if name.lower() in _OWN_HEADERS:
+            raise OptionError(f"the header {name} follows from the data; expected another one")
     data = _data(arguments.data)
     method = arguments.method or ("GET" if data is None else "POST")
     if not method.isascii() or not method.isalpha():
@@ -219,16 +220,6 @@ def _target(arguments: Namespace) -> Target:
             "--key-header, --header, --data or the URL"
         )
     return found
-
-
-def _pair(text: str, mark: str, flag: str, expected: str) -> tuple[str, str]:
-    name, found, value = text.partition(mark)
-    name, value = name.strip(), value.strip()
-    if not found or _NAME.fullmatch(name) is None or not value.isprintable():
-        raise OptionError(f"{flag} has no name and value; expected {expected}")
-    if name.lower() in _OWN_HEADERS:
-        raise OptionError(f"{flag} is {name}, which follows from the data; expected another one")
-    return name, value
 
 
 def _data(text: str | None) -> str | None:

@@ -33,6 +33,7 @@ from headgate.cli.command import (
     ExitStatus,
     argument,
     flag,
+    pair,
     repeated,
     time_ns,
     whole_number,
@@ -77,13 +78,6 @@ def _number(text: str) -> float:
         raise ArgumentTypeError(f"{text!r} is not a number") from None
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    if not name or not value:
-        raise ArgumentTypeError(f"{text!r} is not NAME=COLUMN")
-    return name, value
-
-
 _WORKLOAD_ARGUMENTS: Final = (
     argument("--rate", "N", "requests per second (100)", type=_number),
     argument("--duration", "TIME", "such as 60s or 5m", type=seconds),
@@ -108,7 +102,7 @@ _ARGUMENTS: Final = (
         "NAME=COLUMN",
         "the column or field of the trace with the header NAME; with --workload its value; may be "
         "repeated",
-        type=_pair,
+        type=pair("=", "NAME=COLUMN"),
     ),
     argument("--workload", None, "generated traffic", choices=_WORKLOADS),
     *_WORKLOAD_ARGUMENTS,

@@ -14,7 +14,8 @@ from headgate import __version__
 from headgate.errors import OptionError
 from headgate.service.logs import configure_logs, log
 from headgate.service.sockets import listen_as
-from headgate.service.sources import check_sources, counted, is_etcd, kept_policy, shown_store
+from headgate.service.sources import check_sources, is_etcd, kept_policy, shown_store
+from headgate.terminal import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
