@@ -229,7 +229,8 @@ def pair(mark: str, expected: str) -> Callable[[str], tuple[str, str]]:
     def read(text: str) -> tuple[str, str]:
         name, found, value = (part.strip() for part in text.partition(mark))
         if not found or not _NAME.fullmatch(name) or not value.isprintable():
-            raise ArgumentTypeError(f"{text!r} has no name and value; expected {expected}")
+            # The text may be a secret.
+            raise ArgumentTypeError(f"no name and value; expected {expected}")
         return name, value
 
     return read

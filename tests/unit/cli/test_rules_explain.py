@@ -294,11 +294,11 @@ class TestRequest:
             (["/", "-H", "se same: x"], "argument -H/--header: "),
             (
                 ["/", "--cookie", "sesame"],
-                "--cookie: 'sesame' has no name and value; expected name=value",
+                "--cookie: no name and value; expected name=value",
             ),
             (
                 ["/", "--attribute", "sesame"],
-                "--attribute: 'sesame' has no name and value; expected name=value",
+                "--attribute: no name and value; expected name=value",
             ),
             (["/", "--ip", "1.2.3"], "expected an address"),
             (["/", "--cost", "-1"], "--cost"),
