@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import socket
 from contextlib import ExitStack, suppress
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 from headgate.gateway.processes.certificates import check_certificates
 from headgate.gateway.processes.envoy import envoy_program
 from headgate.gateway.processes.logs import GatewayError
+from headgate.service.sockets import listen_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from headgate.config import Address
     from headgate.config.gateway import GatewaySettings, Upstream
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 
 # Envoy does not report a port in use: two of them may listen on one port and share its connections.
 # So a gateway reserves its ports with a socket that is bound and does not listen.
-
-
-_LISTENING: Final = "0A"
-"""The state of a listening socket in `/proc/net/tcp`."""
-
-_TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
 def check_free(addresses: Iterable[Address], *, what: str) -> tuple[Address, ...]:
@@ -67,7 +61,7 @@ def _held(address: Address, what: str, held: ExitStack) -> Address:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         return replace(address, port=probe.getsockname()[1])
     except OSError as error:
-        message = f"cannot listen at {address} ({what}): {_reason(error, address)}"
+        message = f"cannot listen at {address} ({what}): {listen_reason(error, address)}"
         raise GatewayError(message) from error
 
 
@@ -87,38 +81,6 @@ def _checked_unix(address: Address, what: str) -> Address:
             probe.connect(address.path)
             raise GatewayError(f"{message}: the address is in use; stop what listens there")
     return address
-
-
-def _reason(error: OSError, address: Address) -> str:
-    if error.errno == errno.EADDRINUSE:
-        holder = holder_of(address.port)
-        by = f" by {holder}" if holder else ""
-        return f"the address is in use{by}; stop what listens there, or choose another"
-    if error.errno == errno.EACCES:
-        return "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE"
-    return error.strerror or str(error)
-
-
-def holder_of(port: int) -> str | None:
-    """Name and id of the process that listens on *port*, if this user can see it."""
-    inodes = {f"socket:[{inode}]" for inode in _listening(port)}
-    for process in Path("/proc").glob("[0-9]*") if inodes else ():
-        with suppress(OSError):
-            if any(str(one.readlink()) in inodes for one in process.joinpath("fd").iterdir()):
-                name = process.joinpath("comm").read_text("utf-8", "replace").strip()
-                return f"{name} (process {process.name})"
-    return None
-
-
-def _listening(port: int) -> Iterator[str]:
-    """The inodes of the sockets that listen on *port*."""
-    for table in _TABLES:
-        with suppress(OSError):
-            for line in Path(table).read_text("ascii", "replace").splitlines()[1:]:
-                fields = line.split()
-                own = fields[1].rpartition(":")[2]
-                if fields[3] == _LISTENING and int(own, 16) == port:
-                    yield fields[9]
 
 
 def preflight(settings: GatewaySettings, held: ExitStack) -> tuple[GatewaySettings, str]:
