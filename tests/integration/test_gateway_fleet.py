@@ -153,7 +153,7 @@ def test_each_part_is_killed_in_turn(fleet: Fleet) -> None:
     assert _statuses(two) == (200, 200)
     wait_until(lambda: _answers(one) == (200, 200), "Envoy is back", within=30.0, every=0.2)
 
-    os.kill(one.service_pid, signal.SIGKILL)
+    os.kill(one.worker_pid, signal.SIGKILL)
     assert _statuses(one) == (200, 503)  # one rule fails open, the other closed
     denied = one.get("/strict")
     assert denied.json()["error"] != "rate_limit_exceeded"

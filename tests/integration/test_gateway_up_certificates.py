@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from headgate.config.gateway import GatewaySettings
+from headgate.errors import OptionError
 from headgate.gateway.processes import certificates as running
 from headgate.gateway.processes.certificates import warnings
-from headgate.gateway.processes.logs import GatewayError
 from headgate.gateway.processes.run_directory import RunDirectory
 from tests.support.gateway_process import gateway
 from tests.support.servers import Certificates, wait_until
@@ -58,7 +58,7 @@ class TestChecking:
             (_settings(empty, one.server_key), "not a usable PEM file"),
             (_settings(one.server, one.server_key, empty), "empty.crt: not a usable PEM file"),
         ]:
-            with pytest.raises(GatewayError, match=told):
+            with pytest.raises(OptionError, match=told):
                 running.check_certificates(settings)
 
 
@@ -91,7 +91,7 @@ def test_envoy_is_given_copies_that_only_change_together(pairs: Pairs, tmp_path:
     stamp = found.stamp()
     cert.write_bytes(two.server.read_bytes())
     assert found.stamp() != stamp
-    with pytest.raises(GatewayError, match="it is not the key of"):
+    with pytest.raises(OptionError, match="it is not the key of"):
         found.given()
     key.write_bytes(two.server_key.read_bytes())
     second = found.given()

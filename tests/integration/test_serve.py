@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import ssl
@@ -69,9 +70,10 @@ class TestStarting:
             )
         release_port(port)
         assert status == 2
-        assert said.splitlines()[-1] == (
-            f"headgate serve: cannot listen at 127.0.0.1:{port}: the address is in use; "
-            "stop what listens there, or choose another"
+        assert re.fullmatch(
+            rf"headgate serve: cannot listen at 127.0.0.1:{port}: the address is in use by "
+            r"\S+ \(process \d+\); stop what listens there, or choose another",
+            said.splitlines()[-1],
         )
 
     def test_bad_rules_are_told_with_their_place(

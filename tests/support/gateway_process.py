@@ -52,8 +52,8 @@ class Gateway:
         return self._child("envoy")
 
     @property
-    def service_pid(self) -> int:
-        """Of the service that runs now: with several workers that of their supervisor."""
+    def worker_pid(self) -> int:
+        """Of the worker that runs now: of several the first one."""
         return self._child("python")
 
     @property

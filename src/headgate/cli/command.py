@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import (
     PARSER,
     SUPPRESS,
@@ -78,6 +79,7 @@ def repeated(names: str, metavar: str, meaning: str, **settings: Any) -> Argumen
 
 
 _MAX_WIDTH: Final = 100
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of RFC 9110
 JSON: Final = flag("--json", "print JSON, for programs")
 
 
@@ -219,6 +221,19 @@ def time_ns(text: str) -> int:
         return int(SECOND / parse_rate(f"1/{text}s" if text[-1:].isdecimal() else f"1/{text}"))
     except NotationError as error:
         raise ArgumentTypeError(f"{text!r} is not a time such as 10s, 5m or 500ms") from error
+
+
+def pair(mark: str, expected: str) -> Callable[[str], tuple[str, str]]:
+    """A reader of a name and a value with *mark* between them, for argparse."""
+
+    def read(text: str) -> tuple[str, str]:
+        name, found, value = (part.strip() for part in text.partition(mark))
+        if not found or not _NAME.fullmatch(name) or not value.isprintable():
+            # The text may be a secret.
+            raise ArgumentTypeError(f"no name and value; expected {expected}")
+        return name, value
+
+    return read
 
 
 # Settings as flags of a command.

@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -35,6 +34,7 @@ from headgate.cli.command import (
     ExitStatus,
     argument,
     flag,
+    pair,
     repeated,
     time_ns,
     whole_number,
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from headgate.terminal import Update
 
 _LARGEST_DATA: Final = 1_048_576
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OWN_HEADERS: Final = frozenset({"content-length", "transfer-encoding"})
 """Headers that the client sets."""
 _TICK_S: Final = 0.25
@@ -85,12 +84,13 @@ _ARGUMENTS: Final = (
     argument("--cost", "N", "the cost of a request", type=whole_number),
     argument("--overshoot", "N", "units that the rule may exceed its limit by", type=whole_number),
     argument("--method", "NAME", "GET; POST with --data"),
-    repeated("--header -H", "NAME:VALUE", "repeatable"),
+    repeated("--header -H", "NAME:VALUE", "repeatable", type=pair(":", "NAME:VALUE")),
     argument("--data", "TEXT", "the body, or @FILE"),
     argument(
         "--key-header",
         "NAME=VALUE",
         "a header; {n} is the number of the caller, {run} an id of the run",
+        type=pair("=", "x-api-key=loadtest-{n}"),
     ),
     argument(
         "--callers",
@@ -104,7 +104,6 @@ _ARGUMENTS: Final = (
     argument("--duration", "TIME", "default: twice the refill time, from 10s to 60s", type=time_ns),
     argument("--rate", "N/s", "in all; default: twice the limit", type=_rate),
     argument("--connections", "N", "the most requests in flight", type=whole_number),
-    argument("--baseline", "PATH", "a path without limits, for comparison"),
     argument(
         "--clock-error",
         "TIME",
@@ -162,7 +161,6 @@ def _load_test(arguments: Namespace) -> LoadTest:
         tested,
         load,
         allowed=frozenset(arguments.ok),
-        baseline=arguments.baseline,
         clock_error_ns=arguments.clock_error or (CLOCK_ERROR_NS if is_here else FAR_CLOCK_ERROR_NS),
         is_verified=not arguments.insecure,
     )
@@ -207,9 +205,10 @@ def _target(arguments: Namespace) -> Target:
     """The target and the form of the requests. Raises `OptionError`."""
     from headgate.loadtest.target import CALLER, Target
 
-    headers = [_pair(text, ":", "--header", "NAME:VALUE") for text in arguments.header]
-    if arguments.key_header is not None:
-        headers.append(_pair(arguments.key_header, "=", "--key-header", "x-api-key=loadtest-{n}"))
+    headers = [*arguments.header, *filter(None, [arguments.key_header])]
+    for name, _ in headers:
+        if name.lower() in _OWN_HEADERS:
+            raise OptionError(f"the header {name} follows from the data; expected another one")
     data = _data(arguments.data)
     method = arguments.method or ("GET" if data is None else "POST")
     if not method.isascii() or not method.isalpha():
@@ -220,19 +219,7 @@ def _target(arguments: Namespace) -> Target:
             f"{arguments.callers} callers that all look the same are one; expected {CALLER} in "
             "--key-header, --header, --data or the URL"
         )
-    if arguments.baseline is not None:
-        found.at(arguments.baseline)
     return found
-
-
-def _pair(text: str, mark: str, flag: str, expected: str) -> tuple[str, str]:
-    name, found, value = text.partition(mark)
-    name, value = name.strip(), value.strip()
-    if not found or _NAME.fullmatch(name) is None or not value.isprintable():
-        raise OptionError(f"{flag} has no name and value; expected {expected}")
-    if name.lower() in _OWN_HEADERS:
-        raise OptionError(f"{flag} is {name}, which follows from the data; expected another one")
-    return name, value
 
 
 def _data(text: str | None) -> str | None:
@@ -278,16 +265,14 @@ def ask(target: Target, load: Load, consent: str | None) -> None:
 def _report(test: LoadTest, *, is_watched: bool) -> Report:
     """Run *test* and report on it, or on its requests until Ctrl-C.
 
-    *is_watched*: show the progress on stderr. Ctrl-C during the baseline, or during the final
-    check, is a `KeyboardInterrupt`.
+    *is_watched*: show the progress on stderr. Ctrl-C during the final check is a
+    `KeyboardInterrupt`.
     """
     from headgate.loadtest.report import Report
     from headgate.terminal import progress
 
-    bare, sender, is_whole = test.baseline_sender(), test.sender(), True
+    sender, is_whole = test.sender(), True
     with progress("load test", is_shown=is_watched) as update:
-        if bare is not None:
-            asyncio.run(_send(bare, update))
         try:
             asyncio.run(_send(sender, update))
         except KeyboardInterrupt:
@@ -295,8 +280,7 @@ def _report(test: LoadTest, *, is_watched: bool) -> Report:
         record = sender.record
         update(None, f"{len(record):,} responses; checking")
         judgement = test.judge(record)
-    baseline = None if bare is None else bare.record
-    return Report(test, record, judgement, baseline, is_cut_short=not is_whole)
+    return Report(test, record, judgement, is_cut_short=not is_whole)
 
 
 async def _send(sender: Sender, update: Update) -> None:

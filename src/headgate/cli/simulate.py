@@ -33,6 +33,7 @@ from headgate.cli.command import (
     ExitStatus,
     argument,
     flag,
+    pair,
     repeated,
     time_ns,
     whole_number,
@@ -77,13 +78,6 @@ def _number(text: str) -> float:
         raise ArgumentTypeError(f"{text!r} is not a number") from None
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    if not name or not value:
-        raise ArgumentTypeError(f"{text!r} is not NAME=COLUMN")
-    return name, value
-
-
 _WORKLOAD_ARGUMENTS: Final = (
     argument("--rate", "N", "requests per second (100)", type=_number),
     argument("--duration", "TIME", "such as 60s or 5m", type=seconds),
@@ -108,7 +102,7 @@ _ARGUMENTS: Final = (
         "NAME=COLUMN",
         "the column or field of the trace with the header NAME; with --workload its value; may be "
         "repeated",
-        type=_pair,
+        type=pair("=", "NAME=COLUMN"),
     ),
     argument("--workload", None, "generated traffic", choices=_WORKLOADS),
     *_WORKLOAD_ARGUMENTS,
@@ -129,7 +123,6 @@ _ARGUMENTS: Final = (
         default="hashed",
     ),
     argument("--html", "FILE", "write a report with plots"),
-    argument("--png", "DIR", "write the plots as pictures"),
     argument(
         "--fail-if-denied",
         "SHARE",
@@ -177,10 +170,8 @@ def _check(arguments: Namespace) -> None:
         raise OptionError(f"--{given[0]} is for generated traffic; pass --workload too")
     if arguments.format is not None and arguments.workload is not None:
         raise OptionError("--format is for a trace and does not apply to --workload")
-    for name in ("html", "png"):
-        path = getattr(arguments, name)
-        if path and not Path(path).absolute().parent.is_dir():
-            raise OptionError(f"--{name} {path}: the directory does not exist")
+    if arguments.html and not Path(arguments.html).absolute().parent.is_dir():
+        raise OptionError(f"--html {arguments.html}: the directory does not exist")
 
 
 def _replayed(policies: Sequence[Policy], place: int, arguments: Namespace) -> Outcome:
@@ -238,9 +229,5 @@ def _write(outcomes: Sequence[Outcome], arguments: Namespace) -> None:
             title = f"Simulation of {' and '.join(_names(arguments))}"
             page = html_report(outcomes, title=title)
             Path(arguments.html).write_text(page, encoding="utf-8")
-        if arguments.png:
-            from headgate.simulator.report.plots import write_pngs
-
-            write_pngs(outcomes, Path(arguments.png))
     except OSError as error:
         raise OptionError(f"cannot write {error.filename}: {error.strerror}") from error

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.cli.command import Command, ExitStatus
@@ -36,17 +36,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from headgate.config import Contradiction, Setting, Values
-    from headgate.config.service import Settings
-    from headgate.gateway.processes.options import ServiceOptions, UpOptions
+    from headgate.gateway.processes.up import UpOptions
 
 _DEMO: Final = "demo"
 _TOKEN_BYTES: Final = 24
 _SECRET_BYTES: Final = 32
 _LEAST_MESSAGE: Final = 32 * 1024 * 1024
 """Bytes of the largest message of Envoy: usage reports of thousands of buckets."""
-
-_PLACED: Final = frozenset(("rules", "grpc"))
-"""Settings that the gateway adds, because they name files in its directory."""
 
 
 def _settings() -> tuple[Setting, ...]:
@@ -101,33 +97,30 @@ def _grpc_ports(values: Mapping[str, Any]) -> str:
     return "each" if values["workers"] > 1 else values["grpc_ports"]
 
 
-def _service(values: Mapping[str, Any]) -> Settings:
-    """The settings of the service; the rules file of the demo does not exist yet."""
-    from headgate.config.service import NAMES, Settings
-
-    own = {name: values[name] for name in NAMES}
-    own |= {"rules": values["rules"] or _DEMO, "grpc_ports": _grpc_ports(values)}
-    return Settings(**own)
-
-
 def _options(values: Mapping[str, Any]) -> UpOptions:
-    from headgate.config.gateway import NAMES, GatewaySettings
-    from headgate.gateway.processes.options import UpOptions
-    from headgate.service.sources import is_etcd, kept_policy, open_source
+    from headgate.config.gateway import NAMES as GATEWAY
+    from headgate.config.gateway import GatewaySettings
+    from headgate.config.service import NAMES as SERVICE
+    from headgate.config.service import Settings
+    from headgate.gateway.processes.up import UpOptions
 
-    service = _service(values)
+    own = {name: values[name] for name in SERVICE}
+    own |= {
+        "rules": values["rules"] or _DEMO,  # the rules of the demo are written later
+        "grpc_ports": _grpc_ports(values),
+        # A secret of its own lasts until the gateway ends, so reservations survive a restart of a
+        # worker.
+        "secret": values["secret"] or secrets.token_hex(_SECRET_BYTES).encode(),
+        "max_message": max(values["max_message"], _LEAST_MESSAGE),
+    }
+    service = Settings(**own)
     token = None if service.has_admin else secrets.token_urlsafe(_TOKEN_BYTES)
     if token is not None:
         service = replace(service, admin_token=token.encode())
     return UpOptions(
-        gateway=GatewaySettings(**{name: values[name] for name in NAMES}),
-        service=service_options(service),
-        rules=values["rules"],
-        open_source=lambda place: open_source(place, read_only=True),
-        may_arrive_later=is_etcd(values["rules"] or ""),
-        keep=kept_policy(service),
+        gateway=GatewaySettings(**{name: values[name] for name in GATEWAY}),
+        service=service,
         generated_token=token,
-        is_json=service.log_format == "json",
         is_terminal=is_terminal(sys.stderr),
         is_demo=_is_demo(values),
     )
@@ -139,21 +132,13 @@ def _up(values: Values, options: UpOptions) -> ExitStatus:
     from headgate.gateway.processes.logs import report
     from headgate.gateway.processes.up import run
     from headgate.service.logs import configure_logs
+    from headgate.service.running import hold_standard_files
 
-    _open_closed_streams()
-    configure_logs(_service(values.values))
+    hold_standard_files()
+    configure_logs(options.service)
     for warning in values.warnings:
         report(str(warning), level=logging.WARNING)
     return ExitStatus(run(options))
-
-
-def _open_closed_streams() -> None:
-    """Open closed standard streams on the null device, so that no socket takes their place."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # uses the lowest free descriptor, this one
 
 
 def _check(arguments: Namespace, values: Values, options: UpOptions) -> ExitStatus:
@@ -162,63 +147,5 @@ def _check(arguments: Namespace, values: Values, options: UpOptions) -> ExitStat
 
     lines = list(map(str, values.warnings))
     if not options.is_demo:
-        lines += check_service(_service(values.values))
+        lines += check_service(options.service)
     return print_checked([*lines, *check(options)], is_json=arguments.json)
-
-
-# The settings of the service for its configuration file.
-
-
-def service_options(settings: Settings) -> ServiceOptions:
-    """The options of a service with *settings*.
-
-    Generates a secret if there is none, so that reservations survive a restart of the service.
-    """
-    from headgate.gateway.processes.options import ServiceOptions
-
-    if not settings.secret:
-        settings = replace(settings, secret=secrets.token_hex(_SECRET_BYTES).encode())
-    settings = replace(settings, max_message=max(settings.max_message, _LEAST_MESSAGE))
-    kept = {
-        name: getattr(settings, name)
-        for name in ("salt", "secret", "admin_token")
-        if getattr(settings, name)
-    }
-    return ServiceOptions(
-        config=service_config(settings),
-        secrets=kept,
-        http=settings.http,
-        grpc=settings.grpc,
-        workers=settings.workers,
-        linger=settings.linger,
-        drain=settings.drain,
-    )
-
-
-def service_config(settings: Settings) -> dict[str, object]:
-    """*settings* as the content of a file, without secrets and empty values."""
-    config = {}
-    for one in fields(settings):
-        value = getattr(settings, one.name)
-        is_secret = isinstance(value, bytes) or one.name.endswith("_file")
-        if value is None or one.name in _PLACED or (is_secret and one.name != "audit_file"):
-            continue
-        config[one.name] = _written(one.name, value)
-    return {name: value for name, value in config.items() if value is not None}
-
-
-def _written(name: str, value: Any) -> object:
-    if name == "socket_mode":
-        return f"{value:o}"
-    if name == "admin_tokens":
-        tokens = ({"name": one.name, "role": one.role, "sha256": one.digest.hex()} for one in value)
-        return list(tokens) or None
-    if name == "admin_certificates":
-        return [asdict(one) for one in value] or None
-    if name == "region_peers":
-        return [f"{one.name}={one.store}" for one in value] or None
-    if isinstance(value, float) and value.is_integer():
-        return int(value)  # the file has 0 for a time of 0.0
-    if isinstance(value, tuple):
-        return [str(one) for one in value] or "off"
-    return value

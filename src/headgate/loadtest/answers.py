@@ -3,32 +3,25 @@
 A denial of Headgate names the rule (`limit` in the body, of JSON and of problem details alike), and
 `RateLimit-Policy` names its limits. If the id of the rule is known, the name decides. If only the
 limit is known, a denial by a rule with another policy does not count. Without either, as from other
-limiters, every 429 is a denial of the tested limit. A request with a debug token has the rule in
-`Headgate-Decision`, even without a body.
+limiters, every 429 is a denial of the tested limit.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.loadtest.record import Result
 from headgate.responses.bodies import BLOCKED, BUSY, OUTAGE
-from headgate.responses.debug import DECISION
 from headgate.responses.ratelimit_draft11 import policy_item
 from headgate.terminal import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from headgate.loadtest.limit_under_test import LimitUnderTest
-
-_LARGEST_CONTENT: Final = 65_536
-_GZIP: Final = (b"\x1f\x8b", 31)
-"""The first bytes of gzip, and its code in zlib."""
 
 _LONGEST_NAME: Final = 200
 _CAUSES: Final = {BUSY: "a shortage of capacity", BLOCKED: "a block"}
@@ -39,9 +32,6 @@ _OTHERS: Final = {
 
 _REMAINING: Final = re.compile(r'"((?:[^"\\]|\\.)*)";r=([0-9]{1,15})')
 _ITEM: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
-_TEXT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_PLACE: Final = re.compile("/[0-9]+$")
-_PARAMETER: Final = re.compile(r";([a-z]+)=([^;,]*)")
 _SECONDS: Final = re.compile("[0-9]{1,15}")
 
 
@@ -58,15 +48,6 @@ class Read(NamedTuple):
 
     result: Result
     by: str = ""
-
-
-class Traced(NamedTuple):
-    """An item of `Headgate-Decision`, on one limit of *rule*; *revision* is that of the policy."""
-
-    rule: str
-    denies: bool
-    source: str
-    revision: str
 
 
 class AnswerReader:
@@ -101,21 +82,12 @@ class AnswerReader:
         if reply.status == 503:  # of the app itself
             return Read(Result.FAILED, "status 503")
         if not isinstance(name, str):
-            return self._denied_by(traced_in(reply.headers))
+            return Read(Result.DENIED)
         rule_id, policy = self._tested.rule_id, reply.headers.get("RateLimit-Policy", "")
         if self._has_limits(name, policy) if rule_id is None else name == rule_id:
             return Read(Result.DENIED)
         policies = "; ".join(sorted(_policies(name, policy)))
         return Read(Result.ELSEWHERE, f"the rule {clipped(policies or name, _LONGEST_NAME)}")
-
-    def _denied_by(self, traced: Iterable[Traced]) -> Read:
-        """Return the result by `Headgate-Decision`: a denial of the tested limit without it."""
-        names = {one.rule for one in traced if one.denies}
-        if self._tested.rule_id is None or not names or self._tested.rule_id in names:
-            return Read(Result.DENIED)
-        return Read(
-            Result.ELSEWHERE, f"the rule {clipped(', '.join(sorted(names)), _LONGEST_NAME)}"
-        )
 
     def _has_tested_limits(self, name: str, policy: str) -> bool:
         """Return True if the rule *name* has the tested limits, as far as *policy* says."""
@@ -125,11 +97,6 @@ class AnswerReader:
         limits = enumerate(self._tested.limits, 1)
         names = ((name if place == 1 else f"{name}/{place}", limit) for place, limit in limits)
         return policies == {policy_item(named, limit) for named, limit in names}
-
-    def traced(self, headers: Mapping[str, str]) -> Iterator[Traced]:
-        """Return the items on the tested rule; all of them, if its id is unknown."""
-        rule_id = self._tested.rule_id
-        return (one for one in traced_in(headers) if rule_id in (None, one.rule))
 
     @property
     def cost(self) -> int:
@@ -174,27 +141,10 @@ def retry_after_fault(headers: Mapping[str, str]) -> str | None:
     return None if value.endswith("GMT") else "bad"
 
 
-def traced_in(headers: Mapping[str, str]) -> list[Traced]:
-    """Return the items of `Headgate-Decision`; none without it, or if it is invalid."""
-    found = []
-    for item in _ITEM.findall(headers.get(DECISION, "")):
-        name = _TEXT.match(item.strip())
-        if name is None:
-            continue
-        fields = dict(_PARAMETER.findall(_TEXT.sub("", item)))
-        denies = fields.get("allowed") == "?0" and fields.get("mode") == "enforce"
-        rule = _PLACE.sub("", name[1])
-        found.append(Traced(rule, denies, fields.get("source", ""), fields.get("revision", "")))
-    return found
-
-
 def _content(body: bytes) -> dict[str, object]:
     """Return the JSON object in *body*; an empty one if there is none."""
-    begin, kind = _GZIP
     try:
-        if body.startswith(begin):
-            body = zlib.decompressobj(kind).decompress(body, _LARGEST_CONTENT)
         content = json.loads(body)
-    except (ValueError, RecursionError, zlib.error):
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import not_installed
 from headgate.loadtest.answers import Reply, retry_after_fault
 from headgate.loadtest.record import Record, Result
-from headgate.responses.debug import DECISION
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -268,10 +267,6 @@ class Sender:
                 record.elsewhere[by] += 1
             case Result.FAILED:
                 record.failures[by] += 1
-        if DECISION in headers:
-            for one in self._reader.traced(headers):
-                record.sources[one.source] += 1
-                record.revisions.add(one.revision)
         if caller not in record.used_before:
             self._record_used(caller, headers, result)
 

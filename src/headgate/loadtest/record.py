@@ -47,10 +47,6 @@ class Record:
     failures: Counter[str] = field(default_factory=Counter)
     elsewhere: Counter[str] = field(default_factory=Counter)
     """Denials by other rules or causes."""
-    sources: Counter[str] = field(default_factory=Counter)
-    """Sources of decisions, from responses to a debug token."""
-    revisions: set[str] = field(default_factory=set)
-    """Revisions of the policy, from the same."""
     without_retry_after: int = 0
     with_bad_retry_after: int = 0
     unsent: int = 0

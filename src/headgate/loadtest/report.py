@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from fractions import Fraction
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,7 +11,7 @@ from headgate.loadtest.answers import AnswerReader
 from headgate.loadtest.judgement import CLOCK_ERROR_NS, Clocks, Judgement, judge
 from headgate.loadtest.record import Result
 from headgate.loadtest.target import HARD, UNASKED, Load
-from headgate.terminal import clipped, duration, table
+from headgate.terminal import duration, table
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -60,7 +59,6 @@ LATE_NS: Final = 50 * MILLISECOND
 _MANY_LATE: Final = 0.1
 _BUSY: Final = 0.85
 _MOST_CAUSES: Final = 5
-_USUAL_SOURCE: Final = "store"
 _MEANINGS: Final = {
     "denied": "the decision and the network",
     "from schedule": "all, from their due times",
@@ -70,13 +68,11 @@ _ANSWERED: Final = (Result.ALLOWED, Result.DENIED, Result.ELSEWHERE)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report on *test*. *baseline* is the record of the path without limits, if any. If
-    *is_cut_short*, the test was stopped before its end."""
+    """The report on *test*. If *is_cut_short*, it was stopped before its end."""
 
     test: LoadTest
     record: Record
     judgement: Judgement
-    baseline: Record | None = None
     is_cut_short: bool = False
 
     def latencies(self) -> dict[str, Latency]:
@@ -87,15 +83,13 @@ class Report:
             "denied": latency_of(record.waits_ns(Result.DENIED, Result.ELSEWHERE)),
             "from schedule": latency_of(record.waits_ns(*_ANSWERED, from_intended=True)),
         }
-        if self.baseline is not None:
-            found["baseline"] = latency_of(self.baseline.waits_ns(*_ANSWERED))
         return {name: latency for name, latency in found.items() if latency is not None}
 
     def notes(self) -> list[str]:
         """Return remarks for the reader."""
         remark = self.test.tested.remark
         notes = [remark] if remark else []
-        notes += self._notes_on_sending() + self._notes_on_answers() + self._notes_on_decisions()
+        notes += self._notes_on_sending() + self._notes_on_answers()
         used = {caller: units for caller, units in self.record.used_before.items() if units}
         if used:
             most = max(used.values())
@@ -146,23 +140,6 @@ class Report:
                 f"{record.with_bad_retry_after:,} of {denied:,} denials: a Retry-After that is "
                 "not a number of at least 1"
             )
-        if self.baseline is not None and self.baseline.count(Result.ALLOWED) < len(self.baseline):
-            notes.append(
-                "some requests to the baseline were not allowed; expected a path without limits "
-                "that responds with 200"
-            )
-        return notes
-
-    def _notes_on_decisions(self) -> list[str]:
-        """Return remarks on decisions, from responses to a debug token."""
-        sources, revisions = self.record.sources, sorted(self.record.revisions)
-        notes = []
-        if len(revisions) > 1:
-            listed = clipped(", ".join(revisions[:_MOST_CAUSES]))
-            notes.append(f"the rules changed during the test: revisions {listed}")
-        if set(sources) - {_USUAL_SOURCE}:
-            parts = (f"{count:,} by {name}" for name, count in sources.most_common(_MOST_CAUSES))
-            notes.append(f"sources of decisions: {clipped(', '.join(parts), 200)}")
         return notes
 
     def as_json(self) -> dict[str, Any]:
@@ -265,26 +242,19 @@ def _latencies(latencies: dict[str, Latency]) -> str:
         (name, *(f"{value / MILLISECOND:.2f}" for value in one[1:]), _MEANINGS.get(name, ""))
         for name, one in latencies.items()
     ]
-    if {"baseline", "denied"} <= latencies.keys():
-        pairs = list(zip(latencies["denied"][1:3], latencies["baseline"][1:3], strict=True))
-        less = (f"{(denied - bare) / MILLISECOND:+.2f}" for denied, bare in pairs)
-        rows.append(("denied - baseline", *less, "", "", ""))
     return table(("latency in ms", *_PERCENTILES, ""), rows, numbers=range(1, 5))
 
 
 FAR_CLOCK_ERROR_NS: Final = SECOND
 """The difference to the clock of another machine, at most."""
 
-_BASELINE_NS: Final = 2 * SECOND
-_BASELINE_RATE: Final = Fraction(200)
-
 
 @dataclass(frozen=True, slots=True)
 class LoadTest:
     """A load test: *load* on *target*, at *addresses*, under the limits of *tested*.
 
-    *allowed* are statuses of allowed requests besides 200 to 299; *baseline* is a path of the same
-    server without limits, to compare with. If *is_verified*, certificates must be valid.
+    *allowed* are statuses of allowed requests besides 200 to 299. If *is_verified*, certificates
+    must be valid.
     """
 
     target: Target
@@ -292,29 +262,17 @@ class LoadTest:
     tested: LimitUnderTest
     load: Load
     allowed: frozenset[int] = frozenset()
-    baseline: str | None = None
     clock_error_ns: int = CLOCK_ERROR_NS
     is_verified: bool = True
 
     def sender(self) -> Sender:
         """The sender of the load. Raises `MissingPackageError` without aiohttp."""
-        return self._sender(self.target, self.load)
-
-    def baseline_sender(self) -> Sender | None:
-        """The sender of the baseline, for at most two seconds; None without a baseline."""
-        if self.baseline is None:
-            return None
-        rate = min(self.load.rate, _BASELINE_RATE)
-        load = Load(rate, min(self.load.duration_ns, _BASELINE_NS), 1, self.load.connections)
-        return self._sender(self.target.at(self.baseline), load)
-
-    def _sender(self, target: Target, load: Load) -> Sender:
         from headgate.loadtest.client import Sender
 
-        run = token_hex(4)
-        targets = [target.of(caller, run) for caller in range(load.callers)]
+        run, callers = token_hex(4), range(self.load.callers)
+        targets = [self.target.of(caller, run) for caller in callers]
         reader = AnswerReader(self.tested, allowed=self.allowed)
-        return Sender(targets, self.addresses, load, reader, is_verified=self.is_verified)
+        return Sender(targets, self.addresses, self.load, reader, is_verified=self.is_verified)
 
     def judge(self, record: Record) -> Judgement:
         """Return the verdict after *record*."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from headgate.errors import OptionError
 from headgate.units import MINUTE, SECOND
@@ -168,16 +168,6 @@ class Target:
         headers = tuple((name, filled(value)) for name, value in self.headers)
         data = None if self.data is None else filled(self.data)
         return Target(filled(self.url), self.method, headers, data)
-
-    def at(self, path: str) -> Target:
-        """Return a GET request for *path* of the same server, with the same headers.
-
-        Raises `OptionError` if that is another server.
-        """
-        other = Target(urljoin(self.url, path), "GET", self.headers)
-        if (other.host, other.port) != (self.host, self.port):
-            raise OptionError(f"the baseline is {path!r}; expected a path of the same server")
-        return other
 
 
 def addresses_of(target: Target) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,8 @@ from headgate import __version__
 from headgate.errors import OptionError
 from headgate.service.logs import configure_logs, log
 from headgate.service.sockets import listen_as
-from headgate.service.sources import check_sources, counted, is_etcd, kept_policy, shown_store
+from headgate.service.sources import check_sources, is_etcd, kept_policy, shown_store
+from headgate.terminal import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +55,7 @@ def check(settings: Settings) -> tuple[str, ...]:
 
 def run(settings: Settings, warnings: Iterable[Problem] = ()) -> int:
     """Serve until a signal; the exit status. Raises `HeadgateError` if it cannot start."""
-    _hold_standard_files()
+    hold_standard_files()
     configure_logs(settings)
     for warning in warnings:
         log(str(warning), level=logging.WARNING)
@@ -73,10 +75,11 @@ def _run(settings: Settings, sockets: BoundSockets) -> int:
         _log_start(settings, sockets, report)
 
     if settings.workers > 1:
-        from headgate.service.supervisor import WorkerSupervisor
+        from headgate.service.supervisor import Workers, WorkerSupervisor
 
         _check_policy(settings)
-        return WorkerSupervisor(settings, sockets, on_ready=on_ready).run()
+        with closing(Workers(settings, sockets)) as workers:
+            return WorkerSupervisor(workers, on_ready=on_ready).run()
     from headgate.service.worker import Worker
 
     return Worker(
@@ -96,7 +99,7 @@ def _check_policy(settings: Settings) -> None:
         check_sources(settings)
 
 
-def _hold_standard_files() -> None:
+def hold_standard_files() -> None:
     """Open files 0 to 2 if they are closed; otherwise a socket would become stdin or stderr."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(number, True)  # noqa: FBT003 - as it is called
@@ -137,13 +140,8 @@ def _log_start(settings: Settings, sockets: BoundSockets, report: Report) -> Non
     lines = [f"headgate {__version__} serves with {counted(settings.workers, 'worker')}"]
     lines += _listening("HTTP", sockets.http, settings.http_tls_cert, settings.http_tls_client_ca)
     lines += _listening("gRPC", grpc, settings.grpc_tls_cert, settings.grpc_tls_client_ca)
-    lines += [
-        *_rules(settings, report),
-        f"counters: {shown_store(settings.store)}",
-        _admin(settings),
-    ]
-    for reason in report.not_ready:
-        lines.append(f"not ready: {reason}")
+    lines += [*counting(settings, report), _admin(settings)]
+    lines += [f"not ready: {reason}" for reason in report.not_ready]
     log(
         "\n  ".join(lines) if settings.log_format == "text" else lines[0],
         event="started",
@@ -175,7 +173,8 @@ def _listening(
     return [f"{what}: {one.at}{tls}" for one in sockets]
 
 
-def _rules(settings: Settings, report: Report) -> list[str]:
+def counting(settings: Settings, report: Report) -> list[str]:
+    """Lines about the rules in force and the store."""
     lines = []
     if settings.rules is not None:
         where = shown_store(settings.rules)
@@ -187,7 +186,7 @@ def _rules(settings: Settings, report: Report) -> list[str]:
     if settings.envoy_config is not None:
         count = counted(report.domains, "domain")
         lines.append(f"envoy config: {settings.envoy_config}, {count}")
-    return lines
+    return [*lines, f"counters: {shown_store(settings.store)}"]
 
 
 def _admin(settings: Settings) -> str:

@@ -15,6 +15,8 @@ from headgate.config.values import Address
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headgate.config.service import Settings
 
 BACKLOG: Final = 2_048
@@ -104,7 +106,7 @@ def listen(address: Address, *, mode: int) -> BoundSocket:
             return _listen_unix(address, mode)
         return BoundSocket(address, _listen_tcp(address))
     except OSError as error:
-        raise ListenError(f"cannot listen at {address}: {_reason(error, address)}") from error
+        raise ListenError(f"cannot listen at {address}: {listen_reason(error, address)}") from error
 
 
 def _listen_tcp(address: Address) -> socket.socket:
@@ -162,9 +164,40 @@ def _clear(path: Path) -> None:
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
-def _reason(error: OSError, address: Address) -> str:
+def listen_reason(error: OSError, address: Address) -> str:
+    """The reason why *address* cannot be bound, and what to do."""
     if error.errno == errno.EADDRINUSE:
-        return "the address is in use; stop what listens there, or choose another"
+        holder = None if address.is_unix else holder_of(address.port)
+        by = f" by {holder}" if holder else ""
+        return f"the address is in use{by}; stop what listens there, or choose another"
     if error.errno == errno.EACCES and not address.is_unix:
         return "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE"
     return error.strerror or str(error)
+
+
+_LISTENING: Final = "0A"
+"""The state of a listening socket in `/proc/net/tcp`."""
+
+_TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+
+
+def holder_of(port: int) -> str | None:
+    """Name and id of the process that listens on *port*, if this user can see it."""
+    inodes = {f"socket:[{inode}]" for inode in _listening(port)}
+    for process in Path("/proc").glob("[0-9]*") if inodes else ():
+        with suppress(OSError):
+            if any(str(one.readlink()) in inodes for one in process.joinpath("fd").iterdir()):
+                name = process.joinpath("comm").read_text("utf-8", "replace").strip()
+                return f"{name} (process {process.name})"
+    return None
+
+
+def _listening(port: int) -> Iterator[str]:
+    """The inodes of the sockets that listen on *port*."""
+    for table in _TABLES:
+        with suppress(OSError):
+            for line in Path(table).read_text("ascii", "replace").splitlines()[1:]:
+                fields = line.split()
+                own = fields[1].rpartition(":")[2]
+                if fields[3] == _LISTENING and int(own, 16) == port:
+                    yield fields[9]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.terminal import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -67,11 +69,6 @@ def envoy_parser(settings: Settings) -> Parse:
         return {}, Parsed(config, config.warnings)
 
     return parse
-
-
-def counted(count: int, what: str) -> str:
-    """*count* with the singular or plural of *what*."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _checked_files(place: str) -> str:

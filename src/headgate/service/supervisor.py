@@ -16,7 +16,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final
 
-from headgate.runtime.supervisor import Child, Program, Supervisor
+from headgate.runtime.supervisor import Child, Program, StartError, Supervisor
 from headgate.service.container import Report
 from headgate.service.live.shared_snapshots import new_file
 from headgate.service.logs import LOG, log
@@ -41,7 +41,7 @@ class WorkerProgram(Program):
 
     def __init__(self, assignment: Assignment) -> None:
         self.name = f"worker {assignment.number}"
-        self._assignment = assignment
+        self.assignment = assignment
         self._channel: Connection | None = None
         self._theirs: socket.socket | None = None
         self._failure = ""
@@ -49,7 +49,7 @@ class WorkerProgram(Program):
 
     @property
     def files(self) -> Sequence[int]:
-        one = self._assignment
+        one = self.assignment
         shared = () if one.shared_snapshots is None else (one.shared_snapshots,)
         theirs = () if self._theirs is None else (self._theirs.fileno(),)
         return (*theirs, *one.http, *one.grpc, *shared)
@@ -69,7 +69,7 @@ class WorkerProgram(Program):
             self._theirs.close()
         if self._channel is not None:
             with suppress(OSError):  # it has died already
-                self._channel.send(self._assignment)
+                self._channel.send(self.assignment)
             asyncio.get_running_loop().add_reader(self._channel.fileno(), self._receive)
 
     def last_error(self) -> str:
@@ -101,40 +101,34 @@ class WorkerProgram(Program):
             self._channel = None
 
 
-class WorkerSupervisor(Supervisor):
-    """Runs the workers that *settings* ask for on *sockets*.
+class Workers:
+    """The workers that *settings* ask for, on *sockets*, as children of a supervisor.
 
-    *on_ready* receives the report of a worker when all of them serve for the first time.
+    They write to the stderr of this process. *program* is their class. Close it at the end.
     """
 
     def __init__(
-        self, settings: Settings, sockets: BoundSockets, *, on_ready: Callable[[Report], None]
+        self,
+        settings: Settings,
+        sockets: BoundSockets,
+        program: type[WorkerProgram] = WorkerProgram,
     ) -> None:
-        super().__init__(report=log)
         self._settings = settings
         self._sockets = sockets
-        self._on_ready = on_ready
         self._snapshots_file = _new_snapshots_file()
-        self._programs = [WorkerProgram(self._assignment(n)) for n in range(settings.workers)]
-        self.children = tuple(Child(one, report=log) for one in self._programs)
+        self.programs = [program(self._assignment(n)) for n in range(settings.workers)]
+        self.children = tuple(Child(one, report=log) for one in self.programs)
 
-    def run(self) -> int:
-        """Serve; the exit status. Raises `StartError` if the workers cannot start."""
-        try:
-            with asyncio.Runner() as runner:
-                return runner.run(self.serve())
-        finally:
-            if self._snapshots_file is not None:
-                os.close(self._snapshots_file)
-                self._snapshots_file = None
-
-    async def start(self, stack: AsyncExitStack) -> None:
+    async def start(self) -> Report:
+        """Start all of them; the report of the first one. Raises `HeadgateError`."""
         await asyncio.gather(*(child.start() for child in self.children))
-        report = self._programs[0].report
-        if report is not None:
-            self._on_ready(report)
+        report = self.programs[0].report
+        if report is None:
+            raise StartError("worker 0 ended as soon as it was ready")
+        return report
 
     async def drain(self) -> bool:
+        """Drain all of them; false if requests were cut off."""
         # The workers have copies. Connections must not wait on a socket that no worker accepts
         # from.
         self._sockets.close()
@@ -142,13 +136,47 @@ class WorkerSupervisor(Supervisor):
         return all(await asyncio.gather(*(child.stop(within=within) for child in self.children)))
 
     def reload(self) -> None:
+        """Let all of them read the rules again."""
         for child in self.children:
             child.signal(signal.SIGHUP)
+
+    def close(self) -> None:
+        """Free the memory that they share."""
+        if self._snapshots_file is not None:
+            os.close(self._snapshots_file)
+            self._snapshots_file = None
 
     def _assignment(self, number: int) -> Assignment:
         http = tuple(one.sock.fileno() for one in self._sockets.http)
         grpc = tuple(one.sock.fileno() for one in self._sockets.grpc[number])
         return Assignment(self._settings, number, http, grpc, self._snapshots_file)
+
+
+class WorkerSupervisor(Supervisor):
+    """Runs *workers* and nothing else.
+
+    *on_ready* receives the report of a worker when all of them serve for the first time.
+    """
+
+    def __init__(self, workers: Workers, *, on_ready: Callable[[Report], None]) -> None:
+        super().__init__(report=log)
+        self._workers = workers
+        self._on_ready = on_ready
+        self.children = workers.children
+
+    def run(self) -> int:
+        """Serve; the exit status. Raises `StartError` if the workers cannot start."""
+        with asyncio.Runner() as runner:
+            return runner.run(self.serve())
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        self._on_ready(await self._workers.start())
+
+    async def drain(self) -> bool:
+        return await self._workers.drain()
+
+    def reload(self) -> None:
+        self._workers.reload()
 
 
 def _new_snapshots_file() -> int | None:

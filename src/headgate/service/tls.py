@@ -39,7 +39,7 @@ class TlsFiles:
                     newest = self._load(protocol)
                     LOG.info("%s: the files have changed and are in use", self)
                 except OptionError as error:
-                    LOG.error("%s; the previous files stay in use", error)  # noqa: TRY400 (no bug)
+                    LOG.error("TLS: %s; the previous files stay in use", error)  # noqa: TRY400 (no bug)
             connection.context = newest
 
         context.sni_callback = use_newest  # called in every handshake, with and without a name
@@ -49,26 +49,59 @@ class TlsFiles:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols([protocol])
-        try:
-            context.load_cert_chain(self.certificate, self.key)
-            if self.client_ca is not None:
-                context.load_verify_locations(self.client_ca)
-                context.verify_mode = ssl.CERT_REQUIRED
-        except OSError as error:  # SSLError is one
-            raise OptionError(f"{self}: {error}") from error
+        _load_pair(context, str(self.certificate), str(self.key))
+        if self.client_ca is not None:
+            load_authority(context, str(self.client_ca))
+            context.verify_mode = ssl.CERT_REQUIRED
         return context
 
-    def _versions(self) -> list[tuple[int, int, int] | None]:
-        """The inode, size and modification time of each file."""
-        found: list[tuple[int, int, int] | None] = []
-        for path in (self.certificate, self.key, self.client_ca):
-            try:
-                known = None if path is None else Path(path).stat()
-            except OSError:
-                known = None
-            found.append(known and (known.st_ino, known.st_size, known.st_mtime_ns))
-        return found
+    def _versions(self) -> list[object]:
+        return [path and version_of(path) for path in (self.certificate, self.key, self.client_ca)]
 
     def __str__(self) -> str:
         named = f"TLS with certificate {self.certificate}, key {self.key}"
         return named if self.client_ca is None else f"{named}, client CA {self.client_ca}"
+
+
+def version_of(path: str | Path) -> tuple[int, ...]:
+    """A value that changes when the file at *path* does. Never raises."""
+    try:
+        found = Path(path).stat()
+    except OSError as error:
+        return (error.errno or 0,)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def content_of(path: str | Path) -> bytes:
+    """The content of the file at *path*. Raises `OptionError`."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise OptionError(f"{path}: cannot read: {error.strerror or error}") from error
+
+
+def load_authority(context: ssl.SSLContext, path: str) -> None:
+    """Trust the authorities in the file at *path*. Raises `OptionError`."""
+    content_of(path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise OptionError(f"{path}: {_reason(error)}") from error
+
+
+def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    def reject_password() -> str:  # OpenSSL would ask for it on the terminal
+        raise OptionError(f"{key}: it is encrypted; expected a key without a password")
+
+    for path in (certificate, key):
+        content_of(path)
+    try:
+        context.load_cert_chain(certificate, key, password=reject_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise OptionError(f"{key}: it is not the key of {certificate}") from error
+        raise OptionError(f"{certificate} and {key}: {_reason(error)}") from error
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return f"not a usable PEM file ({(error.reason or 'unknown').lower().replace('_', ' ')})"

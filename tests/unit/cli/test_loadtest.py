@@ -48,7 +48,6 @@ LOAD = Load(Fraction(200))
         ([HERE, "--rule", "5/s", "--callers", "2"], "expected {n}"),
         ([HERE, "--rule", "5/s", "--data", "@/no/such/file"], "cannot be read"),
         ([HERE, "--rule", "5/s", "--method", "a b"], "expected one such as POST"),
-        ([HERE, "--rule", "5/s", "--baseline", "http://other/"], "the same server"),
         (["localhost:8080", "--rule", "5/s"], "expected one such as http://127.0.0.1:8080/path"),
         ([FAR.url, "--rule", "5/s"], "is not this machine"),
         ([FAR.url, "--rule", "5/s", "--yes"], "is not this machine"),

@@ -290,10 +290,16 @@ class TestRequest:
         [
             (["login"], "expected 'POST /login'"),
             (["POST"], "expected 'POST /login'"),
-            (["/", "-H", "sesame"], "-H 'name: value'"),
-            (["/", "-H", "se same: x"], "-H 'name: value'"),
-            (["/", "--cookie", "sesame"], "--cookie name=value"),
-            (["/", "--attribute", "sesame"], "--attribute name=value"),
+            (["/", "-H", "sesame"], "argument -H/--header: "),
+            (["/", "-H", "se same: x"], "argument -H/--header: "),
+            (
+                ["/", "--cookie", "sesame"],
+                "--cookie: no name and value; expected name=value",
+            ),
+            (
+                ["/", "--attribute", "sesame"],
+                "--attribute: no name and value; expected name=value",
+            ),
             (["/", "--ip", "1.2.3"], "expected an address"),
             (["/", "--cost", "-1"], "--cost"),
             (["/", "--repeat", "0"], "whole number"),

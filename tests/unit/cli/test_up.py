@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from headgate.cli import main, up
-from headgate.cli.up import service_config, service_options
-from headgate.config import Address
 from headgate.config.gateway import SETTINGS as GATEWAY
 from headgate.config.service import SETTINGS as SERVICE
-from headgate.config.service import Settings, gather
-from headgate.config.values import AdminCertificate, AdminToken
 from tests.support.logs import restored_logs
 
 if TYPE_CHECKING:
@@ -24,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headgate.config import Setting
+    from headgate.gateway.processes.up import UpOptions
 
 RULES = "version: 1\nrules:\n  - {id: per-ip, key_by: ip, limit: 5/hour}\n"
 GOOD = ("up", "--rules", "rules.yaml", "--upstream", "http://127.0.0.1:9000")
@@ -130,68 +126,28 @@ def test_wrong_rules_are_told_with_their_place(
 
 
 class TestOptions:
-    def _settings(self) -> Settings:
-        return Settings(
-            rules="rules.yaml",
-            http=(),
-            grpc=(Address("::1", 8091), Address(path="/run/x.sock")),
-            salt=b"salt",
-            secret=b"secret " * 4,
-            admin_token=b"token " * 4,
-            admin_tokens=(AdminToken("ada", "read", bytes(32)),),
-            admin_certificates=(AdminCertificate("bob", "write", "CN=bob"),),
-            http_tls_cert="a.crt",
-            http_tls_key="a.key",
-            http_tls_client_ca="ca.crt",
-            audit_file="audit.jsonl",
-            socket_mode=0o600,
-            gateways=(),
-            deadline=0.001,
-            linger=0.0,
-            responses_jitter=0.25,
-            rls_headers=False,
-            workers=1,
-            envoy_config="config",
-        )
+    def _made(self, **given: object) -> UpOptions:
+        values = {one.name: one.default for one in (*GATEWAY, *SERVICE)}
+        return up._options({**values, **given})
 
-    def test_the_service_reads_what_was_written_for_it(self, tmp_path: Path) -> None:
-        """Whatever is set, its file means the same."""
-        settings = self._settings()
-        self._assert_read_back(settings, tmp_path)
-        self._assert_read_back(Settings(rules="rules.yaml", secret=b"s" * 32), tmp_path)
-
-    def _assert_read_back(self, settings: Settings, place: Path) -> None:
-        config = {**service_config(settings), "rules": settings.rules}
-        config["grpc"] = list(map(str, settings.grpc))
-        for name in ("salt", "secret", "admin_token"):
-            if getattr(settings, name):
-                path = place / name
-                path.write_bytes(getattr(settings, name) + b"\r\n")
-                config[f"{name}_file"] = str(path)
-        (place / "service.json").write_text(json.dumps(config))
-        found = gather(flags={}, variables={}, config=str(place / "service.json")).settings
-        without = replace(found, salt_file=None, secret_file=None, admin_token_file=None)
-        assert without == settings
-        assert found.salt == settings.salt
-
-    def test_no_secret_is_in_the_file(self) -> None:
-        text = json.dumps(service_config(self._settings()))
-        for word in ("salt ", "secret ", "token "):
-            assert word not in text
-
-    def test_without_a_secret_one_is_made_that_lasts(self) -> None:
-        terms = service_options(Settings(rules="rules.yaml"))
-        assert len(terms.secrets["secret"]) == 64
-        assert "admin_token" not in terms.secrets
+    def test_without_a_secret_one_is_made_that_all_workers_have(self) -> None:
+        assert len(self._made().service.secret) == 64
+        assert self._made(secret=b"a secret of its own").service.secret == b"a secret of its own"
 
     def test_without_a_token_one_is_made(self) -> None:
-        values = {one.name: one.default for one in (*GATEWAY, *SERVICE)}
-        made = up._options(values)
+        made = self._made()
         assert made.is_demo
         assert made.generated_token is not None
-        assert made.service.secrets["admin_token"] == made.generated_token.encode()
-        given = up._options({**values, "admin_token": b"a token of one's own"})
-        assert given.generated_token is None
+        assert made.service.admin_token == made.generated_token.encode()
+        assert self._made(admin_token=b"a token of one's own").generated_token is None
+
+    def test_reports_of_thousands_of_buckets_fit_into_a_message(self) -> None:
+        assert self._made().service.max_message == 32 * 1024 * 1024
+
+    def test_each_of_several_workers_has_ports_of_its_own(self) -> None:
+        given = {"rules": "rules.yaml", "store": "redis://127.0.0.1:1"}
+        assert self._made(workers=2, **given).service.grpc_ports == "each"
+        assert self._made(workers=1, **given).service.grpc_ports == "shared"
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 
 import pytest
 
 from headgate import RateLimiter
 from headgate.limits import parse_limits
-from headgate.loadtest.answers import AnswerReader, Reply, retry_after_fault, traced_in
+from headgate.loadtest.answers import AnswerReader, Reply, retry_after_fault
 from headgate.loadtest.limit_under_test import LimitUnderTest
 from headgate.loadtest.record import Result
 from headgate.responses import Answer, RuleAnswer, response_for
-from headgate.responses.debug import Traced, decision_lines
 from headgate.testing import ManualClock
 
 
@@ -158,46 +156,3 @@ def test_of_several_limits_nobody_knows_what_is_in_use() -> None:
 )
 def test_retry_after_is_a_number_from_1_or_a_date(value: str | None, fault: str | None) -> None:
     assert retry_after_fault({} if value is None else {"Retry-After": value}) == fault
-
-
-def decided(*traced: Traced) -> dict[str, str]:
-    return dict(decision_lines(traced)[:1])
-
-
-def traced(rule: str, *, allowed: bool = False, mode: str = "enforce", **more: str) -> Traced:
-    source = more.get("source", "store")
-    limit = more.get("limit", '5/s "a, b"')
-    return Traced(
-        rule, allowed=allowed, mode=mode, cost=1, source=source, revision=7, limit=limit, quota=5
-    )
-
-
-def test_the_header_for_those_who_debug_is_read() -> None:
-    one, two = traced("a", mode="shadow"), traced('b "c", d/2', source="fail_open")
-    found = traced_in(decided(one, traced("e", allowed=True), two))
-    assert [(item.rule, item.denies) for item in found] == [
-        ("a", False),
-        ("e", False),
-        (r"b \"c\", d", True),
-    ]
-    assert {item.revision for item in found} == {"7"}
-    assert [item.source for item in found] == ["store", "store", "fail_open"]
-    for value in ("", "none", "more;count=3", '"', ',,"', '"x', "\x1b"):
-        assert all(not item.denies for item in traced_in({"Headgate-Decision": value}))
-
-
-def test_a_denial_without_a_body_is_told_by_the_header_for_those_who_debug() -> None:
-    ours, other = decided(traced("mine/2")), decided(traced("other"), traced("mine", allowed=True))
-    assert reader("5/s", "mine").read(Reply(429, ours)).result is Result.DENIED
-    read = reader("5/s", "mine").read(Reply(429, other))
-    assert (read.result, read.by) == (Result.ELSEWHERE, "the rule other")
-    assert [one.rule for one in reader("5/s", "mine").traced(other)] == ["mine"]
-    assert len(list(reader("5/s").traced(other))) == 2
-
-
-def test_a_denial_that_is_compressed_is_read() -> None:
-    reply = denied_by("other", "100/s")
-    packed = Reply(429, reply.headers, gzip.compress(reply.body))
-    assert reader("100/s", "mine").read(packed).result is Result.ELSEWHERE
-    for body in (b"\x1f\x8b", packed.body[:30], gzip.compress(b" " * 9_999_999)):
-        assert reader("100/s", "mine").read(Reply(429, {}, body)).result is Result.DENIED

@@ -97,13 +97,6 @@ def test_each_caller_has_requests_of_its_own() -> None:
     assert not Target("http://a/", headers=(("x", "{run}"), ("{n}", "y"))).has_callers
 
 
-def test_a_baseline_is_a_path_of_the_same_server() -> None:
-    target = Target("http://a:8080/x/y", "POST", (), "data")
-    assert target.at("/healthz") == Target("http://a:8080/healthz")
-    with pytest.raises(OptionError, match="the same server"):
-        target.at("http://b/healthz")
-
-
 @pytest.mark.parametrize(
     ("host", "is_here"),
     [("127.0.0.1", True), ("127.8.9.1", True), ("[::1]", True), ("192.0.2.1", False)],

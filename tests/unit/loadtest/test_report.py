@@ -28,13 +28,11 @@ def record_of(*, requests: int = 40, late_ns: int = 0, latency_ns: int = MILLISE
     return record
 
 
-def report_of(
-    record: Record, *, baseline: Record | None = None, limit: str = LIMIT, **more: bool
-) -> Report:
+def report_of(record: Record, *, limit: str = LIMIT, **more: bool) -> Report:
     target = Target("http://127.0.0.1:8080/x")
     load = Load(Fraction(40), SECOND, connections=16)
     test = LoadTest(target, ("127.0.0.1",), limit_in_notation(limit), load)
-    return Report(test, record, test.judge(record), baseline, **more)
+    return Report(test, record, test.judge(record), **more)
 
 
 def test_the_verdict_is_the_last_line_and_the_first_of_json() -> None:
@@ -88,36 +86,10 @@ def test_a_test_that_is_short_for_the_limit_says_how_long_it_would_need(
     assert note.endswith(needed)
 
 
-def test_what_a_server_told_of_its_decisions_is_told() -> None:
-    record = record_of()
-    record.sources.update({"store": 40})
-    record.revisions.add("7")
-    assert report_of(record).notes() == []
-    record.sources.update({"fail_\033[2J": 3})
-    record.revisions.add("8")
-    assert report_of(record).notes() == [
-        "the rules changed during the test: revisions 7, 8",
-        r"sources of decisions: 40 by store, 3 by fail_\x1b[2J",
-    ]
-
-
 def test_time_before_sending_counts_from_the_schedule() -> None:
     latencies = report_of(record_of(late_ns=9 * MILLISECOND)).latencies()
     assert latencies["all"].p50 == MILLISECOND
     assert latencies["from schedule"].p50 == 10 * MILLISECOND
-
-
-def test_denials_are_compared_with_the_baseline() -> None:
-    report = report_of(record_of(latency_ns=3 * MILLISECOND), baseline=record_of(requests=10))
-    row = "denied - baseline  +2.00  +2.00"
-    assert row in text_report(report).splitlines()
-    assert report.notes() == []
-
-
-def test_a_baseline_that_is_denied_is_told() -> None:
-    notes = report_of(record_of(), baseline=record_of()).notes()
-    assert len(notes) == 1
-    assert notes[0].startswith("some requests to the baseline were not allowed; expected a path")
 
 
 def test_a_sender_that_is_too_slow_is_told() -> None:

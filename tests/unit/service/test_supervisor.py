@@ -19,7 +19,7 @@ from headgate.config.values import Address
 from headgate.runtime import supervisor as module
 from headgate.runtime.supervisor import Backoff, StartError
 from headgate.service.sockets import listen_as
-from headgate.service.supervisor import WorkerProgram, WorkerSupervisor
+from headgate.service.supervisor import WorkerProgram, Workers, WorkerSupervisor
 from tests.support.servers import until
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class Trial:
         )
         self.reports: list[Report] = []
         self.listeners = listen_as(settings)
-        self.supervisor = WorkerSupervisor(settings, self.listeners, on_ready=self.reports.append)
+        self.workers = Workers(settings, self.listeners)
+        self.supervisor = WorkerSupervisor(self.workers, on_ready=self.reports.append)
 
     def run(self, body: Callable[[], Any]) -> int:
         """Serve while *body* runs, then stop; the status."""
@@ -99,6 +100,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]:
     monkeypatch.setattr(sys, "executable", str(script))
     one = Trial(tmp_path)
     yield one
+    one.workers.close()
     one.listeners.close()
 
 

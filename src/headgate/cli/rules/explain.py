@@ -32,6 +32,7 @@ from headgate.cli.command import (
     ExitStatus,
     argument,
     flag,
+    pair,
     repeated,
     whole_number,
 )
@@ -52,7 +53,7 @@ _LINE: Final = re.compile(
     re.DOTALL,
 )
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?P<host>[^/?#]*)(?P<path>[^?#]*)", re.DOTALL)
-_NAME: Final = re.compile(_TOKEN)
+_named: Final = pair("=", "name=value")
 
 
 def _cost(text: str) -> int:
@@ -69,9 +70,13 @@ def _times(text: str) -> int:
 _ARGUMENTS: Final = (
     argument("path", "PATH", "the policy: a file, a directory, - for stdin"),
     argument("request", "REQUEST", "'POST /login', '/login' (GET) or a URL"),
-    repeated("-H --header", "'NAME: VALUE'", "a header; may be repeated"),
-    repeated("--cookie", "NAME=VALUE", "a cookie; may be repeated"),
-    repeated("--attribute", "NAME=VALUE", "an attribute set by the app; may be repeated"),
+    repeated(
+        "-H --header", "'NAME: VALUE'", "a header; may be repeated", type=pair(":", "'name: value'")
+    ),
+    repeated("--cookie", "NAME=VALUE", "a cookie; may be repeated", type=_named),
+    repeated(
+        "--attribute", "NAME=VALUE", "an attribute set by the app; may be repeated", type=_named
+    ),
     argument("--ip", "ADDRESS", "the address of the peer (default 127.0.0.1)", default="127.0.0.1"),
     argument("--host", "NAME", "the host of the request"),
     argument("--tier", "NAME", "the tier of the caller"),
@@ -167,15 +172,9 @@ def _request(arguments: Namespace) -> Request:
             f"--ip is {arguments.ip!r}; expected an address such as 1.2.3.4 or 2001:db8::1"
         )
     method, path, line_host = _read_line(arguments.request)
-    headers = [
-        _pair(text, ":", "a header is written -H 'name: value'") for text in arguments.header
-    ]
-    cookies = [
-        "=".join(_pair(text, "=", "a cookie is written --cookie name=value, one at a time"))
-        for text in arguments.cookie
-    ]
-    if cookies:
-        headers.append(("cookie", "; ".join(cookies)))
+    headers = list(arguments.header)
+    if arguments.cookie:
+        headers.append(("cookie", "; ".join(map("=".join, arguments.cookie))))
     sent = next((value for name, value in headers if name.lower() == "host"), "")
     host = arguments.host or sent or line_host
     if host and not sent:
@@ -186,10 +185,7 @@ def _request(arguments: Namespace) -> Request:
         host=host,
         headers=tuple(headers),
         peer=arguments.ip,
-        attributes=dict(
-            _pair(text, "=", "an attribute is written --attribute name=value")
-            for text in arguments.attribute
-        ),
+        attributes=dict(arguments.attribute),
     )
 
 
@@ -206,11 +202,3 @@ def _with_tier(request: Request, tier: str, source: Source) -> Request:
         f"--tier does not apply: this policy looks the tier up by {source.lookup}; "
         "pass that instead"
     )
-
-
-def _pair(text: str, mark: str, expected: str) -> tuple[str, str]:
-    name, found, value = text.partition(mark)
-    name, value = name.strip(), value.strip()
-    if not found or not _NAME.fullmatch(name) or (mark == "=" and ";" in value):
-        raise OptionError(expected)
-    return name, value

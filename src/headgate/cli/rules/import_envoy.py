@@ -12,8 +12,6 @@ exit status: 0 done, 1 the files are invalid, 2 DIR cannot be read or FILE canno
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +32,7 @@ _ARGUMENTS: Final = (
 
 def _run(arguments: Namespace) -> ExitStatus:
     from headgate.cli.policies import print_problems, texts_at
+    from headgate.control.files import replace_file
     from headgate.policy.envoy_config.conversion import convert
     from headgate.policy.envoy_config.reader import read_envoy_config
     from headgate.policy.problems import PolicyError
@@ -53,7 +52,10 @@ def _run(arguments: Namespace) -> ExitStatus:
     if target is None:
         print(text, end="")
     else:
-        _write(target, text)
+        try:
+            replace_file(target, text.encode(), is_like_old=True)
+        except OSError as error:
+            raise OptionError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
     return ExitStatus.DONE
 
 
@@ -66,20 +68,3 @@ def _yaml(policy: dict[str, object]) -> str:
     except ModuleNotFoundError as error:
         raise OptionError("YAML needs the package PyYAML: pip install 'headgate[rules]'") from error
     return yaml.safe_dump(policy, sort_keys=False, allow_unicode=True, width=100)
-
-
-def _write(target: Path, text: str) -> None:
-    """Write *text* to *target* atomically, with the permissions of the file that it replaces."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with draft.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-        try:
-            if target.exists():
-                shutil.copymode(target, draft)
-            draft.replace(target)
-        except BaseException:
-            draft.unlink()
-            raise
-    except OSError as error:
-        raise OptionError(f"cannot write {str(target)!r}: {error.strerror or error}") from error

@@ -20,13 +20,11 @@ exit status: 0 done; 1 the rule does not exist; 2 wrong usage, or no response fr
 
 from __future__ import annotations
 
-import codecs
 import json
 import os
 import shutil
 import sys
 from argparse import ArgumentTypeError
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli.command import JSON, Command, ExitStatus, argument, flag, time_ns
@@ -41,8 +39,6 @@ if TYPE_CHECKING:
 _URL: Final = "http://127.0.0.1:8090"
 _SHORTEST_S, _LONGEST_S = 0.1, 3600.0
 _DEFAULT_WIDTH: Final = 100
-_ASCII: Final = dict(zip("▁▂▃▄▅▆▇█│…↑↓", ".:-=+*#@|.^v", strict=True))
-"""Characters of the picture for terminals that have ASCII only."""
 
 
 def _interval(text: str) -> float:
@@ -78,7 +74,6 @@ def _run(arguments: Namespace) -> ExitStatus:
     require_rich()
     from headgate.cli.top.screen import show
 
-    _replace_in_ascii()
     show(client, arguments.url, arguments.interval, arguments.rule)
     return ExitStatus.DONE
 
@@ -102,23 +97,8 @@ def _print(client: AdminClient, arguments: Namespace) -> ExitStatus:
         require_rich()
         from headgate.cli.top.display import Picture, View
 
-        _replace_in_ascii()
         width = shutil.get_terminal_size((_DEFAULT_WIDTH, 0)).columns
         picture = Picture(arguments.url, live, View(only=rule), is_screen=False)
         print(rendered(picture, width))
     is_known = rule is None or any(one.rule_id == rule for one in live.rules)
     return ExitStatus.DONE if is_known else ExitStatus.NO
-
-
-def _replace_in_ascii() -> None:
-    """Print ASCII for characters of the picture that stdout does not have."""
-
-    def replaced(error: UnicodeError) -> tuple[str, int]:
-        if not isinstance(error, UnicodeEncodeError):
-            raise error
-        text = error.object[error.start : error.end]
-        return "".join(_ASCII.get(one, "?") for one in text), error.end
-
-    codecs.register_error("headgate.ascii", replaced)
-    with suppress(AttributeError):  # stdout may be replaced, as in tests
-        sys.stdout.reconfigure(errors="headgate.ascii")  # type: ignore[union-attr]

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.measure import Measurement
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderResult
 
-    from headgate.cli.top.figures import Candidate, Key, Live, Points, Queue, Rule
+    from headgate.cli.top.figures import Candidate, Key, Live, Queue, Rule
 
 WITHOUT_STORE: Final = frozenset({"fail_open", "fail_closed", "fallback", "local"})
 """Sources of decisions while the store is unavailable."""
@@ -64,8 +63,7 @@ _HELP: Final = f"""
 
   > the selected rule
   ! decided without the store recently: BY shows the source and its share
-  SHADOW/S counts requests that shadow rules would deny. Bars are red where requests were
-  denied and yellow where they would be."""
+  SHADOW/S counts requests that shadow rules would deny."""
 
 
 def keys_in(pressed: bytes) -> list[str]:
@@ -122,34 +120,11 @@ class View:
 
 # The picture.
 
-_MINUTE: Final = 60
 _LONGEST_NAME: Final = 46
 _LONGEST_TROUBLE: Final = 300
-_CHART_ROWS: Final = 8
 _MOST_KEYS: Final = 10
 _WIDE: Final = 100
 _NARROW: Final = 60
-_MINUTE_TITLE: Final = "LAST MINUTE"
-_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
-
-
-class _Column(NamedTuple):
-    """A column of the table of rules: on screens of at least *least* columns."""
-
-    title: str
-    least: int
-    cell: Callable[[Rule, Live], RenderableType]
-    justify: Literal["left", "right"] = "right"
-
-
-_COLUMNS: Final = (
-    _Column("ALLOW/S", 0, lambda rule, _: _rate_cell(rule.allowed_rate, "green")),
-    _Column("DENY/S", 0, lambda rule, _: _rate_cell(rule.denied_rate, "red")),
-    _Column("SHADOW/S", _NARROW, lambda rule, _: _rate_cell(rule.shadow_rate, "yellow")),
-    _Column("DENIED", 0, lambda rule, _: _denied_cell(rule)),
-    _Column(f"{'BY':14}", _WIDE, lambda rule, _: _source_cell(rule), "left"),
-    _Column(_MINUTE_TITLE, _NARROW, lambda rule, live: _Bars(live.points(rule)), "left"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,33 +211,29 @@ class Picture:
             shown = rules[first : first + count]
         part = f" {len(shown)}/{len(rules)}" if len(shown) < len(rules) else ""
         order = "" if view.order == "policy" else f" by {view.order}"
-        return [self._table(f"  RULE{part}{order}", shown, live, width), *others]
+        return [self._table(f"  RULE{part}{order}", shown, width), *others]
 
     def _only(self, live: Live, rule_id: str, width: int) -> list[RenderableType]:
         rule = next((one for one in live.rules if one.rule_id == rule_id), None)
         if rule is None:
             return [Text(f"There is no rule {printable(rule_id)!r}.", "yellow")]
-        points = live.points(rule)
-        note = "No traffic recently." if not rule.traffic else "The service sends no series for it."
         return [
-            self._table("  RULE", [rule], live, width),
+            self._table("  RULE", [rule], width),
             _about(rule, live),
-            _Chart(points) if len(points) else Text(note, "dim"),
             *_candidates(live, only=rule_id),
             *_keys(live, width, only=rule_id),
         ]
 
-    def _table(self, title: str, rules: Sequence[Rule], live: Live, width: int) -> Table:
+    def _table(self, title: str, rules: Sequence[Rule], width: int) -> Table:
         """A row for each of *rules*, with the columns that fit into *width*."""
         columns = [one for one in _COLUMNS if width >= one.least]
         room = width - sum(len(one.title) + 1 for one in columns)
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
         table.add_column(_line(title), max_width=min(max(room, 8), _LONGEST_NAME))
         for one in columns:
-            least = None if one.title == _MINUTE_TITLE else len(one.title)
-            table.add_column(one.title, justify=one.justify, min_width=least, no_wrap=bool(least))
+            table.add_column(one.title, justify=one.justify, min_width=len(one.title), no_wrap=True)
         for rule in rules:
-            table.add_row(self._name_cell(rule), *(one.cell(rule, live) for one in columns))
+            table.add_row(self._name_cell(rule), *(one.cell(rule) for one in columns))
         if not rules:
             table.add_row(Text("  no rules and no decisions yet", "dim"))
         return table
@@ -275,7 +246,7 @@ class Picture:
         return name.append(_name(rule), "reverse" if is_selected else "")
 
     def _footer(self) -> Text:
-        where = "esc back" if self.view.only is not None else "↑↓ select  enter open"
+        where = "esc back" if self.view.only is not None else "j k select  enter open"
         text = _line(" PAUSED " if self.view.is_paused else "", "yellow")
         return text.append(f"q quit  {where}  s sort  p pause  ? help", "dim")
 
@@ -287,55 +258,6 @@ def _line(text: str, style: str = "") -> Text:
 
 def _trouble(message: str, style: str) -> Text:
     return Text(f"! {printable(' '.join(message.split()))[:_LONGEST_TROUBLE]}", style)
-
-
-@dataclass(frozen=True, slots=True)
-class _Bars:
-    """The last minute of a rule in one row."""
-
-    points: Points
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(min(11, options.max_width), min(_MINUTE, options.max_width))
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield chart_rows(self.points, _MINUTE, options.max_width, 1)[0]
-
-
-@dataclass(frozen=True, slots=True)
-class _Chart:
-    """All known seconds of a rule."""
-
-    points: Points
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        seconds = len(self.points)
-        peak = max(every for every, _, _ in self.points.of_last(seconds))
-        rows = chart_rows(self.points, seconds, options.max_width - 9, _CHART_ROWS)
-        for label, row in zip([f"{rate(peak)}/s", *[""] * _CHART_ROWS], rows, strict=False):
-            yield Text.assemble((f"{label:>7} │", "dim"), row)
-        yield Text(f"{'':8}the last {seconds} seconds", "dim")
-
-
-def chart_rows(points: Points, seconds: int, width: int, height: int) -> list[Text]:
-    """The last *seconds* as *height* rows of bars, the top first, the newest at the right.
-
-    A bar stands for the peak of its step; any traffic is visible. Red bars have denials, yellow
-    ones shadow denials.
-    """
-    size = -(-seconds // max(1, width))
-    values = points.of_last(-(-seconds // size) * size)
-    steps = [values[start : start + size] for start in range(0, len(values), size)]
-    peak = max((every for every, _, _ in values), default=0.0)
-    rows = [Text() for _ in range(height)]
-    for step in steps:
-        high, denied, shadow = (max(column) for column in zip(*step, strict=True))
-        style = "red" if denied else "yellow" if shadow else "green"
-        full = height * 8
-        eighths = min(max(1, round(high / peak * full)), full) if high > 0 else 0
-        for row, text in enumerate(reversed(rows)):
-            text.append(_BLOCKS[min(max(eighths - row * 8, 0), 8)], style)
-    return rows
 
 
 def _about(rule: Rule, live: Live) -> Text:
@@ -451,6 +373,24 @@ def _source_cell(rule: Rule) -> Text:
         return Text("store" if rule.sources else "-", "dim")
     name, part = max(others.items(), key=lambda pair: (pair[0] in WITHOUT_STORE, pair[1]))
     return Text(f"{printable(name)} {_share(part)}", "yellow" if name in WITHOUT_STORE else "dim")
+
+
+class _Column(NamedTuple):
+    """A column of the table of rules: on screens of at least *least* columns."""
+
+    title: str
+    least: int
+    cell: Callable[[Rule], RenderableType]
+    justify: Literal["left", "right"] = "right"
+
+
+_COLUMNS: Final = (
+    _Column("ALLOW/S", 0, lambda rule: _rate_cell(rule.allowed_rate, "green")),
+    _Column("DENY/S", 0, lambda rule: _rate_cell(rule.denied_rate, "red")),
+    _Column("SHADOW/S", _NARROW, lambda rule: _rate_cell(rule.shadow_rate, "yellow")),
+    _Column("DENIED", 0, _denied_cell),
+    _Column(f"{'BY':14}", _WIDE, _source_cell, "left"),
+)
 
 
 def rate(per_second: float) -> str:

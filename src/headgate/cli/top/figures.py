@@ -72,32 +72,6 @@ class Rule(Outcomes):
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
-    """Decisions per second, the oldest first."""
-
-    allowed: tuple[float, ...] = ()
-    denied: tuple[float, ...] = ()
-    shadow_allowed: tuple[float, ...] = ()
-    shadow_denied: tuple[float, ...] = ()
-
-    def of_last(self, seconds: int) -> list[tuple[float, float, float]]:
-        """All decisions, denials and shadow denials of each of the last *seconds*."""
-        parts = (self.allowed, self.denied, self.shadow_allowed, self.shadow_denied)
-        padded = ([*[0.0] * (seconds - len(one)), *one[-seconds:]] for one in parts)
-        return [(sum(all_), all_[1], all_[3]) for all_ in zip(*padded, strict=True)]
-
-    def __len__(self) -> int:
-        return max(map(len, (self.allowed, self.denied, self.shadow_allowed, self.shadow_denied)))
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """The points of each rule by its id."""
-
-    rules: dict[str, Points] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Key:
     """A counter with much traffic."""
 
@@ -194,7 +168,6 @@ class Live:
     requests: Outcomes = Outcomes()
     latency: Latency = Latency()
     rules: tuple[Rule, ...] = ()
-    series: Series = field(default_factory=Series)
     busiest_keys: tuple[Key, ...] = ()
     refused_keys: tuple[Key, ...] = ()
     queues: tuple[Queue, ...] = ()
@@ -207,10 +180,6 @@ class Live:
     def troubles(self) -> list[str]:
         """Messages about store and policy."""
         return [*self.store.trouble, *self.policy.troubles()]
-
-    def points(self, rule: Rule) -> Points:
-        """The points of *rule*; the service sends them for the busiest rules."""
-        return self.series.rules.get(rule.rule_id, Points())
 
 
 def read_live(data: Mapping[str, Any]) -> Live:

@@ -1,7 +1,7 @@
-"""The processes of a gateway: the service and Envoy, started, watched and stopped.
+"""The processes of a gateway: Envoy and the workers of the service, under one supervisor.
 
-options -> preflight -> up
-    run_directory           the files that the processes read
-    envoy, service          the two programs, run by `runtime.supervisor`
+preflight -> up
+    run_directory           the files that Envoy reads, and sockets
+    envoy, service          the programs, run by `runtime.supervisor`
     configuration           Envoy's files: validated, written, and checked for acceptance
 """

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.processes.logs import GatewayError
+from headgate.service.tls import TlsFiles, content_of, load_authority, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,16 +78,12 @@ _FOLDER: Final = "tls"
 
 
 def check_certificates(settings: GatewaySettings) -> None:
-    """Raise `GatewayError` if a certificate, a key or a CA file is invalid."""
-    cert, key = settings.listen_tls_cert, settings.listen_tls_key
-    for path in (cert, key, settings.listen_tls_client_ca, settings.upstream_ca):
-        if path is not None:
-            _content(path)
+    """Raise `OptionError` if a certificate, a key or a CA file is invalid."""
+    cert, key, ca = settings.listen_tls_cert, settings.listen_tls_key, settings.listen_tls_client_ca
     if cert is not None and key is not None:
-        _check_pair(cert, key)
-    for authority in (settings.listen_tls_client_ca, settings.upstream_ca):
-        if authority is not None:
-            _check_authority(authority)
+        TlsFiles(certificate=cert, key=key, client_ca=ca).context("h2")
+    if settings.upstream_ca is not None:
+        load_authority(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), settings.upstream_ca)
 
 
 class Certificates:
@@ -103,16 +99,16 @@ class Certificates:
 
     def stamp(self) -> tuple[object, ...]:
         """A value that changes when a file does, without reading it. Never raises."""
-        return tuple(_stamp(path) for path in self._names().values())
+        return tuple(version_of(path) for path in self._names().values())
 
     def given(self) -> GatewaySettings:
-        """The settings with the paths of fresh copies. Raises `GatewayError`."""
+        """The settings with the paths of fresh copies. Raises `OptionError`."""
         names = self._names()
         if not names:
             return self._settings
         check_certificates(self._settings)
         self.warnings = warnings(self._settings)
-        contents = {name: _content(path) for name, path in names.items()}
+        contents = {name: content_of(path) for name, path in names.items()}
         digest = sha256(b"\0".join(contents.values())).hexdigest()[:16]
         copies = {
             name: str(self._directory.write(f"{_FOLDER}/{name}-{digest}.pem", content))
@@ -141,46 +137,3 @@ class Certificates:
 
 def _listed(folder: Path) -> Iterable[Path]:
     return list(folder.iterdir()) if folder.is_dir() else ()
-
-
-def _stamp(path: str) -> tuple[object, ...]:
-    try:
-        found = Path(path).stat()
-    except OSError as error:
-        return (error.errno,)
-    return (found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def _content(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise GatewayError(f"{path}: cannot read: {error.strerror or error}") from error
-
-
-def _check_pair(cert: str, key: str) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(cert, key, password=lambda: _reject_password(key))
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            raise GatewayError(f"{key}: it is not the key of {cert}") from error
-        raise GatewayError(f"{cert} and {key}: {_reason(error)}") from error
-    except OSError as error:
-        raise GatewayError(f"{cert} and {key}: {error.strerror or error}") from error
-
-
-def _reject_password(key: str) -> str:
-    raise GatewayError(f"{key}: it is encrypted; expected a key without a password")
-
-
-def _check_authority(path: str) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    try:
-        context.load_verify_locations(path)
-    except ssl.SSLError as error:
-        raise GatewayError(f"{path}: {_reason(error)}") from error
-
-
-def _reason(error: ssl.SSLError) -> str:
-    return f"not a usable PEM file ({(error.reason or 'unknown').lower().replace('_', ' ')})"

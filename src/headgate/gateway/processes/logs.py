@@ -1,11 +1,10 @@
-"""The log of the gateway, and the parsers for the logs of Envoy and the service."""
+"""The log of the gateway, and the parser of the log of Envoy."""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-from typing import Any, Final
+from typing import Final
 
 from headgate.errors import HeadgateError
 from headgate.observability.denials import FIELDS
@@ -22,7 +21,7 @@ LEVELS: Final = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
-"""Log levels by the names that Envoy and the service use."""
+"""Log levels by the names that Envoy uses."""
 
 ENVOY_FORMAT: Final = "headgate|%l|%n|%v"
 """The format of Envoy's lines: level, component, message."""
@@ -105,61 +104,6 @@ class EnvoyLog:
 def _is_noise(text: str) -> bool:
     is_known = any(noise in text for noise in _NOISE)
     return not text.strip() or is_known or _FRAME.match(text) is not None
-
-
-class ServiceLog:
-    """Forwards the JSON lines of the service; before *started* only warnings and errors.
-
-    *started* is the record of its start. *last_error* is its last line that is not JSON: the reason
-    why it cannot start.
-    """
-
-    _OWN: Final = frozenset(("time", "level", "logger", "message"))
-    _SKIPPED: Final = frozenset(("started", "stopped"))
-
-    def __init__(self) -> None:
-        self.started: dict[str, Any] | None = None
-        self.last_error = ""
-
-    def begin(self) -> None:
-        """Prepare for a new process."""
-        self.started, self.last_error = None, ""
-
-    def read_line(self, line: str) -> None:
-        """Forward *line*."""
-        record = _object(line)
-        if record is None:
-            if line.strip():
-                self.last_error = line.strip().removeprefix("headgate serve: ")
-                LOG.debug("the service: %s", self.last_error)
-            return
-        if record.get("event") == "started":
-            self.started = record
-        if record.get("event") in self._SKIPPED:
-            return
-        level = LEVELS.get(str(record.get("level")), logging.WARNING)
-        if self.started is None and level < logging.WARNING:
-            return
-        fields = {name: value for name, value in record.items() if name not in self._OWN}
-        message = str(record.get("message"))
-        if "exception" in fields:
-            message = f"{message}\n{fields['exception']}"
-        logging.getLogger(_ours(record)).log(level, "%s", message, extra={FIELDS: fields})
-
-
-def _object(line: str) -> dict[str, Any] | None:
-    if not line.startswith("{"):
-        return None
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _ours(record: dict[str, Any]) -> str:
-    name = str(record.get("logger", ""))
-    return name if name.startswith("headgate") else "headgate.service"
 
 
 class GatewayError(HeadgateError):

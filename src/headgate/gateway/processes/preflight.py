@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import socket
 from contextlib import ExitStack, suppress
@@ -14,23 +13,17 @@ from typing import TYPE_CHECKING, Final
 from headgate.gateway.processes.certificates import check_certificates
 from headgate.gateway.processes.envoy import envoy_program
 from headgate.gateway.processes.logs import GatewayError
+from headgate.service.sockets import listen_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from headgate.config import Address
-    from headgate.config.gateway import Upstream
-    from headgate.gateway.processes.options import ServiceOptions, UpOptions
+    from headgate.config.gateway import GatewaySettings, Upstream
 
 
 # Envoy does not report a port in use: two of them may listen on one port and share its connections.
 # So a gateway reserves its ports with a socket that is bound and does not listen.
-
-
-_LISTENING: Final = "0A"
-"""The state of a listening socket in `/proc/net/tcp`."""
-
-_TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
 def check_free(addresses: Iterable[Address], *, what: str) -> tuple[Address, ...]:
@@ -68,7 +61,7 @@ def _held(address: Address, what: str, held: ExitStack) -> Address:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         return replace(address, port=probe.getsockname()[1])
     except OSError as error:
-        message = f"cannot listen at {address} ({what}): {_reason(error, address)}"
+        message = f"cannot listen at {address} ({what}): {listen_reason(error, address)}"
         raise GatewayError(message) from error
 
 
@@ -90,59 +83,18 @@ def _checked_unix(address: Address, what: str) -> Address:
     return address
 
 
-def _reason(error: OSError, address: Address) -> str:
-    if error.errno == errno.EADDRINUSE:
-        holder = holder_of(address.port)
-        by = f" by {holder}" if holder else ""
-        return f"the address is in use{by}; stop what listens there, or choose another"
-    if error.errno == errno.EACCES:
-        return "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE"
-    return error.strerror or str(error)
-
-
-def holder_of(port: int) -> str | None:
-    """Name and id of the process that listens on *port*, if this user can see it."""
-    inodes = {f"socket:[{inode}]" for inode in _listening(port)}
-    for process in Path("/proc").glob("[0-9]*") if inodes else ():
-        with suppress(OSError):
-            if any(str(one.readlink()) in inodes for one in process.joinpath("fd").iterdir()):
-                name = process.joinpath("comm").read_text("utf-8", "replace").strip()
-                return f"{name} (process {process.name})"
-    return None
-
-
-def _listening(port: int) -> Iterator[str]:
-    """The inodes of the sockets that listen on *port*."""
-    for table in _TABLES:
-        with suppress(OSError):
-            for line in Path(table).read_text("ascii", "replace").splitlines()[1:]:
-                fields = line.split()
-                own = fields[1].rpartition(":")[2]
-                if fields[3] == _LISTENING and int(own, 16) == port:
-                    yield fields[9]
-
-
-def preflight(options: UpOptions, held: ExitStack) -> tuple[UpOptions, str]:
-    """Return *options* with real ports in the place of 0, and Envoy's path. Raises `HeadgateError`.
+def preflight(settings: GatewaySettings, held: ExitStack) -> tuple[GatewaySettings, str]:
+    """Return *settings* with real ports in the place of 0, and Envoy's path. Raises `GatewayError`.
 
     The ports are reserved until *held* is closed.
     """
-    program = envoy_program(options.gateway)
-    check_certificates(options.gateway)
-    settings = options.gateway
+    program = envoy_program(settings)
+    check_certificates(settings)
     listen = reserve_ports(settings.listen, what="the gateway", held=held)
     admin = settings.envoy_admin
     if admin is not None:
         (admin,) = check_free((admin,), what="envoy_admin")
-    gateway = replace(settings, listen=listen, envoy_admin=admin)
-    return replace(options, gateway=gateway, service=_service(options.service)), program
-
-
-def _service(options: ServiceOptions) -> ServiceOptions:
-    http = check_free(options.http, what="http, the service")
-    grpc = check_free(options.grpc, what="grpc, the service")
-    config = {**options.config, "http": [*map(str, http)] or "off"}
-    return replace(options, http=http, grpc=grpc, config=config)
+    return replace(settings, listen=listen, envoy_admin=admin), program
 
 
 _TIMEOUT_S: Final = 2.0

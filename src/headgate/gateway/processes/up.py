@@ -1,21 +1,20 @@
 """The gateway: start, follow changes, drain, stop.
 
-checks -> policy read -> files written -> service ready -> Envoy ready -> start reported
+checks -> policy read -> files written -> workers ready -> Envoy ready -> start reported
        ... policy changes -> files replaced ...
-SIGTERM -> Envoy drains -> Envoy ends -> service ends -> files removed
+SIGTERM -> Envoy drains -> Envoy ends -> workers end -> files removed
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import ssl
 import tempfile
-from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import replace
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
 from headgate.config.gateway import Upstream
@@ -36,47 +35,61 @@ from headgate.gateway.processes.envoy import (
 from headgate.gateway.processes.logs import ENVOY_LOG, LEVELS, LOG, GatewayError, report
 from headgate.gateway.processes.preflight import preflight, unreachable_warnings
 from headgate.gateway.processes.run_directory import RULES_FILE, RunDirectory, run_directory
-from headgate.gateway.processes.service import Service, service_sockets
+from headgate.gateway.processes.service import EnvoyWorker, behind_envoy, envoy_sockets
 from headgate.observability.denials import FIELDS
-from headgate.policy.loader import read_policy
 from headgate.policy.model import Policy
 from headgate.runtime.supervised_task import SupervisedTask
 from headgate.runtime.supervisor import DONE, Child, Supervisor
+from headgate.service.running import counting
+from headgate.service.sockets import listen_as
+from headgate.service.sources import is_etcd, kept_policy, open_source, shown_store
+from headgate.service.supervisor import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headgate.config import Address
     from headgate.config.gateway import GatewaySettings
-    from headgate.gateway.processes.options import UpOptions
+    from headgate.config.service import Settings
+    from headgate.service.container import Report
 
 
 TOKEN_FILE: Final = "admin_token.secret"  # noqa: S105 - the name of a file
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """The options of the gateway. The demo has its own rules and upstream.
+
+    *generated_token* is the admin token if it was generated for this run.
+    """
+
+    gateway: GatewaySettings
+    service: Settings
+    generated_token: str | None = None
+    is_terminal: bool = False
+    is_demo: bool = False
+
+
 def report_start(
-    options: UpOptions,
-    directory: RunDirectory,
-    started: Mapping[str, Any],
-    *,
-    pids: Mapping[str, object],
+    options: UpOptions, directory: RunDirectory, report: Report, *, pids: Mapping[str, object]
 ) -> None:
-    """Report the addresses and files; *started* is the start record of the service."""
-    fields = {**_fields(options, directory, started), **pids}
+    """Report the addresses, the files, and the *report* of the service."""
+    fields = {**_fields(options, directory, report), **pids}
     title = f"headgate {__version__} is up"
-    if options.is_json:
+    if options.service.log_format == "json":
         LOG.info(title, extra={FIELDS: fields})
     elif options.is_demo:
         shown = introduction(
             gateway=url_of(options.gateway.listen[0], is_tls=_is_tls(options)),
             service=service_url(options),
             token=options.generated_token,
-            rules=options.rules or "",
+            rules=options.service.rules or "",
             is_temporary=options.gateway.run_dir is None,
         )
         print(shown, flush=True)
     else:
-        message = "\n  ".join([title, *_lines(options, directory, started)])
+        message = "\n  ".join([title, *_lines(options, directory, report)])
         LOG.info("%s", message, extra={FIELDS: fields})
 
 
@@ -93,7 +106,7 @@ def url_of(address: Address, *, is_tls: bool) -> str:
 
 def service_url(options: UpOptions) -> str:
     """The URL of the service, for a browser if possible; empty without HTTP."""
-    is_tls = bool(options.service.config.get("http_tls_cert"))
+    is_tls = options.service.http_tls_cert is not None
     first = min(options.service.http, key=lambda address: address.is_unix, default=None)
     return "" if first is None else url_of(first, is_tls=is_tls)
 
@@ -102,9 +115,7 @@ def _is_tls(options: UpOptions) -> bool:
     return options.gateway.listen_tls_cert is not None
 
 
-def _fields(
-    options: UpOptions, directory: RunDirectory, started: Mapping[str, Any]
-) -> dict[str, object]:
+def _fields(options: UpOptions, directory: RunDirectory, report: Report) -> dict[str, object]:
     is_tls = _is_tls(options)
     return {
         "event": "up",
@@ -112,27 +123,24 @@ def _fields(
         "gateway": [url_of(one, is_tls=is_tls) for one in options.gateway.listen],
         "service": service_url(options) or None,
         "upstreams": [str(one) for one in options.gateway.upstream],
-        "rules": started.get("rules"),
-        "revision": started.get("revision"),
-        "rule_count": started.get("rule_count"),
-        "store": started.get("store"),
+        "rules": shown_store(options.service.rules or ""),
+        "revision": report.revision,
+        "rule_count": report.rules,
+        "store": shown_store(options.service.store),
         "admin_token_file": str(directory.place(TOKEN_FILE)) if options.generated_token else None,
         "run_dir": str(directory.path),
     }
 
 
-def _lines(options: UpOptions, directory: RunDirectory, started: Mapping[str, Any]) -> list[str]:
+def _lines(options: UpOptions, directory: RunDirectory, report: Report) -> list[str]:
     is_tls = _is_tls(options)
     lines = [f"gateway: {url_of(one, is_tls=is_tls)}" for one in options.gateway.listen]
     lines += [f"upstream: {one}" for one in options.gateway.upstream]
     if options.service.http:
         token = options.generated_token if options.is_terminal else None
         lines.append(f"service and dashboard: {dashboard_link(service_url(options), token)}")
-    count = started.get("rule_count")
-    counted = "1 rule" if count == 1 else f"{count} rules"
-    lines.append(f"rules: {started.get('rules')}, revision {started.get('revision')}, {counted}")
-    lines.append(f"counters: {started.get('store')}")
-    lines += [f"not ready: {reason}" for reason in started.get("not_ready") or ()]
+    lines += counting(options.service, report)
+    lines += [f"not ready: {reason}" for reason in report.not_ready]
     if options.generated_token and options.is_terminal:
         lines.append(f"admin token, generated for this run: {options.generated_token}")
     elif options.generated_token:
@@ -194,48 +202,63 @@ def run(options: UpOptions) -> int:
     """Run until a signal and return the exit status. Raises `HeadgateError` if it cannot start."""
     ENVOY_LOG.setLevel(LEVELS[options.gateway.envoy_log_level])
     with ExitStack() as held:
-        options, program = preflight(options, held)
-        directory = held.enter_context(run_directory(options.gateway.run_dir))
-        return asyncio.run(_serve(_with_demo(options, directory), program, directory))
+        gateway, program = preflight(options.gateway, held)
+        directory = held.enter_context(run_directory(gateway.run_dir))
+        options = _placed(replace(options, gateway=gateway), directory)
+        sockets = listen_as(options.service)
+        held.callback(sockets.remove)
+        held.callback(sockets.close)
+        http = tuple(one.at for one in sockets.http)
+        options = replace(options, service=replace(options.service, http=http))
+        workers = held.enter_context(closing(Workers(options.service, sockets, EnvoyWorker)))
+        return asyncio.run(_serve(Up(options, program, directory, workers)))
 
 
-async def _serve(options: UpOptions, program: str, directory: RunDirectory) -> int:
-    status = await Up(options, program, directory).serve()
+async def _serve(up: Up) -> int:
+    status = await up.serve()
     report("stopped" if status == DONE else "stopped, not cleanly", event="stopped")
     return status
 
 
-def _with_demo(options: UpOptions, directory: RunDirectory) -> UpOptions:
-    """*options* with the rules file and the upstream of the demo, if it is one."""
-    if not options.is_demo:
-        return options
-    path = directory.place(RULES_FILE)
-    if not path.exists():
-        directory.write(RULES_FILE, demo_rules())
-    upstream = Upstream(path=str(directory.place(_UPSTREAM)))
-    return replace(options, rules=str(path), gateway=replace(options.gateway, upstream=(upstream,)))
+def _placed(options: UpOptions, directory: RunDirectory) -> UpOptions:
+    """*options* with the files in *directory*: sockets for Envoy, the token, and for the demo the
+    rules and the upstream."""
+    gateway, service = options.gateway, behind_envoy(options.service, directory)
+    if options.generated_token is not None:
+        directory.write(TOKEN_FILE, options.generated_token.encode() + b"\n")
+    if options.is_demo:
+        path = directory.place(RULES_FILE)
+        if not path.exists():
+            directory.write(RULES_FILE, demo_rules())
+        service = replace(service, rules=str(path))
+        upstream = Upstream(path=str(directory.place(_UPSTREAM)))
+        gateway = replace(gateway, upstream=(upstream,))
+    return replace(options, gateway=gateway, service=service)
 
 
 class Up(Supervisor):
-    """The gateway with Envoy at *program* and its files in *directory*."""
+    """The gateway with Envoy at *program*, its files in *directory*, and *workers*."""
 
-    def __init__(self, options: UpOptions, program: str, directory: RunDirectory) -> None:
+    def __init__(
+        self, options: UpOptions, program: str, directory: RunDirectory, workers: Workers
+    ) -> None:
         super().__init__(report=report)
         self._options = options
         self._directory = directory
+        self._workers = workers
         self._is_reload = False
         self._following = SupervisedTask(self._follow, name="following the rules", log=LOG)
-        place = options.rules or ""
+        place = options.service.rules or ""
         self._rules = ActivePolicy(
-            options.open_source(place), keep=options.keep, may_arrive_later=options.may_arrive_later
+            open_source(place, read_only=True),
+            keep=kept_policy(options.service),
+            may_arrive_later=is_etcd(place),
         )
         settings = options.gateway
         self._envoy = Envoy(program, settings, directory)
-        self._service = Service(options.service, place, directory)
-        self._service_child = Child(self._service, report=report)
         self._envoy_child = Child(self._envoy, report=report)
-        self.children = (self._service_child, self._envoy_child)
-        places = places_for(settings, directory, self._service.sockets)
+        self.children = (*workers.children, self._envoy_child)
+        places = places_for(settings, directory, envoy_sockets(options.service))
         self._configuration = Configuration(settings, places, directory, self._envoy)
 
     async def start(self, stack: AsyncExitStack) -> None:
@@ -247,22 +270,25 @@ class Up(Supervisor):
         stack.push_async_callback(self._rules.aclose)
         policy = await self._rules.start()
         self._configuration.begin(policy)
-        await self._service_child.start()
+        started = await self._workers.start()
         await self._envoy_child.start()
         if not await self._envoy.reaches_service(within=_SERVICE_TIMEOUT_S):
             message = "Envoy does not reach the service yet; until then on_store_failure applies"
             report(message, level=logging.WARNING)
         stack.push_async_callback(self._following.aclose)
         self._following.start()
-        pids = {"envoy_pid": self._envoy_child.pid, "service_pid": self._service_child.pid}
-        report_start(options, self._directory, self._service.log.started or {}, pids=pids)
+        pids = {
+            "envoy_pid": self._envoy_child.pid,
+            "worker_pids": [child.pid for child in self._workers.children],
+        }
+        report_start(options, self._directory, started, pids=pids)
         for message in await unreachable_warnings(options.gateway.upstream):
             report(message, level=logging.WARNING, event="upstream")
 
     def reload(self) -> None:
         report("SIGHUP: reading the rules and the certificates again")
         self._rules.reread()
-        self._service_child.signal(signal.SIGHUP)
+        self._workers.reload()
         self._is_reload = True
         self._rules.changed.set()
 
@@ -284,13 +310,12 @@ class Up(Supervisor):
                 await self._configuration.renew(self._rules.policy)
 
     async def drain(self) -> bool:
-        linger, grace = self._options.service.linger, self._options.service.drain
         await self._following.aclose()
         await self._envoy_child.disable_restart()
         is_done = await self._is_drained()
         await self._envoy_child.stop(within=_EXTRA_S)
         self._envoy.clear()
-        is_clean = await self._service_child.stop(within=linger + grace + _EXTRA_S)
+        is_clean = await self._workers.drain()
         return is_done and is_clean
 
     async def _is_drained(self) -> bool:
@@ -316,21 +341,16 @@ def check(options: UpOptions) -> tuple[str, ...]:
     """
     program = envoy_program(options.gateway)
     check_certificates(options.gateway)
-    policy = _policy(options)
     with tempfile.TemporaryDirectory(prefix="headgate-check-") as name:
         directory = RunDirectory(Path(name))
-        places = places_for(options.gateway, directory, service_sockets(options.service, directory))
-        made = documents(policy, options.gateway, places)
+        options = _placed(options, directory)
+        gateway, rules = options.gateway, options.service.rules or ""
+        policy = Policy() if is_etcd(rules) else PolicyFiles(rules).load().policy
+        made = documents(
+            policy, gateway, places_for(gateway, directory, envoy_sockets(options.service))
+        )
         validate(program, made, directory)
     message = [
         f"rule {one.rule}: decided {one.decide}: {one.why}" for one in made.decided if one.why
     ]
     return (*message, *made.warnings, *warnings(options.gateway), "Envoy accepts the configuration")
-
-
-def _policy(options: UpOptions) -> Policy:
-    if options.is_demo:
-        return read_policy(demo_rules())
-    if options.may_arrive_later or options.rules is None:
-        return Policy()
-    return PolicyFiles(options.rules).load().policy

@@ -1,18 +1,16 @@
-"""Plots of a report by matplotlib, as SVG for the page and as PNG files. Needs the extra `plots`.
+"""Plots of a report by matplotlib, as SVG. Needs the extra `plots`.
 
 No global state of matplotlib is used, and the same plot gives the same bytes.
 """
 
 from __future__ import annotations
 
-import re
 from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import not_installed
-from headgate.simulator.report.findings import findings, has_dates
-from headgate.terminal import clipped, duration
+from headgate.simulator.report.findings import has_dates
+from headgate.terminal import duration
 from headgate.units import DAY, SECOND
 
 try:
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from headgate.simulator.report.findings import Plot
-    from headgate.simulator.results import Outcome
 
 ALLOWED: Final = "#2f6fb0"
 DENIED: Final = "#c2410c"
@@ -36,13 +33,9 @@ _INK, _FAINT, _GRID = "#1f2328", "#57606a", "#d8dee4"
 _WIDTH, _TALL, _LOW = 7.6, 4.2, 2.2
 """Inches."""
 _FONT_SIZE: Final = 13
-_DOTS_PER_INCH: Final = 144
-_LONGEST_STEM: Final = 40
-_LAST_KNOWN: Final = 0x24F
-"""The last character that every font of matplotlib has."""
 
 
-def draw(plot: Plot, top: Sequence[Plot], *, title: str = "") -> Figure:
+def draw(plot: Plot, top: Sequence[Plot]) -> Figure:
     """Draw *plot* to the scale of all plots in *top*, so that they can be compared.
 
     Denials are drawn on their own scale, below all requests unless the plot is of denials only.
@@ -51,8 +44,6 @@ def draw(plot: Plot, top: Sequence[Plot], *, title: str = "") -> Figure:
     requests = max(max(map(sum, zip(one.allowed, one.denied, strict=True))) for one in top)
     is_single = plot.verb is not None or not denied
     figure = Figure((_WIDTH, _LOW if plot.verb else _TALL), layout="constrained")
-    if title:
-        figure.suptitle(title, x=0.02, ha="left", size=_FONT_SIZE, color=_INK, parse_math=False)
     axes = figure.subplots(1 if is_single else 2, squeeze=False, sharex=True)[:, 0]
     step = f"per {duration(plot.step_ns)}"
     if plot.verb is None:
@@ -101,41 +92,3 @@ def svg(figure: Figure) -> str:
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "headgate"}):
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
     return written.getvalue()
-
-
-def write_pngs(outcomes: Sequence[Outcome], directory: str | Path) -> list[Path]:
-    """Write the plots of *outcomes* into *directory*, and return the paths of the files.
-
-    `requests.png` is all traffic, `rule-1-ID.png` and so on the rules that denied something, in
-    the order of the report; with two policies each name has `-before` or `-after`. Files of these
-    names are overwritten. Raises `OptionError` unless there are one or two outcomes.
-    """
-    found = findings(outcomes)
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    groups = [("requests", "", found.plots)]
-    groups += [
-        (f"rule-{number}-{_stem(rule.name)}", f"{rule.name}, {rule.limit}, ", rule.plots)
-        for number, rule in enumerate(found.rules, 1)
-    ]
-    written = []
-    for stem, title, plots in groups:
-        for plot in plots:
-            label = plot.title.partition(":")[0]
-            ending = f"-{label}" if label in ("before", "after") else ""
-            target = folder / f"{stem}{ending}.png"
-            figure = draw(plot, plots, title=_drawable(f"{title}{plot.title}"))
-            figure.savefig(target, dpi=_DOTS_PER_INCH, metadata={"Software": None})
-            written.append(target)
-    return written
-
-
-def _stem(rule_id: str) -> str:
-    """The part of a rule's id that is safe in file names."""
-    return re.sub(r"[^a-z0-9]+", "-", rule_id.lower())[:_LONGEST_STEM].strip("-") or "rule"
-
-
-def _drawable(text: str) -> str:
-    """*text* with characters escaped that the font may not have."""
-    known = (one if ord(one) <= _LAST_KNOWN else f"\\u{ord(one):04x}" for one in text)
-    return clipped("".join(known).replace("\\\\", "\\"), 90)

@@ -1,4 +1,4 @@
-"""The picture of `headgate top`, its charts, and the view that the keys change."""
+"""The picture of `headgate top`, and the view that the keys change."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from headgate.cli.top.display import (
     Picture,
     View,
     amount,
-    chart_rows,
     keys_in,
     rate,
 )
-from headgate.cli.top.figures import Live, Points, read_live
+from headgate.cli.top.figures import Live, read_live
 from tests.examples import example_count
 from tests.support.live_answers import answer, candidate, key, rule
 
@@ -30,10 +29,10 @@ PICTURE = """
 headgate 0.1.0 healthy  revision 7, 3 rules  2 workers  p50 12us p99 1.4ms
 store redis://host:6379/0 ok  12.3k allowed, 67 denied since 18:06 UTC
 
-  RULE by traffic          ALLOW/S DENY/S SHADOW/S DENIED BY             LAST MINUTE
-> per-tenant                    90     10        0    10% store          ████████████████████
-  per-tenant-candidate (c…      60      0       40    40% store          ████████████████████
-  old (removed)                  0      0        0      - store
+  RULE by traffic                  ALLOW/S DENY/S SHADOW/S DENIED BY
+> per-tenant                            90     10        0    10% store
+  per-tenant-candidate (candidate)      60      0       40    40% store
+  old (removed)                          0      0        0      - store
 
 per-tenant: 9,000 allowed, 1,000 denied since 18:06 UTC; decided by store 100%
 
@@ -136,13 +135,6 @@ def test_recent_decisions_without_the_store_are_marked() -> None:
     assert "\x1b[33mfail_open 75%" in coloured(read_live(answer(bad)))
 
 
-def test_bars_are_red_for_denials_and_yellow_for_shadow_denials() -> None:
-    rates = {"shadow_allowed": 1, "shadow_denied": 1}
-    assert "\x1b[31m█" in coloured(read_live(answer(rule("a", allowed=1, denied=1))))
-    assert "\x1b[32m█" in coloured(read_live(answer(rule("b", allowed=1))))
-    assert "\x1b[33m█" in coloured(read_live(answer(rule("c", mode="shadow", per_second=rates))))
-
-
 def test_a_candidate_without_denials_says_so() -> None:
     live = read_live(
         answer(
@@ -159,7 +151,7 @@ def test_a_candidate_without_denials_says_so() -> None:
     assert "312 requests of about 20,000 callers" in text
 
 
-def test_a_single_rule_has_a_chart_and_its_own_keys() -> None:
+def test_a_single_rule_has_its_own_keys() -> None:
     live = read_live(
         answer(
             rule("a", allowed=9),
@@ -168,19 +160,10 @@ def test_a_single_rule_has_a_chart_and_its_own_keys() -> None:
         )
     )
     text = "\n".join(shown(live, View(only="a")))
-    assert "9.0/s │████" in text
-    assert "the last 120 seconds" in text
+    assert "a: 900 allowed, 0 denied" in text
     assert "mine" in text
     assert "other" not in text
     assert "There is no rule 'x'." in shown(live, View(only="x"))
-
-
-def test_a_rule_without_traffic_has_no_chart() -> None:
-    data = answer(rule("idle"), rule("unsent", allowed=1))
-    data["series"] = {}
-    live = read_live(data)
-    assert "No traffic recently." in shown(live, View(only="idle"))
-    assert "The service sends no series for it." in shown(live, View(only="unsent"))
 
 
 def test_keys_of_a_shadow_rule_are_marked() -> None:
@@ -203,14 +186,6 @@ def test_a_short_screen_shows_the_selected_rule_and_the_footer() -> None:
         assert len(lines) == 12
         assert [line[:10] for line in lines if line.startswith(">")] == [f"> rule-{place:03}"]
         assert lines[-1].startswith("q quit")
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 200])
-def test_every_row_has_its_bars(width: int) -> None:
-    live = read_live(answer(*(rule("r" * n, allowed=10**n, denied=3) for n in (1, 8, 12, 30))))
-    rows = [line for line in shown(live, width=width) if line.startswith("  r")]
-    assert len(rows) == 4
-    assert all(row.endswith("█") for row in rows)
 
 
 NAMES = st.text(max_size=30) | st.sampled_from(["日本語" * 9, "\x1b[31m", "a" * 70, "\u202ex"])
@@ -252,25 +227,6 @@ def test_the_picture_fits_and_contains_no_control_characters(
     for line in lines:
         assert cell_len(line) <= width
         assert line.isprintable()
-
-
-def plain(points: Points, seconds: int, width: int, height: int = 1) -> list[str]:
-    return [row.plain for row in chart_rows(points, seconds, width, height)]
-
-
-def test_the_peak_is_full_and_any_traffic_is_visible() -> None:
-    points = Points(allowed=(0, 0.001, 4, 8))
-    assert plain(points, 4, 4) == [" ▁▄█"]
-    assert plain(Points(), 4, 4) == ["    "]
-
-
-def test_a_step_shows_its_peak_and_the_newest_is_at_the_right() -> None:
-    assert plain(Points(allowed=(8, 2, 3, 4, 5, 1, 7, 8)), 8, 4) == ["█▄▅█"]
-    assert plain(Points(allowed=(1, 8)), 4, 9) == ["  ▁█"]
-
-
-def test_a_chart_grows_from_the_bottom() -> None:
-    assert plain(Points(allowed=(1, 2, 4)), 3, 3, 2) == ["  █", "▄██"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.cli.top.figures import Points, read_live
+from headgate.cli.top.figures import read_live
 from tests.examples import example_count
 from tests.support.live_answers import answer, candidate, key, rule
 
@@ -28,7 +28,6 @@ def test_all_figures_are_read() -> None:
     assert (live.policy.revision, live.workers, live.latency.p99) == (7, 2, 0.0014)
     (one,) = live.rules
     assert (one.allowed, one.allowed_rate, one.denied_rate, one.denied_share) == (800, 8, 2, 0.2)
-    assert (len(live.points(one)), live.points(one).denied[-1]) == (120, 2)
     assert live.busiest_keys[0].key == "ip=~1"
     assert (live.candidates[0].newly_denied, live.candidates[0].newly_allowed) == (300, 5)
     assert live.is_healthy
@@ -38,12 +37,6 @@ def test_a_shadow_rule_counts_all_its_decisions_as_traffic() -> None:
     rates = {"shadow_allowed": 3, "shadow_denied": 1}
     (one,) = read_live(answer(rule("a", mode="shadow", per_second=rates))).rules
     assert (one.allowed_rate, one.denied_rate, one.shadow_rate, one.denied_share) == (3, 0, 1, 0.25)
-
-
-def test_points_end_now_and_are_padded_with_zeros() -> None:
-    points = Points(allowed=(1.0, 2.0), denied=(3.0,))
-    assert points.of_last(3) == [(0, 0, 0), (1, 0, 0), (5, 3, 0)]
-    assert points.of_last(1) == [(5, 3, 0)]
 
 
 def test_troubles_of_the_policy_are_put_into_words() -> None:

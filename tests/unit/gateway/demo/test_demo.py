@@ -84,4 +84,6 @@ def test_every_page_answers_and_one_says_what_it_has_cost(tmp_path: Path) -> Non
 
 
 def test_what_is_no_request_ends_the_connection(tmp_path: Path) -> None:
-    assert _answers(tmp_path / "a.sock", b"nonsense\r\n\r\n") == []
+    [answer] = _answers(tmp_path / "a.sock", b"nonsense\r\n\r\n")
+    assert answer.startswith(b"400 ")
+    assert b"connection: close" in answer

@@ -1,14 +1,13 @@
-"""What Envoy and the service say, passed on in our log."""
+"""The lines of Envoy, passed on in our log."""
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.gateway.processes.logs import EnvoyLog, ServiceLog
+from headgate.gateway.processes.logs import EnvoyLog
 from headgate.observability.denials import FIELDS
 
 if TYPE_CHECKING:
@@ -89,40 +88,3 @@ class TestEnvoy:
         log.read_line("headgate|critical|backtrace|Caught Aborted, suspect faulting address 0x5aa1")
         assert log.last_error == "assert failure: inotify_fd_ >= 0."
         assert len(caplog.records) == 2
-
-
-class TestService:
-    def _said(self, message: str, **more: object) -> str:
-        said = {"time": "now", "level": "info", "logger": "headgate.service", "pid": 7}
-        return json.dumps({**said, "message": message, **more})
-
-    def test_it_is_quiet_until_it_serves(self, caplog: pytest.LogCaptureFixture) -> None:
-        log = ServiceLog()
-        log.read_line(self._said("rules.yaml: revision 1 is in force"))
-        log.read_line(self._said("it will not last", level="warning"))
-        log.read_line(self._said("headgate serves", event="started", rule_count=3))
-        log.read_line(self._said("revision 2 is in force", logger="headgate.control"))
-        log.read_line(self._said("stopped", event="stopped"))
-        assert [(one.name, one.getMessage()) for one in caplog.records] == [
-            ("headgate.service", "it will not last"),
-            ("headgate.control", "revision 2 is in force"),
-        ]
-        assert getattr(caplog.records[0], FIELDS) == {"pid": 7}
-        assert log.started is not None
-        assert log.started["rule_count"] == 3
-
-    def test_a_mistake_is_told_with_where_it_was_made(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        ServiceLog().read_line(self._said("a mistake", level="error", exception="Traceback ..."))
-        assert caplog.records[0].getMessage() == "a mistake\nTraceback ..."
-
-    def test_what_it_says_outside_its_log_are_its_last_words(self) -> None:
-        log = ServiceLog()
-        log.read_line("headgate serve: cannot listen at 127.0.0.1:80: permission denied")
-        log.read_line("{no json")
-        log.read_line("")
-        assert log.last_error == "{no json"
-        log.begin()
-        log.read_line("headgate serve: cannot listen at 127.0.0.1:80: permission denied")
-        assert log.last_error == "cannot listen at 127.0.0.1:80: permission denied"

@@ -11,7 +11,8 @@ import pytest
 
 from headgate.config import Address
 from headgate.gateway.processes.logs import GatewayError
-from headgate.gateway.processes.preflight import check_free, holder_of, reserve_ports
+from headgate.gateway.processes.preflight import check_free, reserve_ports
+from headgate.service.sockets import holder_of
 
 if TYPE_CHECKING:
     from pathlib import Path

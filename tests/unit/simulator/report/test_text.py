@@ -1,6 +1,8 @@
 """The report for a terminal."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -142,3 +144,12 @@ def test_hostile_names_cannot_speak_to_the_terminal() -> None:
 def test_a_report_is_of_one_or_two(number: int) -> None:
     with pytest.raises(OptionError, match=f"not of {number}"):
         text_report([outcome()] * number)
+
+
+def test_importing_the_report_does_not_import_matplotlib() -> None:
+    code = (
+        "import sys, headgate.simulator.report as report; "
+        "sys.exit('matplotlib' in sys.modules or not report.text_report)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False)  # noqa: S603 (our own code)
+    assert done.returncode == 0
