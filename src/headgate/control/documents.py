@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control.revision import Parsed
-from headgate.policy.document import Listing, Scalar, Table, free_in_steps, parse_text
+from headgate.policy.document import Listing, Table, free_in_steps, parse_text
 from headgate.policy.fields import number_in
-from headgate.policy.loader import examine_policies, examine_policy_data, policy_to_data
+from headgate.policy.loader import examine_policies, examine_policy_data
 from headgate.policy.path import compiled, readings
 from headgate.policy.problems import Diagnostics, PolicyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headgate.control.revision import Revision
     from headgate.policy.document import Node
@@ -32,16 +32,9 @@ def parse_document(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
 
     Raises `PolicyError` with all that is wrong.
     """
-    parsed = parse_policy(texts)[1]
-    doubtful: list[str] = []
-    document = _document(texts, partial(_as_written, doubtful))
-    if not doubtful or examine_policy_data(document).policy == parsed.config:
-        return document, parsed
-    document = _document(texts, _as_meant)
-    if examine_policy_data(document).policy == parsed.config:
-        return document, parsed
-    # A plain scalar such as 1.50, which is a name in one place and a number in another.
-    return policy_to_data(parsed.config), parsed
+    document: Data = {}
+    examined = examine_policies(texts, visit=partial(_merge, document))
+    return document, _parsed(examined)
 
 
 def parse_policy(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
@@ -156,59 +149,51 @@ def _changed_fields(path: str, before: object, after: object) -> Iterator[Data]:
         yield {"field": path, "before": before, "after": after}
 
 
-def readings_of(text: bytes) -> Iterator[object]:
-    """Read *text* as a document: with numbers only where they are written as JSON would write them,
-    then with numbers wherever there can be one. `parse_document` chooses."""
+def _merge(document: Data, root: Node) -> None:
+    """Add the data of *root* to *document*: lists one after the other, of the rest the first."""
+    found = data_of(root)
+    for name, value in found.items() if isinstance(found, dict) else ():
+        if isinstance(value, list) and isinstance(document.get(name), list):
+            document[name] = [*document[name], *value]
+        else:
+            document.setdefault(name, value)
+
+
+def data_of(node: Node) -> object:
+    """Return the data of a tree, which is not deep: numbers where fields have read numbers."""
+    match node:
+        case Table():
+            return {name: data_of(one) for name, one in node.entries.items()}
+        case Listing():
+            return [data_of(one) for one in node.items]
+    if node.is_null:
+        return None
+    value = node.number if node.boolean is None else node.boolean
+    return node.text if value is None else value
+
+
+def is_text_of(document: Mapping[str, Any], text: bytes) -> bool:
+    """True if *text* says *document*. Raises `PolicyError` if it cannot be read at all."""
     root = parse_text(text, Diagnostics("<policy>"))
     try:
-        for plain in (partial(_as_written, []), _as_meant):
-            yield _data(root, plain)
+        return _says(root, document)
     finally:
         free_in_steps(root)
 
 
-def _document(texts: Iterable[tuple[str, bytes]], plain: Callable[[str], object]) -> Data:
-    """Merge *texts*: lists one after the other, of the rest the first."""
-    merged: Data = {}
-    for where, text in texts:
-        root = parse_text(text, Diagnostics(where))
-        found = _data(root, plain)
-        free_in_steps(root)
-        for name, value in found.items() if isinstance(found, dict) else ():
-            if isinstance(value, list) and isinstance(merged.get(name), list):
-                merged[name] = [*merged[name], *value]
-            else:
-                merged.setdefault(name, value)
-    return merged
-
-
-def _data(node: Node, plain: Callable[[str], object]) -> object:
-    """Return the data of a tree, which is not deep."""
-    match node:
-        case Table():
-            return {name: _data(one, plain) for name, one in node.entries.items()}
-        case Listing():
-            return [_data(one, plain) for one in node.items]
-        case Scalar(is_plain=False):
-            return node.text
-        case Scalar(is_null=True):
-            return None
-    return plain(node.text) if node.boolean is None else node.boolean
-
-
-def _as_written(doubtful: list[str], text: str) -> object:
-    """Read a number only if it would be written like that again; else it is *doubtful*."""
-    value = _as_meant(text)
-    if str(value) == text:
-        return value
-    doubtful.append(text)
-    return text
-
-
-def _as_meant(text: str) -> object:
-    """Read a number wherever it can be one."""
-    found = number_in(text)
-    return text if found is None else found
+def _says(node: Node, data: Any) -> bool:
+    if isinstance(node, Table):
+        is_same = isinstance(data, dict) and data.keys() == node.entries.keys()
+        return is_same and all(_says(one, data[name]) for name, one in node.entries.items())
+    if isinstance(node, Listing):
+        is_same = isinstance(data, list) and len(data) == len(node.items)
+        return is_same and all(map(_says, node.items, data))
+    if node.is_null or node.boolean is not None:
+        return data is node.boolean
+    if isinstance(data, str):
+        return node.text == data
+    is_number = node.is_plain and isinstance(data, int | float) and not isinstance(data, bool)
+    return is_number and number_in(node.text) == data
 
 
 # ---- finding rules: by the data as it was written, so that invalid documents work too ----------

@@ -14,7 +14,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.control.documents import readings_of
+from headgate.control.documents import is_text_of
 from headgate.policy.problems import PolicyError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _DISAGREEMENTS: Final = (AttributeError, KeyError, TypeError, ValueError)
 
 def _reads_as(text: bytes, document: Mapping[str, Any]) -> bool:
     try:
-        return document in readings_of(text)
+        return is_text_of(document, text)
     except PolicyError:
         return False
 

@@ -11,7 +11,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate.policy.problems import (
@@ -61,13 +61,14 @@ class Scalar:
     """A text. *is_plain*: without quotes, so that it may mean a number, a boolean or nothing.
 
     *inset* is the number of columns after *place* where the text begins; None if it does not stand
-    in the document letter by letter.
+    in the document letter by letter. *number* is its value if a field has read it as a number.
     """
 
     text: str
     is_plain: bool
     place: Place = NOWHERE
     inset: int | None = None
+    number: int | float | None = None
 
     @property
     def is_null(self) -> bool:
@@ -170,7 +171,10 @@ class TreeBuilder:
             message = f"the alias {quoted(anchor)} stands for nothing before it"
             self._diagnostics.error(place, message)
             found = (Scalar("", is_plain=False, place=place), 1, 0)
-        self._put(found[0], place, found[1], found[2], new=found[1])
+        node = found[0]
+        if isinstance(node, Scalar):  # it may be a number here, and a name there
+            node = replace(node)
+        self._put(node, place, found[1], found[2], new=found[1])
 
     def graft(self, known: Composed) -> None:
         """Put a node that was composed before; it counts as if it were composed now."""

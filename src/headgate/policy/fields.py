@@ -223,7 +223,8 @@ def read_number(node: Node, what: str = "a number") -> int | float:
         found = number_in(text)
         if node.is_plain and len(text) <= _MAX_NUMBER:
             if found is not None:
-                return int(found) if float(found).is_integer() else found
+                node.number = int(found) if float(found).is_integer() else found
+                return node.number
             if _ZEROS.fullmatch(text):
                 message = f"found {text}, which some YAML parsers read as octal"
                 right = text.lstrip("+-0").replace("_", "") or "0"
@@ -479,8 +480,9 @@ def duration(
 
     def read(node: Node) -> int | float:
         if isinstance(node, Scalar):
-            is_zero = zero and node.is_plain and node.text == "0"
-            if is_zero or (off and (node.boolean is False or node.text == "off")):
+            if zero and node.is_plain and node.text == "0":
+                return read_number(node)
+            if off and (node.boolean is False or node.text == "off"):
                 return 0
         found = read_duration(node)
         if found < least or (most is not None and found > most):

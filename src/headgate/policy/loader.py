@@ -84,13 +84,15 @@ def examine_policy(text: str | bytes, *, where: str = UNNAMED) -> Examined:
     return examine_policies([(where, text)])
 
 
-def examine_policies(sources: Iterable[tuple[str, str | bytes]]) -> Examined:
+def examine_policies(
+    sources: Iterable[tuple[str, str | bytes]], *, visit: Callable[[Node], None] = lambda _: None
+) -> Examined:
     """One policy from several texts, each with its name: their rules in the order given.
 
     Ids must be unique over all, and `identity` may be in one of them; an override may be in another
-    one than its rule.
+    one than its rule. *visit* is called with the tree of each text of a valid policy.
     """
-    return _load([_File.of(where, partial(parse_text, text)) for where, text in sources])
+    return _load([_File.of(where, partial(parse_text, text)) for where, text in sources], visit)
 
 
 def read_policy_data(data: object, *, where: str = UNNAMED) -> Policy:
@@ -218,15 +220,18 @@ class _LoadedRule:
         return f"{self.file.diagnostics.where}:{at if line is None else line}"
 
 
-def _load(files: list[_File]) -> Examined:
+def _load(files: list[_File], visit: Callable[[Node], None] = lambda _: None) -> Examined:
     policy = None
     with suppress(PolicyError):  # too many errors to go on; the diagnostics have them
         policy = _load_policy(files)
     problems = tuple(problem for file in files for problem in file.problems)
+    is_sound = all(file.is_sound for file in files)
     for file in files:
         if file.root is not None:
+            if is_sound:
+                visit(file.root)
             free_in_steps(file.root)
-    return Examined(policy if all(file.is_sound for file in files) else None, problems)
+    return Examined(policy if is_sound else None, problems)
 
 
 def _load_policy(files: list[_File]) -> Policy:

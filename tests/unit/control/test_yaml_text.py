@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.control import yaml_text
-from headgate.control.documents import parse_document, readings_of
+from headgate.control import documents, yaml_text
+from headgate.control.documents import is_text_of, parse_document
 from headgate.control.yaml_text import edited_text, text_of
+from headgate.policy.document import Node, Scalar, Table, parse_text
+from headgate.policy.fields import number_in
+from headgate.policy.problems import Diagnostics
 
 BLOCK = """\
 # The shop's limits.
@@ -59,7 +62,16 @@ rules:
 
 
 def data_of(text: bytes) -> Any:
-    return next(readings_of(text))
+    """The data of *text*, whether it is a policy or not: with numbers as JSON would write them."""
+    root = parse_text(text, Diagnostics("<policy>"))
+    pending: list[Node] = [root]
+    for node in pending:
+        if isinstance(node, Scalar):
+            number = number_in(node.text) if node.is_plain else None
+            node.number = number if str(number) == node.text else None
+        else:
+            pending += node.entries.values() if isinstance(node, Table) else node.items
+    return documents.data_of(root)
 
 
 def edited(text: str, change: Any) -> str:
@@ -68,7 +80,7 @@ def edited(text: str, change: Any) -> str:
     after = copy.deepcopy(before)
     change(after)
     result = edited_text(text.encode(), before, after)
-    assert data_of(result) == after
+    assert is_text_of(after, result)
     return result.decode()
 
 
@@ -300,3 +312,48 @@ def test_line_ends_of_windows_stay() -> None:
     after = copy.deepcopy(before)
     rule(after, "exports")["limit"] = "3/hour"
     assert edited_text(text, before, after) == text.replace(b"2/hour", b"3/hour")
+
+
+def test_a_text_may_be_a_number_in_one_place_and_a_name_in_another() -> None:
+    text = NUMBERS.replace("key_by: ip", "key_by: ip\n    match: {headers: {x-any: 1.50}}").encode()
+    before, _ = parse_document([("rules.yaml", text)])
+    one = rule(before, "all")
+    assert (one["match"]["headers"]["x-any"], one["refill_rate_per_sec"]) == ("1.50", 1.5)
+    after = copy.deepcopy(before)
+    rule(after, "exports")["limit"] = "3/hour"
+    assert edited_text(text, before, after) == text.replace(b"2/hour", b"3/hour")
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("{a: 1_000}", {"a": 1000}),
+        ("{a: 1_000}", {"a": "1_000"}),
+        (
+            "{a: 'true', b: true, c: ~, d: [1, x]}",
+            {"d": [1, "x"], "c": None, "b": True, "a": "true"},
+        ),
+    ],
+)
+def test_a_text_says_a_document(text: str, data: dict[str, Any]) -> None:
+    assert is_text_of(data, text.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("{a: '1000'}", {"a": 1000}),
+        ("{a: 1}", {"a": True}),
+        ("{a: true}", {"a": "true"}),
+        ("{a: true}", {"a": 1}),
+        ("{a: ~}", {"a": ""}),
+        ("{a: 1}", {"a": 1, "b": 2}),
+        ("{a: 1, b: 2}", {"a": 1}),
+        ("{a: [1]}", {"a": [1, 2]}),
+        ("{a: [1]}", {"a": {"1": 1}}),
+        ("{a: {b: 1}}", {"a": [1]}),
+        ("{a: x}", {"a": None}),
+    ],
+)
+def test_a_text_does_not_say_another_document(text: str, data: dict[str, Any]) -> None:
+    assert not is_text_of(data, text.encode())
