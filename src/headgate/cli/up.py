@@ -133,7 +133,7 @@ def _up(values: Values, options: UpOptions) -> ExitStatus:
     from headgate.gateway.processes.logs import report
     from headgate.gateway.processes.up import run
     from headgate.service.logs import configure_logs
-    from headgate.service.running import hold_standard_files
+    from headgate.service.startup import hold_standard_files
 
     hold_standard_files()
     configure_logs(options.service)
@@ -144,7 +144,7 @@ def _up(values: Values, options: UpOptions) -> ExitStatus:
 
 def _check(arguments: Namespace, values: Values, options: UpOptions) -> ExitStatus:
     from headgate.gateway.processes.up import check
-    from headgate.service.running import check as check_service
+    from headgate.service.startup import check as check_service
 
     lines = list(map(str, values.warnings))
     if not options.is_demo:
