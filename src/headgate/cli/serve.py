@@ -89,7 +89,7 @@ def _settings() -> Iterable[Setting]:
 def _run(arguments: Namespace) -> ExitStatus:
     from headgate.config.gateway import SETTINGS as GATEWAY
     from headgate.config.service import SETTINGS, gather
-    from headgate.service.running import check, run
+    from headgate.service.startup import check, run
 
     gathered = gather(
         flags=flags_of(arguments, SETTINGS),

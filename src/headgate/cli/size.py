@@ -96,8 +96,8 @@ class Demand:
 
 
 class Fleet(NamedTuple):
-    """What a demand needs. Memory is that of all shards together, without replicas; *machines* has
-    one more than needed, as one may be gone."""
+    """The fleet for a demand. Memory is that of all shards together, without replicas; *machines*
+    has one more than needed, as one may be gone."""
 
     counters: int
     memory_bytes: int

@@ -80,21 +80,28 @@ def _contradictions(values: Mapping[str, Any]) -> Iterator[Contradiction]:
             yield "rules", service.NO_RULES.replace(" or --envoy-config DIR", "")
         if not values["upstream"]:
             yield "upstream", "missing; pass --upstream http://localhost:9000"
-    rules = values["rules"] or _DEMO  # reported above
-    yield from service.contradictions({**values, "rules": rules, "grpc_ports": _grpc_ports(values)})
+    yield from service.contradictions({**values, **_own(values)})
     yield from gateway.contradictions(values)
     if values["grpc_tls_cert"] is not None:
         message = "Envoy connects to the service over a local socket, without TLS"
         yield "grpc_tls_cert", f"{message}; run headgate serve for other clients"
 
 
+def _own(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the service that are not as the user gave them."""
+    from headgate.gateway.processes.service import SOCKET
+
+    return {
+        "rules": values["rules"] or _DEMO,  # those of the demo are written later
+        "grpc": (*values["grpc"], SOCKET),
+        # Each of several workers has its own socket, so that Envoy uses all.
+        "grpc_ports": "each" if values["workers"] > 1 else values["grpc_ports"],
+        "max_message": max(values["max_message"], _LEAST_MESSAGE),
+    }
+
+
 def _is_demo(values: Mapping[str, Any]) -> bool:
     return values["rules"] is None and not values["upstream"]
-
-
-def _grpc_ports(values: Mapping[str, Any]) -> str:
-    """The port mode: each of several workers has its own socket, so that Envoy uses all."""
-    return "each" if values["workers"] > 1 else values["grpc_ports"]
 
 
 def _options(values: Mapping[str, Any]) -> UpOptions:
@@ -105,15 +112,9 @@ def _options(values: Mapping[str, Any]) -> UpOptions:
     from headgate.gateway.processes.up import UpOptions
 
     own = {name: values[name] for name in SERVICE}
-    own |= {
-        "rules": values["rules"] or _DEMO,  # the rules of the demo are written later
-        "grpc_ports": _grpc_ports(values),
-        # A secret of its own lasts until the gateway ends, so reservations survive a restart of a
-        # worker.
-        "secret": values["secret"] or secrets.token_hex(_SECRET_BYTES).encode(),
-        "max_message": max(values["max_message"], _LEAST_MESSAGE),
-    }
-    service = Settings(**own)
+    # A secret of its own lasts until the gateway ends: reservations survive a restart of a worker.
+    own["secret"] = values["secret"] or secrets.token_hex(_SECRET_BYTES).encode()
+    service = Settings(**own | _own(values))
     token = None if service.has_admin else secrets.token_urlsafe(_TOKEN_BYTES)
     if token is not None:
         service = replace(service, admin_token=token.encode())
@@ -132,7 +133,7 @@ def _up(values: Values, options: UpOptions) -> ExitStatus:
     from headgate.gateway.processes.logs import report
     from headgate.gateway.processes.up import run
     from headgate.service.logs import configure_logs
-    from headgate.service.running import hold_standard_files
+    from headgate.service.startup import hold_standard_files
 
     hold_standard_files()
     configure_logs(options.service)
@@ -143,7 +144,7 @@ def _up(values: Values, options: UpOptions) -> ExitStatus:
 
 def _check(arguments: Namespace, values: Values, options: UpOptions) -> ExitStatus:
     from headgate.gateway.processes.up import check
-    from headgate.service.running import check as check_service
+    from headgate.service.startup import check as check_service
 
     lines = list(map(str, values.warnings))
     if not options.is_demo:

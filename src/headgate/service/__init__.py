@@ -1,6 +1,6 @@
 """The decision service: decides requests by the rules of a policy, over HTTP and gRPC.
 
-running -> supervisor -> worker -> container and listeners -> http/, admin/, rls/, rlqs/ -> core
+startup -> supervisor -> worker -> container and listeners -> http/, admin/, rls/, rlqs/ -> core
 
-A process is started by `running`. Read `worker` first, then `container`.
+A process is started by `startup`. Read `worker` first, then `container`.
 """

@@ -18,8 +18,8 @@ from headgate.integrations.grpc import RateLimitInterceptor, report
 from headgate.testing.integration_contract import Exchange, Reply, Server
 from headgate.testing.integration_contract.limits import AppLimitContract, RouteLimitContract
 from headgate.testing.integration_contract.outages import OutageContract
+from headgate.testing.integration_contract.request_end import ChargeContract, SlotContract
 from headgate.testing.integration_contract.responses import ResponseContract
-from headgate.testing.integration_contract.settling import ChargeContract, SlotContract
 from headgate.testing.integration_contract.subject import IntegrationUnderTest
 from tests.support.integrations.http_servers import NUMBER, Ends
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,10 +38,18 @@ class CostingHandler(QuietHandler):
     do_POST = do_GET
 
 
+class QuietServer(ThreadingHTTPServer):
+    """Says nothing of clients that leave: it would be on the stderr of another test."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def upstream_of(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
     """The port of a server on loopback whose requests *handler* answers."""
-    with serving_in_thread(ThreadingHTTPServer((HOST, 0), handler)) as server:
+    with serving_in_thread(QuietServer((HOST, 0), handler)) as server:
         yield server.server_port
 
 

@@ -141,6 +141,9 @@ class TestOptions:
         assert made.service.admin_token == made.generated_token.encode()
         assert self._made(admin_token=b"a token of one's own").generated_token is None
 
+    def test_the_service_may_be_for_envoy_alone(self) -> None:
+        assert [one.is_unix for one in self._made(http=(), grpc=()).service.grpc] == [True]
+
     def test_reports_of_thousands_of_buckets_fit_into_a_message(self) -> None:
         assert self._made().service.max_message == 32 * 1024 * 1024
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.config import Address
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from headgate.config.service import Settings
     from headgate.gateway.processes.run_directory import RunDirectory
 
-SOCKET: Final = "grpc.sock"
+SOCKET: Final = Address(path="/grpc.sock")
+"""The socket for Envoy, the last gRPC address of the service; its directory is known later."""
+
 _HANG_TIMEOUT: Final = 5.0
 _TIMEOUT_S: Final = 2.0
 """Seconds that a worker may take to respond."""
@@ -26,9 +29,10 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0,
 
 
 def behind_envoy(settings: Settings, directory: RunDirectory) -> Settings:
-    """*settings* of a service that Envoy calls on sockets in *directory*, too."""
-    socket = Address(path=str(directory.place(SOCKET)))
-    return replace(settings, grpc=(*settings.grpc, socket))
+    """*settings* with the sockets for Envoy in *directory*."""
+    *others, socket = settings.grpc
+    placed = Address(path=str(directory.place(Path(socket.path).name)))
+    return replace(settings, grpc=(*others, placed))
 
 
 def envoy_sockets(settings: Settings) -> tuple[str, ...]:

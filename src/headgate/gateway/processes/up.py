@@ -40,9 +40,9 @@ from headgate.observability.denials import FIELDS
 from headgate.policy.model import Policy
 from headgate.runtime.supervised_task import SupervisedTask
 from headgate.runtime.supervisor import DONE, Child, Supervisor
-from headgate.service.running import counting
 from headgate.service.sockets import listen_as
 from headgate.service.sources import is_etcd, kept_policy, open_source, shown_store
+from headgate.service.startup import counting
 from headgate.service.supervisor import Workers
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from headgate.testing.integration_contract.connections import (
 )
 from headgate.testing.integration_contract.limits import AppLimitContract, RouteLimitContract
 from headgate.testing.integration_contract.outages import OutageContract
+from headgate.testing.integration_contract.request_end import ChargeContract, SlotContract
 from headgate.testing.integration_contract.responses import ResponseContract
 from headgate.testing.integration_contract.servers import Exchange, Reply, Server, Socket
-from headgate.testing.integration_contract.settling import ChargeContract, SlotContract
 from headgate.testing.integration_contract.subject import native_options
 
 __all__ = [

@@ -6,8 +6,8 @@ from headgate.testing.store_contract.admission import AdmissionContract
 from headgate.testing.store_contract.amounts import AmountsContract
 from headgate.testing.store_contract.bounds import BoundContract
 from headgate.testing.store_contract.history import HistoryContract
-from headgate.testing.store_contract.holding import ReservationContract, SlotContract
 from headgate.testing.store_contract.keys import KeysContract
+from headgate.testing.store_contract.reservations import ReservationContract, SlotContract
 
 
 class StoreContract(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headgate.config import Address
 from headgate.config.service import Settings
 from headgate.gateway.processes.run_directory import RunDirectory
-from headgate.gateway.processes.service import EnvoyWorker, behind_envoy, envoy_sockets
+from headgate.gateway.processes.service import SOCKET, EnvoyWorker, behind_envoy, envoy_sockets
 from headgate.service.sockets import listen_as
 from headgate.service.supervisor import WorkerProgram, Workers
 
@@ -26,7 +26,7 @@ def _settings(directory: Path, workers: int) -> Settings:
         rules="rules.yaml",
         store="redis://127.0.0.1:1",
         http=(),
-        grpc=(Address("127.0.0.1", 0),),
+        grpc=(Address("127.0.0.1", 0), SOCKET),
         grpc_ports="each",
         workers=workers,
     )
