@@ -343,8 +343,8 @@ class _Deciding:
             return replies
         (operation,) = operations
         try:
-            if isinstance(operation, TakeEach) and len(operation.takes) == 1:  # a lease may serve
-                return (((yield from self._calls.run(operation.takes[0])),),)
+            if isinstance(operation, TakeEach):
+                return ((yield from self._calls.take_each(operation.takes)),)
             return ((yield from self._calls.run(operation)),)
         except StoreError as error:
             return (error,)
