@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from headgate.decision import Decision
     from headgate.limits import Limit
-    from headgate.responses.headers import RuleTemplate
+    from headgate.responses.headers import LimitTemplate, StackTemplate
     from headgate.stores.base import Prepared
     from headgate.stores.operations import Outcomes
 
@@ -207,7 +207,7 @@ class Plan:
     allowed_cell: list[int] = field(init=False, repr=False, compare=False)
     """The count of requests that its only rule allows; set if `decide` is."""
 
-    template: RuleTemplate | None = field(init=False, repr=False, compare=False)
+    template: LimitTemplate | StackTemplate | None = field(init=False, repr=False, compare=False)
     """The headers of requests that its only rule allows, if they have any."""
 
     engine: object = field(init=False, repr=False, compare=False)

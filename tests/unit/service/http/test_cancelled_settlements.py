@@ -1,4 +1,4 @@
-"""The settlement of a reservation goes on if its caller is cancelled: it is done once, and whole."""
+"""The settlement of a reservation goes on if its caller is cancelled: done once, and whole."""
 
 from __future__ import annotations
 
