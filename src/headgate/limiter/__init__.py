@@ -169,7 +169,7 @@ class LimiterVerbs:
         plan = stack.plan(key, cost, "acquire")
         now = self._time()
         deadline = deadline_ns(timeout, now)
-        if not stack.is_worth_a_wait(cost):
+        if not 0 < cost <= min(limit.largest_cost for limit in stack.limits):  # nothing to wait for
             verdict = yield from self._engine.decide(plan, is_recorded=False)
         else:
             place = Place()
