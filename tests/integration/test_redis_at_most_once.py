@@ -70,6 +70,22 @@ class TestLostReplies:
         one.wait_until_decided()
         assert witness.used() == 2
 
+    def test_what_a_swallowed_reply_may_have_charged_is_not_reported_afterwards(
+        self, kind: str, proxy: SilentProxy, witness: Limiting
+    ) -> None:
+        space = witness.namespace
+        with limiting(
+            kind, proxy.url, timeout=SHORT, policy="fail_open", namespace=space
+        ) as failing:
+            assert failing.hit().source == "store"
+            proxy.swallow_replies()
+            assert failing.hit().source == "fail_open"
+            assert witness.used() == 3
+            proxy.heal()
+            failing.wait_until_decided()
+            wait_until(failing.has_reported, "there is nothing to report any more")
+            assert witness.used() == 3
+
     @pytest.mark.parametrize("policy", ["fail_open", "fail_closed"])
     def test_the_decision_is_the_policys(
         self, kind: str, policy: FailurePolicy, proxy: SilentProxy

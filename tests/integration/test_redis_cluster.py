@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -126,6 +127,36 @@ class TestDifferentSlots:
             assert 0 < admitted <= 30
             looks = [one.driven.hit_all([Hit(key, bucket(30), 0, name="n")]) for key in keys]
             assert [look.remaining for look in looks] == [30 - admitted] * 3
+
+    @pytest.mark.parametrize("verb", ["hit_many", "hit_all"])
+    def test_other_nodes_are_asked_while_one_hangs(
+        self, kind: str, verb: str, cluster: ClusterSetup
+    ) -> None:
+        limit = bucket(10)
+        with (
+            limiting(kind, cluster.url, limit, timeout=30) as one,
+            limiting("sync", cluster.url, limit, namespace=one.namespace) as other,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            (silent, hung), *others = homes(one, cluster).items()
+            keys = [silent, *[key for key, _ in others]]
+
+            def ask() -> bool:
+                if verb == "hit_many":
+                    return all(one.driven.hit_many(keys))
+                return bool(one.driven.hit_all([Hit(key, limit, name="api") for key in keys]))
+
+            def left(key: str) -> int:
+                if verb == "hit_many":
+                    return 10 - other.used(key)
+                return other.driven.hit_all([Hit(key, limit, 0, name="api")]).remaining
+
+            assert [left(key) for key in keys] == [10] * 3  # now the nodes are connected
+            with paused(hung):
+                asked = pool.submit(ask)
+                for key, _ in others:
+                    wait_until(lambda key=key: left(key) == 9, f"{key} is charged or held")  # type: ignore[misc]
+            assert asked.result(60)
 
     def test_hit_many_serves_keys_of_all_slots(self, kind: str, cluster: ClusterSetup) -> None:
         with limiting(kind, cluster.url, bucket(2)) as one:

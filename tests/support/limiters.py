@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from headgate.clock import Clock
     from headgate.decision import Decision, FailurePolicy
+    from headgate.engine.use_cases import Engine
     from headgate.stores.operations import Operation
 
 T = TypeVar("T")
@@ -146,12 +147,19 @@ class Limiting:
         """Wait until all decisions come from the store again; a look at *key* costs nothing."""
         wait_until(lambda: self._is_decided(key), "the store decides again")
 
+    def has_reported(self) -> bool:
+        """True if the store is there, and this process has reported all usage to it."""
+        return not self._engine.fallback.needs_recovery
+
     def _is_decided(self, key: str) -> bool:
         if self.driven.peek(key).source != "store":
             return False
-        limiter = self._limiter if self._loop is None else self._async_limiter
-        health = health_of(limiter._engine.store)
+        health = health_of(self._engine.store)
         return health is None or health.state == "closed"
+
+    @property
+    def _engine(self) -> Engine:
+        return (self._limiter if self._loop is None else self._async_limiter)._engine
 
     @contextmanager
     def hammering(self, *, callers: int, key: str = "key", pause: float = 0.002) -> Iterator[Seen]:

@@ -177,7 +177,11 @@ def decide_call(engine: Engine, call: CallPlan) -> Effects[list[Decision]]:
     yield from deciding.decide()
     decisions = deciding.decisions
     if call.plan.rules:
-        record(_verdict(call, decisions), began_ns)
+        pairs = zip(call.parts, decisions, strict=True)
+        taken = [
+            decision for part, decision in pairs if part.verb == "take"
+        ]  # others decide nothing
+        record(Verdict(call.plan, taken, is_allowed(call.parts, decisions)), began_ns)
     return decisions
 
 
@@ -343,8 +347,8 @@ class _Deciding:
             return replies
         (operation,) = operations
         try:
-            if isinstance(operation, TakeEach) and len(operation.takes) == 1:  # a lease may serve
-                return (((yield from self._calls.run(operation.takes[0])),),)
+            if isinstance(operation, TakeEach):
+                return ((yield from self._calls.take_each(operation.takes)),)
             return ((yield from self._calls.run(operation)),)
         except StoreError as error:
             return (error,)
@@ -456,13 +460,6 @@ class _Deciding:
         if part.role != "decides" or not part.is_question or decision is None:
             return False
         return not decision.allowed
-
-
-def _verdict(call: CallPlan, decisions: Sequence[Decision]) -> Verdict:
-    """The verdict on the takes among the parts of *call*: looks and reports decide nothing."""
-    pairs = zip(call.parts, decisions, strict=True)
-    taken = [decision for part, decision in pairs if part.verb == "take"]
-    return Verdict(call.plan, taken, allowed=is_allowed(call.parts, decisions))
 
 
 def _checks(parts: Sequence[Part], places: Places) -> tuple[Check, ...]:

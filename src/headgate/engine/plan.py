@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from headgate.decision import Decision
     from headgate.limits import Limit
-    from headgate.responses.headers import RuleTemplate
+    from headgate.responses.headers import LimitTemplate, StackTemplate
     from headgate.stores.base import Prepared
     from headgate.stores.operations import Outcomes
 
@@ -122,11 +122,6 @@ class RulePlan:
         return False
 
     @property
-    def has_queue(self) -> bool:
-        """True if a limit is a `LeakyQueue`, in which an allowed request may have to wait."""
-        return any(isinstance(limit, LeakyQueue) for limit in self.limits)
-
-    @property
     def is_shown(self) -> bool:
         """True if the headers of responses show its figures."""
         return self.rule.headers == "on" and self.rule.mode == "enforce"
@@ -134,18 +129,19 @@ class RulePlan:
     @property
     def rates(self) -> tuple[Check, ...]:
         """The checks that charge something."""
-        return tuple([check for check in self.checks if not _has_slots(check.limit)])
+        return tuple([one for one in self.checks if not isinstance(one.limit, Concurrency)])
 
     @property
     def amounts(self) -> tuple[Check, ...]:
         """The checks whose amounts can be held, settled and refunded: not slots, nor places in
         queues."""
-        return tuple([check for check in self.checks if not _is_given_once(check.limit)])
+        given_once = Concurrency | LeakyQueue
+        return tuple([one for one in self.checks if not isinstance(one.limit, given_once)])
 
     @property
     def slots(self) -> tuple[Check, ...]:
         """The checks that take slots."""
-        return tuple([check for check in self.checks if _has_slots(check.limit)])
+        return tuple([one for one in self.checks if isinstance(one.limit, Concurrency)])
 
 
 @dataclass(slots=True)
@@ -207,7 +203,7 @@ class Plan:
     allowed_cell: list[int] = field(init=False, repr=False, compare=False)
     """The count of requests that its only rule allows; set if `decide` is."""
 
-    template: RuleTemplate | None = field(init=False, repr=False, compare=False)
+    template: LimitTemplate | StackTemplate | None = field(init=False, repr=False, compare=False)
     """The headers of requests that its only rule allows, if they have any."""
 
     engine: object = field(init=False, repr=False, compare=False)
@@ -248,8 +244,8 @@ class Plan:
 
     @property
     def has_queue(self) -> bool:
-        """True if a rule has a queue in the store."""
-        return any(one.has_queue for one in self.deciding)
+        """True if a rule has a queue in the store, where an allowed request may have to wait."""
+        return any(isinstance(limit, LeakyQueue) for one in self.deciding for limit in one.limits)
 
     @property
     def is_denied(self) -> bool:
@@ -265,11 +261,13 @@ class Plan:
     def for_holding(self) -> Plan:
         """The plan without markers of repeated requests where something is held, which is settled
         once anyway, and in shadow rules."""
-        return replace(self, rules=tuple([self._for_holding(one) for one in self.rules]))
-
-    def _for_holding(self, one: RulePlan) -> RulePlan:
-        is_marked = one.rule.id not in self.open and one.rule.mode == "enforce"
-        return one if is_marked else replace(one, marker=None)
+        rules = [
+            one
+            if one.rule.id not in self.open and one.rule.mode == "enforce"
+            else replace(one, marker=None)
+            for one in self.rules
+        ]
+        return replace(self, rules=tuple(rules))
 
     @property
     def takes(self) -> tuple[tuple[RulePlan, ...], ...]:
@@ -345,13 +343,8 @@ def plan_rule(
 def checks_on(counters: Iterable[tuple[str, Limit]], key: str, cost: int) -> tuple[Check, ...]:
     """The checks of a request, one of each limit; slots cost 1."""
     return tuple(
-        [Check(group, key, limit, 1 if _has_slots(limit) else cost) for group, limit in counters]
+        [
+            Check(group, key, limit, 1 if isinstance(limit, Concurrency) else cost)
+            for group, limit in counters
+        ]
     )
-
-
-def _has_slots(limit: Limit) -> bool:
-    return isinstance(limit, Concurrency)
-
-
-def _is_given_once(limit: Limit) -> bool:
-    return isinstance(limit, Concurrency | LeakyQueue)

@@ -85,7 +85,9 @@ def record(verdict: Verdict, began_ns: int, *, is_timed: bool = True) -> Verdict
     if has_shadows:
         record_shadows(verdict)
     if recorder.listeners or (denies and recorder.denial_listeners):
-        _notify(verdict, took_ns)
+        rules = tuple([record_of(one) for one in verdict.rules])
+        source, revision = verdict.source, verdict.revision
+        recorder.notify(DecisionRecord(verdict.allowed, source, revision, took_ns, rules))
     return verdict
 
 
@@ -123,13 +125,6 @@ def record_denial(verdict: Verdict, source: str) -> Verdict:
         rules = tuple([replace(record_of(one), source=source) for one in verdict.rules])
         RECORDER.notify(DecisionRecord(verdict.allowed, source, verdict.revision, 0, rules))
     return verdict
-
-
-def _notify(verdict: Verdict, took_ns: int) -> None:
-    rules = tuple([record_of(one) for one in verdict.rules])
-    RECORDER.notify(
-        DecisionRecord(verdict.allowed, verdict.source, verdict.revision, took_ns, rules)
-    )
 
 
 def record_of(one: RuleVerdict) -> RuleRecord:

@@ -78,21 +78,12 @@ class Stack:
         """True if a limit is a `LeakyQueue`."""
         return any(isinstance(limit, LeakyQueue) for limit in self.limits)
 
-    @property
-    def shortest_lease_ns(self) -> int:
-        """The nanoseconds until a slot expires that is not renewed."""
-        return min(limit.ttl_ns for limit in self.limits if isinstance(limit, Concurrency))
-
     def accuracies(self, accuracy: Accuracy | None) -> dict[str, Accuracy]:
         """The *accuracy* of each group that need not be exact; slots always are."""
         if accuracy is None or accuracy == EXACT:
             return {}
         pairs = self.places
         return {group: accuracy for group, limit in pairs if not isinstance(limit, Concurrency)}
-
-    def is_worth_a_wait(self, cost: int) -> bool:
-        """True if *cost* can be denied now and allowed later."""
-        return 0 < cost <= min(limit.largest_cost for limit in self.limits)
 
     def rule_plan(self, key: str, cost: int, what: str = "cost") -> RulePlan:
         """The counters of a request of *cost* by *key*, both of which are checked here."""

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from headgate.engine.verdict import Replies
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Accuracies, Place, Prepared, Store
-    from headgate.stores.operations import Operation, Outcomes
+    from headgate.stores.operations import Operation, Outcomes, Take
 
 R = TypeVar("R")
 
@@ -88,6 +88,12 @@ class Calls:
             return (yield from self._store.effects(operation))
         except Interrupted as interrupted:
             return self.keep(interrupted)  # type: ignore[no-any-return] # an R
+
+    def take_each(self, takes: Sequence[Take]) -> Effects[Replies]:
+        """Make *takes*, each for itself; a single one as such, which a lease may serve."""
+        if len(takes) == 1:
+            return ((yield from self.run(takes[0])),)
+        return (yield from self.run(TakeEach(tuple(takes))))
 
     def keep(self, interrupted: Interrupted) -> Any:
         """Keep an interruption for later, and return the reply that came with it, or raise its
@@ -195,7 +201,7 @@ class Engine:
             try:
                 outcomes = yield from handle.effects(keys, costs)
             except StoreError as error:
-                verdict = self._without_store(plan, error, consume=True)
+                verdict = self.decide_here(plan, error)
             except Interrupted as interrupted:
                 yield from self.undo_take(plan, interrupted)
                 raise
@@ -224,7 +230,7 @@ class Engine:
         calls = Calls(self.store)
         replies: Replies
         try:
-            replies = yield from calls.run(TakeEach(tuple(takes)))
+            replies = yield from calls.take_each(takes)
         except StoreError as error:
             replies = [error] * len(plans)
         pairs = zip(plans, replies, strict=True)
@@ -259,10 +265,6 @@ class Engine:
             calls.end()
         record_part(plan, part, began_ns)
         return part
-
-    def decide_failed(self, plan: Plan, error: StoreError) -> Verdict:
-        """Decide a plain plan in this process, as the store has raised *error*."""
-        return self._without_store(plan, error, consume=True)
 
     def undo_take(self, plan: Plan, interrupted: Interrupted) -> Effects[None]:
         """Give back what a plain plan was granted by the reply to an *interrupted* caller."""
@@ -460,7 +462,7 @@ class Engine:
         try:
             return verdict_of(plan, replies)
         except StoreError as error:
-            return self._without_store(plan, error, consume=True)
+            return self.decide_here(plan, error)
 
     def _decide_unprepared(self, plan: Plan) -> Effects[Verdict]:
         """Decide a plan that is not one prepared take: with slots, blocks, markers of repeated
@@ -484,7 +486,7 @@ class Engine:
         except StoreError as error:
             if raises:
                 raise
-            verdict = self._without_store(plan, error, consume=consume)
+            verdict = self.decide_here(plan, error, consume=consume)
         else:
             self.succeed()
         return self._with_slots(verdict)
@@ -500,14 +502,15 @@ class Engine:
         try:
             verdict = verdict_of(plan, replies)
         except StoreError as error:
-            return self._without_store(plan, error, consume=True)
+            return self.decide_here(plan, error)
         self.succeed()
         return verdict
 
-    def _without_store(
-        self, plan: Plan, error: StoreError, *, consume: bool, is_reported: bool = True
+    def decide_here(
+        self, plan: Plan, error: StoreError, *, consume: bool = True, is_reported: bool = True
     ) -> Verdict:
-        """Decide in this process, each rule by its failure policy, all or nothing."""
+        """Decide in this process, as the store has raised *error*: each rule by its failure policy,
+        all or nothing."""
         rules = [rule_checks(one) for one in plan.deciding]
         decisions = self.fallback.decide(
             rules, error, consume=consume, lease=plan.lease, is_reported=is_reported
@@ -572,7 +575,7 @@ class Engine:
 
     def _without_reservation(self, plan: Plan, error: StoreError) -> Verdict:
         """Decide in this process; what is settled later is reported to the store then."""
-        verdict = self._without_store(plan, error, consume=True, is_reported=False)
+        verdict = self.decide_here(plan, error, is_reported=False)
         if verdict.allowed:
             for one in plan.deciding:
                 if one.rule.id not in plan.open:
@@ -677,7 +680,7 @@ def _take_all(
 ) -> Effects[tuple[Replies, frozenset[str]]]:
     """Make the takes of a plan; the reply to each, and the rules under which it is a free retry."""
     stages: Stages = {}
-    replies = list((yield from _takes(plan.operation(consume=consume), calls)))
+    replies = list((yield from calls.take_each(plan.operation(consume=consume).takes)))
     for place, rules in enumerate(plan.takes):
         reply = replies[place]
         while not isinstance(reply, StoreError) and advance(rules, stages, reply):
@@ -689,13 +692,6 @@ def _take_all(
                 reply = error
         replies[place] = reply
     return replies, replayed(stages)
-
-
-def _takes(operation: TakeEach, calls: Calls) -> Effects[Replies]:
-    """Carry out *operation*; a single take by itself, which a lease may serve."""
-    if len(operation.takes) == 1:
-        return ((yield from calls.run(operation.takes[0])),)
-    return (yield from calls.run(operation))
 
 
 def rule_checks(one: RulePlan, checks: tuple[Check, ...] | None = None) -> RuleChecks:

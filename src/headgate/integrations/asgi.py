@@ -33,11 +33,12 @@ from headgate.responses import encoded_lines
 from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Coroutine, Hashable, Iterable, Mapping
 
     from headgate.clock import Clock
     from headgate.engine.plan import Priority
     from headgate.engine.request import Reads, Request
+    from headgate.integrations.fair_queues import Places
     from headgate.integrations.request_limiter import LimiterOptions
     from headgate.responses import DenialResponse, ResponseOptions
     from headgate.responses.headers import Pairs
@@ -241,9 +242,15 @@ class RateLimitMiddleware:
     ) -> Receive | None:
         """Complete the check of a request; the `receive` for the app, or None if it was denied and
         answered."""
-        listener = DisconnectListener(receive)
+        listener: DisconnectListener | None = None
+
+        def meanwhile(waiting: Coroutine[Any, Any, Places]) -> Awaitable[Places]:
+            nonlocal listener
+            listener = DisconnectListener(receive)
+            return listener.meanwhile(waiting)
+
         if scope["type"] == "http":
-            context.meanwhile = listener.meanwhile
+            context.meanwhile = meanwhile
         try:
             is_allowed = await adrive(rest)
         except ClientGoneError:  # no client waits for an answer
@@ -252,7 +259,7 @@ class RateLimitMiddleware:
         finally:
             context.meanwhile = None
         if is_allowed:
-            return listener.receive if listener.has_listened else receive
+            return receive if listener is None else listener.receive
         denial = context.denial_response(self.limiter)
         if scope["type"] == "http":
             await send_response(scope, send, denial.status, denial_lines(denial), denial.body)

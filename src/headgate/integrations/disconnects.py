@@ -35,11 +35,6 @@ class DisconnectListener:
         self._kept: deque[Message] = deque()
         self._listening: asyncio.Task[None] | None = None
 
-    @property
-    def has_listened(self) -> bool:
-        """True if messages may have been kept for the app."""
-        return self._listening is not None
-
     async def receive(self) -> Message:
         """The next message, for the app."""
         if self._listening is not None and not self._listening.done():  # one receives at a time

@@ -11,6 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from headgate.decision import decide_blocked
+from headgate.engine.tracing import limit_in_words
 from headgate.errors import StoreError
 from headgate.limits import Concurrency
 from headgate.policy.compiled import Concern
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from headgate.decision import Decision
     from headgate.engine.request import Request
     from headgate.integrations.request_limiter import RequestLimiter
-    from headgate.limits import Limit
     from headgate.policy.model import Rule
     from headgate.runtime.effects import Effects
     from headgate.stores.operations import Outcomes
@@ -87,7 +87,7 @@ def _blocked(one: Concern) -> Decisions | None:
 def _entry(one: Concern, place: int, found: Decisions | None, now_ns: int) -> dict[str, object]:
     limit = one.limits[place]
     name = one.rule.id if place == 0 else f"{one.rule.id}/{place + 1}"
-    entry: dict[str, object] = {"name": name, "limit": _text(limit), "quota": limit.quota}
+    entry: dict[str, object] = {"name": name, "limit": limit_in_words(limit), "quota": limit.quota}
     if not isinstance(limit, Concurrency):
         entry["window"] = seconds_up(limit.period_ns)
     if found is not None:
@@ -101,9 +101,3 @@ def _entry(one: Concern, place: int, found: Decisions | None, now_ns: int) -> di
     if declared is not None and declared.match.methods:
         entry["methods"] = list(declared.match.methods)
     return entry
-
-
-def _text(limit: Limit) -> str:
-    if isinstance(limit, Concurrency):
-        return f"{limit.quota} at the same time"
-    return str(limit)

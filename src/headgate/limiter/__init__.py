@@ -105,7 +105,7 @@ class LimiterVerbs:
                 try:
                     outcomes = now((key,) * count, (cost,) * count)
                 except StoreError as error:
-                    return decision_of(engine.decide_failed(stack.plan(key, cost), error))
+                    return decision_of(engine.decide_here(stack.plan(key, cost), error))
                 return None if outcomes is None else decide(key, limits, outcomes)
 
         return decide_now if self._recorder is None else self._recorder.wrap(decide_now)
@@ -122,7 +122,7 @@ class LimiterVerbs:
         try:
             outcomes = yield from handle.effects((key,) * count, (cost,) * count)
         except StoreError as error:
-            decision = decision_of(engine.decide_failed(stack.plan(key, cost), error))
+            decision = decision_of(engine.decide_here(stack.plan(key, cost), error))
         except Interrupted as interrupted:
             yield from engine.undo_take(stack.plan(key, cost), interrupted)
             raise
@@ -169,7 +169,7 @@ class LimiterVerbs:
         plan = stack.plan(key, cost, "acquire")
         now = self._time()
         deadline = deadline_ns(timeout, now)
-        if not stack.is_worth_a_wait(cost):
+        if not 0 < cost <= min(limit.largest_cost for limit in stack.limits):  # nothing to wait for
             verdict = yield from self._engine.decide(plan, is_recorded=False)
         else:
             place = Place()
@@ -452,8 +452,9 @@ class AsyncRateLimiter(LimiterVerbs):
 
 def decision_of(verdict: Verdict) -> Decision:
     """The decision of the only rule of *verdict*."""
-    (one,) = verdict.rules
-    return one.decision
+    (decision,) = verdict.decisions
+    assert decision is not None  # noqa: S101 (mypy: it has no markers of repeated requests)
+    return decision
 
 
 def _is_decided_here(verdict: Verdict) -> bool:

@@ -197,7 +197,7 @@ class _Slot:
         verdict = self._verdict = yield from engine.decide(plan)
         self._is_held = self._is_out = verdict.allowed
         if verdict.allowed and self._has_heartbeat:
-            lease_ns = self._stack.shortest_lease_ns
+            lease_ns = verdict.slots_last_ns or 0
             try:
                 self._beat = yield StartHeartbeat(lambda: engine.renew(verdict), lease_ns, self)
             except Interrupted:

@@ -141,8 +141,9 @@ class LimitTemplate:
             self._reset = reset, line
         return line
 
-    def lines(self, left: int, reset_ns: int, now_ns: int) -> Pairs:
-        """Return the headers of a request that this limit alone allowed."""
+    def lines(self, decision: Decision, now_ns: int) -> Pairs:
+        """Return the usual families of headers of a request that this limit alone allowed."""
+        left, reset_ns = decision.remaining, decision.reset_after_ns
         return [
             self.total_line,
             (b"x-ratelimit-remaining", b"%d" % left),
@@ -175,10 +176,10 @@ def _aligned_cells(limit: Limit) -> tuple[int, int] | None:
     return (limit.window_ns, 1) if isinstance(limit, FixedWindow) else None
 
 
-class RuleTemplate:
-    """The constant parts of what headers say about the *limits* of the rule *name*."""
+class StackTemplate:
+    """The constant parts of what headers say about the stacked *limits* of the rule *name*."""
 
-    __slots__ = ("_only", "_templates", "has_queue", "limits", "policies")
+    __slots__ = ("_templates", "has_queue", "limits", "policies")
 
     def __init__(self, name: str, limits: tuple[Limit, ...]) -> None:
         self.limits = limits
@@ -186,15 +187,12 @@ class RuleTemplate:
             limit_template(name if place == 1 else f"{name}/{place}", limit)
             for place, limit in enumerate(limits, 1)
         ]
-        self._only = self._templates[0] if len(limits) == 1 else None
         self.has_queue = any(template.queue is not None for template in self._templates)
         self.policies = b", ".join([template.policy_line[1] for template in self._templates])
 
     def lines(self, decision: Decision, now_ns: int) -> Pairs:
         """Return the usual families of headers of a request that this rule alone allowed, and that
         the store counted."""
-        if self._only is not None:
-            return self._only.lines(decision.remaining, decision.reset_after_ns, now_ns)
         items, tightest, left, reset_ns = self.items(decision)
         return _lines_of(tightest, left, reset_ns, now_ns, self.policies, b", ".join(items))
 
@@ -213,7 +211,7 @@ class RuleTemplate:
 
 
 _TEMPLATES: Final[dict[tuple[str, int], LimitTemplate]] = {}
-_RULE_TEMPLATES: Final[dict[tuple[str, int], RuleTemplate]] = {}
+_STACK_TEMPLATES: Final[dict[tuple[str, int], StackTemplate]] = {}
 """Both by the identity of what they are of, which they keep: to hash a limit takes longer than all
 the rest."""
 
@@ -228,13 +226,18 @@ def limit_template(name: str, limit: Limit) -> LimitTemplate:
     return found
 
 
-def rule_template(name: str, limits: tuple[Limit, ...]) -> RuleTemplate:
+def rule_template(name: str, limits: tuple[Limit, ...]) -> LimitTemplate | StackTemplate:
     """Return the template of the *limits* of a rule, made once."""
-    found = _RULE_TEMPLATES.get((name, id(limits)))
+    return limit_template(name, limits[0]) if len(limits) == 1 else stack_template(name, limits)
+
+
+def stack_template(name: str, limits: tuple[Limit, ...]) -> StackTemplate:
+    """Return the template of the stacked *limits* of a rule, made once."""
+    found = _STACK_TEMPLATES.get((name, id(limits)))
     if found is None:
-        if len(_RULE_TEMPLATES) >= MOST_TEMPLATES:
-            _RULE_TEMPLATES.clear()
-        found = _RULE_TEMPLATES[name, id(limits)] = RuleTemplate(name, limits)
+        if len(_STACK_TEMPLATES) >= MOST_TEMPLATES:
+            _STACK_TEMPLATES.clear()
+        found = _STACK_TEMPLATES[name, id(limits)] = StackTemplate(name, limits)
     return found
 
 
@@ -251,18 +254,18 @@ def allowed_lines(shown: Sequence[tuple[str, Decision]], now_ns: int) -> Pairs |
             return None
         if decision.parts:
             limits = decision.stack
-            if limits is None or (rule := rule_template(name, limits)).has_queue:
+            if limits is None or (rule := stack_template(name, limits)).has_queue:
                 return None
             own, template, left, reset_ns = rule.items(decision)
             policies.append(rule.policies)
             items += own
         else:
             template = limit_template(name, decision.limit)
-            left, reset_ns = decision.remaining, decision.reset_after_ns
             if template.queue is not None:
                 return None
             if len(shown) == 1:
-                return template.lines(left, reset_ns, now_ns)
+                return template.lines(decision, now_ns)
+            left, reset_ns = decision.remaining, decision.reset_after_ns
             policies.append(template.policy_line[1])
             items.append(template.left(left, reset_ns))
         if tightest is None or left < least:

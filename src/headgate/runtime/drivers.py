@@ -22,7 +22,7 @@ from headgate.runtime.effects import Effect, Interrupted, begin_undoing, interru
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.runtime.effects import Effects, Pending
+    from headgate.runtime.effects import Effects
 
 R = TypeVar("R")
 
@@ -146,7 +146,7 @@ async def adrive(effects: Effects[R], effect: Effect | None = None) -> R:
             try:
                 reply = await (effect.aperform() if running is None else running)
             except asyncio.CancelledError as caught:
-                await _aundo(effects, _interruption(effect, running), caught)
+                await _aundo(effects, interruption(effect, running), caught)
             except GeneratorExit:  # the event loop is gone: nothing can be awaited any more
                 effects.close()
                 raise
@@ -155,10 +155,6 @@ async def adrive(effects: Effects[R], effect: Effect | None = None) -> R:
             effect = effects.send(reply) if error is None else effects.throw(error)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return] # an R
-
-
-def _interruption(effect: Effect, running: Pending | None) -> Interrupted:
-    return Interrupted() if running is None else interruption(effect, running)
 
 
 async def _aundo(effects: Effects[Any], interrupted: Interrupted, cancelled: Any) -> NoReturn:
@@ -173,7 +169,7 @@ async def _aundo(effects: Effects[Any], interrupted: Interrupted, cancelled: Any
             try:
                 reply = await (effect.aperform() if running is None else running)
             except asyncio.CancelledError:  # which changes nothing, if the reply is known
-                late = _interruption(effect, running)
+                late = interruption(effect, running)
                 late.end_undoing()
                 reply, error = late.reply, late.error if late.is_known else late
             except GeneratorExit:  # the event loop is gone

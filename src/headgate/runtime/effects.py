@@ -412,10 +412,10 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def interruption(effect: Effect, running: Pending) -> Interrupted:
+def interruption(effect: Effect, running: Pending | None) -> Interrupted:
     """The interruption of a caller that was cancelled while *running*, the operation of *effect*,
     was in flight; it has ended since. `Close` waits for what the caller undoes."""
-    if running.cancelled():  # its event loop ends
+    if running is None or running.cancelled():  # its event loop ends
         return Interrupted()
     error = running.exception()
     if error is not None and not isinstance(error, HeadgateError):

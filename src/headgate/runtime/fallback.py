@@ -271,8 +271,8 @@ class Fallback:
         ]
         if is_counted:
             self._count(policies, decisions)
-        if take.consume and is_reported and all(decisions) and error.is_undone:
-            self._report_later([check for one in open_rules for check in one.checks])
+        if take.consume and is_reported and all(decisions):
+            self._report_later([check for one in open_rules for check in one.checks], error)
         return decisions
 
     def raise_if_required(self, rules: Iterable[RuleChecks], error: StoreError) -> None:
@@ -291,16 +291,16 @@ class Fallback:
             granted, outcomes = self.local.run(TakeUpTo(rule.shared))
             rest = tuple([check.with_cost(check.cost - granted) for check in rule.checks])
             part = PartialHit(granted, decision_of(rule._replace(checks=rest), policy, outcomes))
-            if granted and error.is_undone:
-                self._report_later([check.with_cost(granted) for check in rule.checks])
+            if granted:
+                self._report_later([check.with_cost(granted) for check in rule.checks], error)
         self._count([policy], [part.decision])
         return part
 
     def charge(self, rule: RuleChecks, error: StoreError, *, is_counted: bool = True) -> Decision:
         """Charge the amounts here; the decision of a peek after it."""
         decision = self._verb(rule, error, Charge, is_counted=is_counted)
-        if decision.source != "fail_closed" and error.is_undone:
-            self._report_later(rule.checks)
+        if decision.source != "fail_closed":
+            self.report_later(rule, error)
         return decision
 
     def refund(self, rule: RuleChecks, error: StoreError, *, is_counted: bool = True) -> Decision:
@@ -331,8 +331,7 @@ class Fallback:
     def report_later(self, rule: RuleChecks, error: StoreError) -> None:
         """Report the amounts, which were charged here, to the store later, unless *error*, which it
         has raised, means that it may know them."""
-        if error.is_undone:
-            self._report_later(rule.checks)
+        self._report_later(rule.checks, error)
 
     def cancel_queued(self, rule: RuleChecks, times_ns: Sequence[int]) -> bool:
         """Give up places in queues that were granted here; False if one has come."""
@@ -343,7 +342,9 @@ class Fallback:
         self.local.run(Reset(rule.shared))
         self._unreported.drop(rule.checks)
 
-    def _report_later(self, checks: Sequence[Check]) -> None:
+    def _report_later(self, checks: Sequence[Check], error: StoreError) -> None:
+        if not error.is_undone:
+            return
         if dropped := self._unreported.add(checks):
             DROPPED.add(dropped)
         self.needs_success = True

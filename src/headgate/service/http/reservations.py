@@ -19,6 +19,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from headgate.decision import OnFailure
+from headgate.engine.use_cases import Calls
 from headgate.errors import StoreError
 from headgate.limits import LeakyQueue, TokenBucket
 from headgate.runtime.drivers import adrive
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from headgate.engine.verdict import Verdict
     from headgate.policy.compiled import Costs
     from headgate.policy.model import Policy, Rule
+    from headgate.runtime.effects import Effects
     from headgate.service.http.body import Document
     from headgate.service.http.check import Checker
     from headgate.service.http.receipts import HeldRule
@@ -89,18 +91,18 @@ class OfflineReservations:
             self._granted.pop(next(iter(self._granted)))
         self._granted[receipt.name] = None
 
-    async def settle(self, receipt: Receipt, amounts: Mapping[str, int], rules: Rules) -> bool:
+    def settle(self, receipt: Receipt, amounts: Mapping[str, int], rules: Rules) -> Effects[bool]:
         """Charge each rule its amount; False if that was done before.
 
-        Raises `StoreError` if the outcome is unknown.
+        A caller that is cancelled does not end it. Raises `StoreError` if the outcome is unknown.
         """
         if not receipt.rules:
             return True
         mark = Check(self._group, receipt.name, self._once, 1)
         asked = [_rule_checks(one, amounts[one.id], rules) for one in receipt.rules]
-        store = self._engine.store
+        calls = Calls(self._engine.store)
         try:
-            (outcome,) = await store.arun(Take((mark,)))
+            (outcome,) = yield from calls.run(Take((mark,)))
         except StoreError as error:
             if not error.is_undone:
                 raise
@@ -110,7 +112,7 @@ class OfflineReservations:
         checks = tuple([check for one in asked for check in one.checks if check.cost])
         try:
             if checks:
-                await store.arun(Charge(checks))
+                yield from calls.run(Charge(checks))
         except StoreError as error:
             self._record(receipt, asked, error)
         else:
@@ -218,7 +220,8 @@ class Reservations:
         """Settle *receipt* once. Raises `RejectedError` if it was not open or the outcome is
         unknown."""
         try:
-            was_open = await self._checker.within_deadline(self._settled(receipt, amounts))
+            settling = adrive(self._settling(receipt, amounts))
+            was_open = await self._checker.within_deadline(settling)
         except StoreError as error:
             detail = f"the store failed ({error.reason}): try again"
             raise RejectedError(problem(503, detail, headers=(RETRY_SOON,))) from None
@@ -228,18 +231,19 @@ class Reservations:
             raise RejectedError(problem(409, "this reservation is already settled or cancelled"))
         raise RejectedError(problem(410, "this reservation has expired; nothing was charged"))
 
-    async def _settled(self, receipt: Receipt, amounts: dict[str, int]) -> bool:
+    def _settling(self, receipt: Receipt, amounts: dict[str, int]) -> Effects[bool]:
         """Settle *receipt* in the store; true if everything was still held."""
         if not receipt.is_held:
-            is_in_time = self._core.clock() < receipt.expires_ns
-            return is_in_time and await self._offline.settle(receipt, amounts, self._rule)
+            if self._core.clock() >= receipt.expires_ns:
+                return False
+            return (yield from self._offline.settle(receipt, amounts, self._rule))
         engine = self._core.rules.engine
-        store = engine.store
+        calls = Calls(engine.store)
         settle = receipt.settle(amounts, self._rule)
-        was_open = True if settle is None else await store.arun(settle)
+        was_open = True if settle is None else (yield from calls.run(settle))
         if receipt.release is not None:
             engine.record_hold(receipt.release, receipt.since_ns)
-            was_released = await store.arun(receipt.release)
+            was_released = yield from calls.run(receipt.release)
             was_open &= was_released or settle is not None  # a lease may end before the hold does
         return was_open
 

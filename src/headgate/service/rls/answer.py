@@ -187,7 +187,7 @@ class ReplyEncoder:
                 return None
             if not self._options.headers:
                 return reply
-            _, remaining, reset, _, item = fields.template.lines(left, reset_ns, now_ns)
+            _, remaining, reset, _, item = fields.template.lines(decision, now_ns)
             reply += fields.total + _header(*remaining) + _header(*reset)
             return reply + fields.policy + _header(*item)
         lines = allowed_lines([(one.title, decisions[n]) for n, one in shown], now_ns)
