@@ -108,7 +108,7 @@ async def attack(sent: bytes, cuts: Sequence[int]) -> list[tuple[int, int]]:
             connection.data_received(sent[start:end])
         await asyncio.sleep(0)
         assert len(connection._calls) <= LIMITS.calls
-        assert connection._held <= LIMITS.connection_bytes
+        assert server.held == connection.held <= LIMITS.connection_bytes
         assert len(transport.written) < 1_000_000
     connection.tick(loop.time())
     trial.release.set()
@@ -120,6 +120,7 @@ async def attack(sent: bytes, cuts: Sequence[int]) -> list[tuple[int, int]]:
         await asyncio.sleep(0)
     assert not connection._calls
     assert not server.connections
+    assert server.held == 0
     assert not errors
     return found
 
