@@ -8,7 +8,7 @@ SECONDS ?= 600
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test coverage fuzz goldens servers check lint types contracts format bench-budgets bench-service bench-gateway bench-leases bench-scale bench-simulator docs-site pictures screens build clean
+.PHONY: help run test coverage fuzz goldens servers check lint types contracts format bench-budgets bench-service bench-gateway bench-leases bench-scale bench-simulator soak docs-site pictures screens build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -70,6 +70,9 @@ bench-leases: $(VENV)/.bench servers  ## leases and syncing: round trips saved, 
 
 bench-scale: $(VENV)/.bench servers  ## ten million clients in Redis, a million keys in memory
 	$(BIN)/python -m benchmarks.scale --json benchmarks/results/scale.json $(BENCH)
+
+soak: $(VENV)/.dev servers  ## ten minutes of random load and faults on a service with three workers
+	$(BIN)/python -m benchmarks.soak $(BENCH)
 
 bench-simulator: $(VENV)/.bench  ## requests a second that `headgate simulate` replays
 	$(BIN)/python -m benchmarks.simulator $(BENCH)
