@@ -70,8 +70,8 @@ GENERAL = {400, 403, 404, 405, 414, 431}
 def documented(method: str, path: str) -> set[int]:
     """The statuses that the OpenAPI document lists for *method* of *path*."""
     name = path
-    if path.startswith("/v1/authorize/"):
-        name = "/v1/authorize/{path}"
+    if path.startswith("/v1/authorize"):  # of any method
+        name, method = "/v1/authorize", "GET"
     elif path.startswith("/v1/reservations/"):
         is_commit = path.endswith("/commit")
         name = "/v1/reservations/{id}/commit" if is_commit else "/v1/reservations/{id}"
@@ -93,6 +93,7 @@ def answered(scope: dict[str, Any], *chunks: bytes) -> None:
 @settings(max_examples=fuzz_count(300))
 @given(methods, paths, headers, peers, st.binary(max_size=30), st.lists(bodies, max_size=3))
 @example("GET", b"/v1/authorize/\xff\xfe%", [("host", "\xff")], "127.0.0.1", b"", [])
+@example("X", b"/v1/authorize/", [], "127.0.0.1", b"", [])
 @example("GET", b"/v1/authorize", [("x-original-uri", "/api/a")], "127.0.0.1", b"\x80", [])
 def test_any_request_has_one_response(
     method: str,

@@ -7,7 +7,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.engine.request import Request
-from headgate.policy.explain import Membership
 from headgate.policy.loader import (
     Examined,
     examine_policy,
@@ -150,9 +149,8 @@ def decide(policy: Policy) -> None:
     engine = RuleEngine(policy, clock=ManualClock())
     for request in REQUESTS:
         verdict = engine.check(request)
-        Membership(engine.in_force.compiled, request, verdict).all()
         engine.release(verdict)
-        engine.peek(request)
+        engine.explain(request).all()
     engine.close()
 
 

@@ -112,6 +112,7 @@ def test_noise_is_replayed_or_refused(noise: bytes, kind: str | None) -> None:
         max_size=4,
     )
 )
+@example([{"time": 0, "path": "/a", "took": 1_763_320_000}, {"time": 1_763_320_000, "path": "/a"}])
 @example([{"time": 1, "path": "/\ud800", "headers": {"user-agent": "\udfff"}, "ip": "\ud800"}])
 def test_any_objects_are_replayed_or_refused(objects: list[dict[str, Any]]) -> None:
     check(LINES + b"".join(json.dumps(one).encode() + b"\n" for one in objects), "jsonl")
