@@ -4,10 +4,11 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+SECONDS ?= 600
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test coverage goldens servers check lint types contracts format bench-budgets bench-service bench-gateway bench-leases bench-scale bench-simulator docs-site pictures screens build clean
+.PHONY: help run test coverage fuzz goldens servers check lint types contracts format bench-budgets bench-service bench-gateway bench-leases bench-scale bench-simulator soak docs-site pictures screens build clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +24,12 @@ test: $(VENV)/.dev servers  ## all tests, none skipped, on all cores; JOBS=2 run
 
 coverage: $(VENV)/.dev servers  ## the tests with the share of the lines of each module that they run, in build/coverage
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile tests/unit tests/property tests/contract --cov headgate --cov-report term:skip-covered --cov-report html:build/coverage
+
+# Each round tries other inputs, five times as many as `make test` does. What fails is kept in
+# .hypothesis and tried first the next time.
+fuzz: $(VENV)/.dev  ## fuzz parsers and protocols until SECONDS=600 have passed, or an input fails
+	end=$$(($$(date +%s) + $(SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
+	  env -u CI HEADGATE_EXPLORE=5 $(BIN)/python -m pytest -q -n $(JOBS) tests/fuzz || exit 1; done
 
 goldens: $(VENV)/.dev servers  ## record tests/golden and the tables of fields and settings in docs; review the diff
 	HEADGATE_RECORD_GOLDENS=1 $(BIN)/python -m pytest tests/golden -q
@@ -63,6 +70,9 @@ bench-leases: $(VENV)/.bench servers  ## leases and syncing: round trips saved, 
 
 bench-scale: $(VENV)/.bench servers  ## ten million clients in Redis, a million keys in memory
 	$(BIN)/python -m benchmarks.scale --json benchmarks/results/scale.json $(BENCH)
+
+soak: $(VENV)/.dev servers  ## ten minutes of random load and faults on a service with three workers
+	$(BIN)/python -m benchmarks.soak $(BENCH)
 
 bench-simulator: $(VENV)/.bench  ## requests a second that `headgate simulate` replays
 	$(BIN)/python -m benchmarks.simulator $(BENCH)

@@ -20,6 +20,7 @@ from tests.support.http2_frames import (
     PREFACE,
     REFUSED_STREAM,
     RST_STREAM,
+    SETTINGS,
     WINDOW_UPDATE,
     Peer,
     asking,
@@ -156,7 +157,7 @@ def test_messages_that_wait_to_be_taken_are_bounded() -> None:
                     left = left[16_000:]
                     await asyncio.sleep(0.01)  # the window is opened again
             assert (await peer.status(5))[b"grpc-status"] == b"8"
-            assert connections(here)[0]._held == 2 * 90_000
+            assert connections(here)[0].held == 2 * 90_000
 
     run(main())
 
@@ -219,13 +220,13 @@ def test_answered_calls_count_until_their_replies_can_be_sent() -> None:
     run(main())
 
 
-def test_connections_beyond_the_cap_are_closed_until_one_goes() -> None:
+def test_connections_beyond_the_cap_are_closed_while_the_others_have_calls() -> None:
     async def main() -> None:
         async with serving(limits=GrpcLimits(connections=2)) as here:
             peers = [await Peer.connect(here.port) for _ in range(2)]
             for peer in peers:
-                peer.send(call(1))
-                assert await peer.reply(1) == message(b"x")
+                peer.send(call(1, b"/t.T/Hang") + call(3))
+                assert await peer.reply(3) == message(b"x")
             third = await Peer.connect(here.port)
             assert await third.rest() == []
             await third.close()
@@ -236,6 +237,66 @@ def test_connections_beyond_the_cap_are_closed_until_one_goes() -> None:
             fourth.send(call(1))
             assert await fourth.reply(1) == message(b"x")
             for peer in (*peers, fourth):
+                await peer.close()
+
+    run(main())
+
+
+def test_at_the_cap_the_connection_that_is_idle_for_longest_gives_way() -> None:
+    async def main() -> None:
+        async with serving(limits=GrpcLimits(connections=2)) as here:
+            silent, busy = [await Peer.connect(here.port) for _ in range(2)]
+            busy.send(call(1, b"/t.T/Hang") + call(3))
+            assert await busy.reply(3) == message(b"x")
+            await silent.until(SETTINGS)
+            late = await Peer.connect(here.port)
+            late.send(call(1))
+            assert await late.reply(1) == message(b"x")
+            await silent.rest()
+            here.trial.release.set()
+            assert await busy.reply(1) == message(b"x")
+            for peer in (silent, busy, late):
+                await peer.close()
+
+    run(main())
+
+
+def test_beyond_the_memory_of_the_server_the_connection_with_the_most_is_closed() -> None:
+    async def main() -> None:
+        limits = GrpcLimits(message_bytes=100_000, server_bytes=150_000)
+        async with serving(limits=limits) as here:
+            small, large = [await Peer.connect(here.port) for _ in range(2)]
+            small.send(opening(1) + frame(DATA, 0, 1, message(b"x" * 50_000)[:16_000]))
+            for stream in range(1, 13, 2):
+                large.send(opening(stream))
+                for _ in range(3):
+                    large.send(frame(DATA, 0, stream, message(b"x" * 90_000)[:16_000]))
+                    await asyncio.sleep(0.01)  # the window is opened again
+            assert await large.last_words() == ENHANCE_YOUR_CALM
+            small.send(call(3))
+            assert await small.reply(3) == message(b"x")
+            while here.server.held != 16_000:  # noqa: ASYNC110 (the same)
+                await asyncio.sleep(0.01)
+            for peer in (small, large):
+                await peer.close()
+
+    run(main())
+
+
+def test_replies_that_are_not_read_count_as_memory_of_the_server() -> None:
+    async def main() -> None:
+        async with serving(limits=GrpcLimits(server_bytes=300_000, stall_s=60.0)) as here:
+            calls = b"".join(call(n, b"/t.T/Big", b"10000") for n in range(1, 41, 2))
+            peers = [await Peer.connect(here.port, PREFACE + settings(x4=0)) for _ in range(2)]
+            for peer in peers:
+                peer.send(calls)
+            first, _ = await asyncio.wait(
+                [asyncio.ensure_future(peer.last_words()) for peer in peers],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            assert [each.result() for each in first] == [ENHANCE_YOUR_CALM]
+            assert len(connections(here)) == 1
+            for peer in peers:
                 await peer.close()
 
     run(main())

@@ -135,7 +135,7 @@ class Settings:
     max_message: Annotated[int, _bounds(whole(1024, 64 * _MIB), "BYTES")] = _MIB
     """The largest message of gRPC."""
     max_connections: Annotated[int, _bounds(whole(1, 1000000), "N")] = 10000
-    """Most HTTP connections of a worker; 503 beyond."""
+    """Most connections of a worker, for HTTP and gRPC each; at the limit idle ones give way."""
     deadline: Annotated[float, _bounds(time(0.001, 60.0))] = 1.0
     """Longest time for a decision; 503 beyond."""
     receive_timeout: Annotated[float, _bounds(time(0.001, 60.0))] = 10.0

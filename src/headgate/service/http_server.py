@@ -10,7 +10,9 @@ import re
 from collections import deque
 from dataclasses import dataclass
 from email.utils import formatdate
+from heapq import nsmallest
 from http import HTTPStatus
+from operator import itemgetter
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
@@ -188,8 +190,9 @@ class Connection(asyncio.Protocol):
     """One connection of *server*: requests are answered one after the other, in their order.
 
     Limits: the size of a request's head, trailers included (431); the time for a whole request to
-    arrive (408), for a client to read a response, and between requests; the number of connections
-    (503). While the server drains, every response is the last of its connection. The server calls
+    arrive (408), for a client to read a response, and between requests; the number of connections,
+    where those that wait for their client give way to new ones (503 if none does). While the server
+    drains, every response is the last of its connection. The server calls
     `sweep` once a second to check the times, instead of a timer for each request.
     """
 
@@ -243,11 +246,13 @@ class Connection(asyncio.Protocol):
         subject = subject_of(transport.get_extra_info("peercert"))
         if subject is not None:  # in the form of ASGI's TLS extension
             self._scope["extensions"] = {"tls": {"client_cert_name": subject}}
-        connections = self._server.connections
-        connections.add(self)
-        if len(connections) > 2 * self._bounds.connections:
+        server = self._server
+        if len(server.connections) >= self._bounds.connections:
+            server.make_room()
+        server.connections.add(self)
+        if len(server.connections) > 2 * self._bounds.connections:
             self.transport.abort()
-        elif len(connections) > self._bounds.connections:
+        elif len(server.connections) > self._bounds.connections:
             self.reject(503)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -292,14 +297,14 @@ class Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        if self._arriving is None:  # trailers are no headers
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         headers, parser = self._headers, self._parser
         if self._head + self._carried > self._bounds.header:
             self._check_head()
         self._head = self._carried = self._without_body = 0
-        self._headers = []  # for trailers, which are no headers
         path, query = _path_and_query(self._url)
         text = path.decode("ascii")
         version = parser.get_http_version()
@@ -421,6 +426,7 @@ class Connection(asyncio.Protocol):
     def reject(self, status: int) -> None:
         """Answer with *status* and close, after the responses to earlier requests."""
         self._rejected_with, self._is_discarding = status, True
+        self._url, self._headers = b"", []  # a hundred times as large as the bytes they came in
         broken, self._arriving = self._arriving, None
         if broken is not None:
             if broken.is_over:  # answered before all of it had arrived
@@ -464,6 +470,13 @@ class Connection(asyncio.Protocol):
                 self.reject(408)
             else:
                 self.transport.close()
+
+    @property
+    def waiting_since(self) -> float | None:
+        """The time since which the server waits for the client; None if a request is decided."""
+        if self._current is not None and self._current is not self._arriving:
+            return None
+        return self._stalled or self._began or self._idle_since
 
     @property
     def is_idle(self) -> bool:
@@ -533,6 +546,17 @@ class HttpServer:
             )
             self._servers.append(server)
         self._ticking = asyncio.create_task(self._keep_ticking(), name="headgate-http-tick")
+
+    def make_room(self) -> None:
+        """Close connections that wait for their clients: a hundredth, those that wait longest.
+
+        So whoever holds connections open, silently or byte by byte, cannot lock others out.
+        """
+        waiting = [(since, one) for one in self.connections if (since := one.waiting_since)]
+        count = max(1, self.bounds.connections // 100)
+        for _, one in nsmallest(count, waiting, key=itemgetter(0)):
+            self.connections.discard(one)  # which happens later otherwise
+            one.transport.abort()
 
     async def drain(self, *, linger: float, grace: float) -> bool:
         """Accept connections for *linger* more seconds, then let requests finish within *grace*.

@@ -132,6 +132,7 @@ class Listeners:
         limits = GrpcLimits(
             message_bytes=most,
             connection_bytes=max(4 * most, 16 * MEBIBYTE),
+            server_bytes=max(8 * most, 256 * MEBIBYTE),
             connections=self._settings.max_connections,
         )
         context = tls_context(self._settings, "grpc")

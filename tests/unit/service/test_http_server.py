@@ -190,21 +190,51 @@ class TestPatience:
         tried(trial)
 
 
-def test_one_connection_too_many_is_told_and_the_others_stay() -> None:
+THREE = Bounds(header=2_000, connections=3, receive=60.0, idle=60.0)
+
+
+def test_one_connection_too_many_is_told_while_the_others_are_answered() -> None:
     async def trial(house: House) -> None:
+        house.app.gate.clear()
         lines = [await house.line() for _ in range(3)]
-        await until(lambda: len(house.server.connections) == 3)
+        for line in lines:
+            line.say(GET)
+        await until(lambda: len(house.server.running) == 3)
         extra = await house.line()
         assert (await extra.rest()).startswith(b"HTTP/1.1 503 ")
-        lines[0].say(GET)
-        assert (await lines[0].answer()).startswith(b"HTTP/1.1 200 ")
-        lines[1].hang_up()
-        await until(lambda: len(house.server.connections) == 2)
-        again = await house.line()
-        again.say(GET)
-        assert (await again.answer()).startswith(b"HTTP/1.1 200 ")
+        house.app.gate.set()
+        for line in lines:
+            assert (await line.answer()).startswith(b"HTTP/1.1 200 ")
 
-    tried(trial, Bounds(header=2_000, connections=3, receive=60.0, idle=60.0))
+    tried(trial, THREE)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        GET,
+        b"GET / HTTP/1.1\r\nhost: x\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc",
+    ],
+)
+def test_at_the_limit_the_connection_that_waits_longest_gives_way(said: bytes) -> None:
+    async def trial(house: House) -> None:
+        first = await house.line()
+        first.say(said)
+        if said == GET:
+            await first.answer()
+        elif said:
+            await until(lambda: any(one._head or one._arriving for one in house.server.connections))
+        others = [await house.line() for _ in range(2)]
+        await until(lambda: len(house.server.connections) == 3)
+        late = await house.line()
+        for line in (late, *others):
+            line.say(GET)
+            assert (await line.answer()).startswith(b"HTTP/1.1 200 ")
+        assert await first.rest() == b""
+
+    tried(trial, THREE)
 
 
 def test_as_many_may_wait_to_be_accepted_as_the_socket_says() -> None:

@@ -62,7 +62,8 @@ class Connection(asyncio.Protocol):
         self._parked: dict[int, zttp.Stream] = {}
         """Streams with bytes that wait for flow-control window of the caller."""
         self._waiters: list[asyncio.Future[None]] = []
-        self._held = 0
+        self.held = 0
+        """Bytes of incomplete messages, and of those that wait for their method."""
         self._pauses = 0
         self._budget = PeerBudget(self.limits, self.loop.time())
         self._is_flushing = False
@@ -192,8 +193,18 @@ class Connection(asyncio.Protocol):
 
     def hold(self, size: int) -> bool:
         """Add *size* (may be negative) to the memory held for calls; False if it is too much."""
-        self._held += size
-        return self._held <= self.limits.connection_bytes
+        self.held += size
+        self._server.held += size
+        if self._server.held > self.limits.server_bytes:
+            self._server.relieve()
+        return self.held <= self.limits.connection_bytes or self._is_closed
+
+    @property
+    def memory(self) -> int:
+        """Bytes in memory: of incomplete messages, and of those that the peer has not read."""
+        transport, unsent = self._transport, sum(self._unsent()) if self._parked else 0
+        written = transport.get_write_buffer_size() if self.is_full and transport else 0
+        return self.held + unsent + written
 
     def park(self, stream: zttp.Stream) -> None:
         """Keep *stream*, whose bytes wait for flow-control window. Too many bytes close the
@@ -298,6 +309,11 @@ class Connection(asyncio.Protocol):
             self.finish()
         else:
             self.close_with(zttp.H2ErrorCode.ENHANCE_YOUR_CALM)
+
+    @property
+    def idle_since(self) -> float | None:
+        """The time of the last call, or of the beginning; None while a call is open."""
+        return None if self._calls else self._budget.busy_at
 
     @property
     def is_idle(self) -> bool:

@@ -71,11 +71,15 @@ class GrpcLimits:
     connection_bytes: int = 16 * MEBIBYTE
     """Memory for one connection, at least that of one message: incomplete messages, and messages
     waiting to be read or sent."""
+    server_bytes: int = 256 * MEBIBYTE
+    """The same for all connections together, replies that are not read included. Beyond it the
+    connection with the most is closed."""
     calls: int = 100
     """Concurrent calls per connection, as advertised; at most 128 are used. More calls wait until
     running methods have answered, or are rejected if none is running."""
     connections: int = 1024
-    """Concurrent connections; more are closed when they are accepted."""
+    """Concurrent connections. At the limit, those that have been without a call for longest give
+    way to a new one; if there are none, the new one is closed."""
     control_frames: int = 1000
     """Frames per second that belong to no call, beyond four per call: pings, settings, resets."""
     preface_s: float = 10.0

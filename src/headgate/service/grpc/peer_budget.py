@@ -53,7 +53,8 @@ class PeerBudget:
     moved: int = 0
     has_broken_protocol: bool = False
     """True after a PRIORITY frame without a stream, which zttp ignores (RFC 9113, 6.3)."""
-    _busy_at: float = 0.0
+    busy_at: float = 0.0
+    """The last check at which it had called, or its beginning."""
     _unread_since: float | None = None
     _seen: int = 0
     _credit: int = 0
@@ -62,7 +63,7 @@ class PeerBudget:
     """The incomplete header of a frame."""
 
     def __post_init__(self) -> None:
-        self._busy_at, self._credit = self.since, self.limits.control_frames
+        self.busy_at, self._credit = self.since, self.limits.control_frames
 
     def receive(self, data: bytes) -> None:
         """Count the frames in *data*, the next bytes of the peer."""
@@ -115,12 +116,12 @@ class PeerBudget:
         if self._is_stalled(now, unread=unread):
             return "stalled"
         if calls or unread or has_called:
-            self._busy_at = now
+            self.busy_at = now
             return None
         leaving = self.leaving_since
-        if leaving is not None and now - max(leaving, self._busy_at) > LINGER_S:
+        if leaving is not None and now - max(leaving, self.busy_at) > LINGER_S:
             return "idle"
-        return "idle" if now - self._busy_at > self.limits.idle_s else None
+        return "idle" if now - self.busy_at > self.limits.idle_s else None
 
     def _settle(self) -> None:
         """Carry unused allowance over to the next second, up to a maximum."""

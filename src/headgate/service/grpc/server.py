@@ -6,7 +6,11 @@ import asyncio
 import logging
 import socket
 from contextlib import suppress
+from heapq import nsmallest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
+
+import zttp
 
 from headgate.errors import OptionError
 from headgate.service.grpc.connection import Connection
@@ -51,6 +55,8 @@ class GrpcServer:
         self.gone = asyncio.Event()
         """Set whenever a connection has closed."""
         self.is_draining = False
+        self.held = 0
+        """The memory that all connections hold for calls."""
         self._tls = context
         self._handshakes: set[asyncio.Task[None]] = set()
         """Accepted connections that are not among `connections` yet: TLS handshakes, mostly."""
@@ -120,13 +126,38 @@ class GrpcServer:
         if not self.is_draining:
             self.loop.add_reader(sock, self._accept, sock)
 
+    def relieve(self) -> None:
+        """Close the connection that uses the most memory."""
+        largest = max(self.connections, key=lambda one: one.memory)
+        self.connections.discard(largest)  # which happens later otherwise
+        largest.close_with(zttp.H2ErrorCode.ENHANCE_YOUR_CALM)
+        if largest.is_full:
+            largest.abort()  # it would not read the reason
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.connections) + len(self._handshakes) >= self.limits.connections
+
+    def _make_room(self) -> bool:
+        """Close connections without a call: a hundredth, those that have been so for longest.
+
+        False if all have calls.
+        """
+        idle = [(since, one) for one in self.connections if (since := one.idle_since) is not None]
+        for _, one in nsmallest(max(1, self.limits.connections // 100), idle, key=itemgetter(0)):
+            self.connections.discard(one)  # which happens later otherwise
+            one.abort()
+        return bool(idle)
+
     def _serve(self, accepted: socket.socket) -> None:
-        """Serve *accepted*, unless there are too many connections.
+        """Serve *accepted*, unless there are too many connections and none gives way.
 
         A connection counts before its TLS handshake, so that silent peers cannot exceed the
         maximum. (`loop.create_server` reports a connection only after it.)
         """
-        if len(self.connections) + len(self._handshakes) >= self.limits.connections:
+        while self._is_full and self._make_room():
+            pass
+        if self._is_full:
             accepted.close()
             return
         handshake = self.loop.create_task(self._connect(accepted))
@@ -159,3 +190,5 @@ class GrpcServer:
                 except Exception:
                     LOG.exception("checking the limits of a gRPC connection failed; it was closed")
                     connection.abort()
+            while sum(one.memory for one in self.connections) > limits.server_bytes:
+                self.relieve()

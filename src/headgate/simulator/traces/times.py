@@ -76,7 +76,10 @@ def _iso(text: bytes) -> int:
 
 @lru_cache(maxsize=4096)  # most are short, and so the same
 def duration_of(text: bytes, unit_ns: int) -> int | None:
-    """Read the duration of a request; None if the log has none, as with `-`."""
+    """Read the duration of a request; None if the log has none, as with `-`.
+
+    At most a day: a replay renews the slots of a request for as long as it takes.
+    """
     if not text or text == b"-":
         return None
     for suffix, its_ns in ((b"ms", MILLISECOND), (b"us", MICROSECOND), (b"s", SECOND)):
@@ -84,8 +87,8 @@ def duration_of(text: bytes, unit_ns: int) -> int | None:
             text, unit_ns = text.removesuffix(suffix), its_ns
             break
     found = round(float(text) * unit_ns)
-    if not 0 <= found < _LATEST:
-        raise InvalidLineError(f"invalid duration {shown(text)}")
+    if not 0 <= found <= DAY:
+        raise InvalidLineError(f"invalid duration {shown(text)}: expected a day at most")
     return found
 
 

@@ -14,6 +14,7 @@ from headgate.service.grpc.connection import Connection
 from headgate.service.grpc.server import GrpcServer
 from tests.examples import example_count
 from tests.support import http2_frames as h2
+from tests.support.byte_transport import ByteTransport
 from tests.support.http2_frames import DATA, END_STREAM, frame, message, opening
 
 if TYPE_CHECKING:
@@ -23,25 +24,6 @@ if TYPE_CHECKING:
 
 Frames = list[bytes]
 """The frames of one call, in their order."""
-
-
-class Transport:
-    """Keeps what is written."""
-
-    def __init__(self) -> None:
-        self.written = bytearray()
-
-    def get_extra_info(self, _name: str) -> None:
-        return None
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        pass
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def is_closing(self) -> bool:
-        return False
 
 
 def call(stream: int, shape: str) -> Frames:
@@ -86,8 +68,8 @@ def answers(sent: bytes, cuts: Iterable[int], *, is_waiting: bool) -> dict[int, 
 
     async def talk() -> bytes:
         methods: Methods = {"/t.T/Echo": later if is_waiting else bytes}
-        connection, transport = Connection(GrpcServer(methods, {})), Transport()
-        connection.connection_made(transport)  # type: ignore[arg-type] # all of one that it uses
+        connection, transport = Connection(GrpcServer(methods, {})), ByteTransport()
+        connection.connection_made(transport)
         places = sorted({0, *(cut % len(sent) for cut in cuts), len(sent)})
         for start, end in pairwise(places):
             connection.data_received(sent[start:end])
@@ -141,28 +123,17 @@ def test_calls_are_answered_however_their_frames_come(
             assert stream not in replies
 
 
-class GoneTransport(Transport):
+class GoneTransport(ByteTransport):
     """Its peer has gone, and asyncio has not noticed."""
-
-    is_closed = False
-
-    def can_write_eof(self) -> bool:
-        return True
 
     def write_eof(self) -> None:
         raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def abort(self) -> None:
-        self.is_closed = True
 
 
 def test_a_connection_whose_peer_has_gone_can_be_finished() -> None:
     async def main() -> None:
         connection, transport = Connection(GrpcServer({}, {})), GoneTransport()
-        connection.connection_made(transport)  # type: ignore[arg-type] # all of one that it uses
+        connection.connection_made(transport)
         connection.finish()
         assert transport.is_closed
 

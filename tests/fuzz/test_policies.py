@@ -1,4 +1,4 @@
-"""Random damage to a good policy: it is read or refused, and nothing else ever happens."""
+"""Random damage to a good policy: it is read or refused, and what is read decides requests."""
 
 import json
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from headgate.engine.request import Request
 from headgate.policy.loader import (
     Examined,
     examine_policy,
@@ -13,8 +14,11 @@ from headgate.policy.loader import (
     policy_to_data,
     read_policy_data,
 )
+from headgate.policy.model import Policy
 from headgate.policy.problems import PolicyError
-from tests.examples import example_count
+from headgate.rule_engine import RuleEngine
+from headgate.testing import ManualClock
+from tests.support.fuzzing import Changes, bounded, changed, changes, fuzz_count, paths_in, replaced
 
 GOOD = """\
 version: 1
@@ -58,6 +62,7 @@ priority:
 pressure: {latency: 500ms, quantile: 99%, errors: 5%, least: 20%}
 """
 DATA: Any = policy_to_data(examine_policy(GOOD).policy)  # type: ignore[arg-type]
+AS_JSON = json.dumps(DATA, indent=1)
 PIECES = [
     *(
         "{",
@@ -115,6 +120,20 @@ VALUES: Any = st.recursive(
 )
 
 
+REQUESTS = (
+    Request(),
+    Request(
+        "POST",
+        "/a/b;c/../%2e/login/",
+        "x",
+        (("x-api-key", "key-1"), ("x-cost", "9" * 30), ("cookie", "a=1; a=2"), ("x-b", "c")),
+        "192.0.2.1",
+        {"user_id": "ada"},
+    ),
+    Request("", "", "\udcff", (("x-api-key", "\0\udcff"), ("x-cost", "-1")), "no address"),
+)
+
+
 def check(examined: Examined) -> None:
     """Errors and a policy exclude each other, and all that is told can be printed."""
     errors = [problem for problem in examined.problems if problem.severity == "error"]
@@ -122,55 +141,65 @@ def check(examined: Examined) -> None:
     assert all(str(problem).isprintable() for problem in examined.problems)
     if examined.policy is not None:
         assert read_policy_data(policy_to_data(examined.policy)) == examined.policy
+        decide(examined.policy)
 
 
-@settings(max_examples=example_count(300))
-@given(
-    st.lists(
-        st.tuples(st.integers(0, len(GOOD)), st.integers(0, 12), st.sampled_from(PIECES)),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_damaged_text_is_read_or_refused(changes: list[tuple[int, int, str]]) -> None:
-    text = GOOD
-    for at, count, piece in changes:
-        text = text[:at] + piece + text[at + count :]
-    check(examine_policy(text))
+def decide(policy: Policy) -> None:
+    """Decide and explain requests by *policy*; none may raise."""
+    engine = RuleEngine(policy, clock=ManualClock())
+    for request in REQUESTS:
+        verdict = engine.check(request)
+        engine.release(verdict)
+        engine.explain(request).all()
+    engine.close()
+
+
+@settings(max_examples=fuzz_count(400))
+@given(changes(len(GOOD), st.sampled_from(PIECES)))
+def test_damaged_text_is_read_or_refused(several: Changes) -> None:
+    with bounded():
+        check(examine_policy(changed(GOOD, several)))
+
+
+@settings(max_examples=fuzz_count(300))
+@given(changes(len(AS_JSON), st.sampled_from(PIECES)))
+def test_damaged_json_is_read_or_refused(several: Changes) -> None:
+    with bounded():
+        check(examine_policy(changed(AS_JSON, several), where="rules.json"))
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8")))
 @example(b"\xef\xbb\xbf")
 @example(b"\xff\xfe")
+@example(b'{"version": 1' + b"}" * 9)
 def test_noise_is_refused(noise: bytes) -> None:
-    check(examine_policy(noise))
+    with bounded():
+        check(examine_policy(noise))
 
 
-@given(st.text(max_size=60).map(lambda text: '{"version": 1' + text))
-def test_damaged_json_is_read_or_refused(text: str) -> None:
-    check(examine_policy(text))
-
-
-def _paths(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    steps = data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ()
-    return [path, *(found for step in steps for found in _paths(data[step], (*path, step)))]
-
-
-@settings(max_examples=example_count(300))
-@given(st.sampled_from(_paths(DATA)[1:]), VALUES)
+@settings(max_examples=fuzz_count(800))
+@given(st.sampled_from(paths_in(DATA)[1:]), VALUES)
 def test_data_with_anything_anywhere_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
-    data = json.loads(json.dumps(DATA))
-    place = data
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    check(examine_policy_data(data))
+    with bounded():
+        check(examine_policy_data(replaced(DATA, path, value)))
+
+
+@given(st.sampled_from(paths_in(DATA)[1:]), st.sampled_from(paths_in(DATA)[1:]))
+def test_parts_in_the_wrong_place_are_read_or_refused(
+    path: tuple[Any, ...], source: tuple[Any, ...]
+) -> None:
+    part = DATA
+    for step in source:
+        part = part[step]
+    with bounded():
+        check(examine_policy_data(replaced(DATA, path, part)))
 
 
 @given(VALUES)
 def test_any_data_is_read_or_refused(data: Any) -> None:
-    check(examine_policy_data(data))
+    with bounded():
+        check(examine_policy_data(data))
     try:
         read_policy_data({"version": 1, "rules": [data]})
     except PolicyError as error:
-        assert error.errors  # noqa: PT017 - most are refused, some are not
+        assert error.errors
