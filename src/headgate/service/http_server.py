@@ -88,6 +88,11 @@ _ERRORS: Final = {
 }
 """Responses of the server itself."""
 
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
+"""The headers that say where a body ends."""
+
+CONNECT: Final = "CONNECT"
+
 _PHRASES: Final = {int(status): status.phrase for status in HTTPStatus}
 _STATUS_LINES: Final = {
     status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode("ascii")
@@ -215,6 +220,8 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._is_discarding = False
         """True if all further input is discarded."""
+        self._is_resuming = False
+        """True while the parser reads the head that `_resume` makes."""
         self._rejected_with: int | None = None
         self._began: float | None = None
         """Start of the request that is arriving, or None."""
@@ -271,9 +278,7 @@ class Connection(asyncio.Protocol):
         else:
             self._without_body += self._chunk
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._is_discarding = True  # its response is the last one
+            self._feed(data)
         except httptools.HttpParserError:
             self.reject(self._rejected_with or 400)
             return
@@ -287,9 +292,38 @@ class Connection(asyncio.Protocol):
             self._advance()
         self.update_reading()
 
+    def _feed(self, data: bytes) -> None:
+        """Parse *data*. A request to upgrade is an ordinary request: its client sends its body, and
+        waits for the response before it sends anything else. Java's `HttpClient` asks for h2c with
+        the first request of each connection."""
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                if self._arriving is None:  # CONNECT: its response is the last one
+                    self._is_discarding = True
+                    return
+                data = data[upgrade.args[0] :]
+                self._resume(self._arriving)
+            else:
+                return
+
+    def _resume(self, exchange: Exchange) -> None:
+        """Parse on behind the head of *exchange*, where the parser stops at a request to upgrade:
+        a new parser gets the part of the head that says where the body ends."""
+        lines = [line for line in exchange.scope["headers"] if line[0] in _FRAMING]
+        if not exchange.keep_alive:
+            lines.append(CLOSE)
+        head = b"".join([b"%b: %b\r\n" % line for line in lines])
+        self._parser = httptools.HttpRequestParser(self)
+        self._is_resuming = True
+        self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % head)
+
     # Called by the parser.
 
     def on_message_begin(self) -> None:
+        if self._is_resuming:
+            return
         self._url, self._headers = b"", []
         self._began = self._loop.time()
 
@@ -301,6 +335,9 @@ class Connection(asyncio.Protocol):
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        if self._is_resuming:
+            self._is_resuming, self._headers = False, []
+            return
         headers, parser = self._headers, self._parser
         if self._head + self._carried > self._bounds.header:
             self._check_head()
@@ -317,8 +354,7 @@ class Connection(asyncio.Protocol):
             "query_string": query,
             "headers": headers,
         }
-        # The parser discards what follows a request to upgrade, so the connection has to end.
-        keep_alive = parser.should_keep_alive() and not parser.should_upgrade() and version != "1.0"
+        keep_alive = parser.should_keep_alive() and scope["method"] != CONNECT and version != "1.0"
         self._arriving = Exchange(self, scope, keep_alive=keep_alive)
         self._waiting.append(self._arriving)
 
@@ -328,6 +364,9 @@ class Connection(asyncio.Protocol):
             self._arriving.add(body)
 
     def on_message_complete(self) -> None:
+        one = self._arriving
+        if one is not None and self._parser.should_upgrade() and one.scope["method"] != CONNECT:
+            return  # its body follows: see `_resume`
         self._began = None
         self._carried = self._chunk
         if self._arriving is not None:

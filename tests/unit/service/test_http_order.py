@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -78,14 +79,70 @@ class TestOrder:
         tried(trial, app=HttpApp(core_of()))
         assert not caplog.records
 
-    def test_nothing_is_expected_behind_a_request_to_upgrade(self) -> None:
+    def test_nothing_is_expected_behind_connect(self) -> None:
         async def trial(house: House) -> None:
             line = await house.line()
-            upgrade = b"connection: upgrade\r\nupgrade: websocket\r\n\r\n"
-            line.say(b"GET / HTTP/1.1\r\nhost: x\r\n" + upgrade + GET)
+            line.say(b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\n\r\n" + GET)
             heard = await line.rest()
-            assert heard.startswith(b"HTTP/1.1 200 ")
+            assert heard.startswith(b"HTTP/1.1 ")
+            assert heard.count(b"HTTP/1.1 ") == 1
             assert b"connection: close" in heard
+
+        tried(trial)
+
+    @pytest.mark.parametrize("piece", [1, 7, 100_000])
+    @pytest.mark.parametrize(
+        ("framing", "sent", "read"),
+        [
+            (b"content-length: 9\r\n", b"the body.", b"the body."),
+            (
+                b"transfer-encoding: chunked\r\n",
+                b"4\r\nthe \r\n5\r\nbody.\r\n0\r\n\r\n",
+                b"the body.",
+            ),
+            (b"", b"", b""),
+        ],
+    )
+    def test_a_request_to_upgrade_keeps_its_body_and_its_connection(
+        self, framing: bytes, sent: bytes, read: bytes, piece: int
+    ) -> None:
+        bodies: list[bytes] = []
+
+        async def app(_: Any, receive: Any, send: Any) -> None:
+            body, has_more = b"", True
+            while has_more:
+                message = await receive()
+                body += message["body"]
+                has_more = message["more_body"]
+            bodies.append(body)
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"ok"})
+
+        async def trial(house: House) -> None:
+            line = await house.line()
+            upgrade = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n"
+            settings = b"http2-settings: AAMAAABk\r\n"
+            head = b"POST /v1/check HTTP/1.1\r\nhost: x\r\n" + upgrade + settings + framing
+            request = head + b"\r\n" + sent
+            request += request + GET
+            for start in range(0, len(request), piece):
+                line.say(request[start : start + piece])
+                await asyncio.sleep(0)
+            for _ in range(3):
+                assert (await line.answer()).startswith(b"HTTP/1.1 200 ")
+
+        tried(trial, app=app)
+        assert bodies == [read, read, b""]
+
+    def test_a_request_to_upgrade_with_two_lengths_is_400(self) -> None:
+        async def trial(house: House) -> None:
+            line = await house.line()
+            upgrade = b"connection: upgrade\r\nupgrade: h2c\r\n"
+            lengths = b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n"
+            line.say(b"POST / HTTP/1.1\r\nhost: x\r\n" + upgrade + lengths + b"0\r\n\r\n")
+            heard = await line.rest()
+            assert heard.startswith(b"HTTP/1.1 400 ")
+            assert heard.count(b"HTTP/1.1 ") == 1
 
         tried(trial)
 
