@@ -351,11 +351,11 @@ def cost_of(cost: Cost, request: Request, path: str) -> int:
     """The cost of *request* with the normalised *path*: by its header, else by its endpoint, else
     the default.
 
-    A header counts if it is there once and is a whole number; it is cut to `cost.most`. Without
-    such a bound, one beyond `MAX_COST` does not count. When a path can be read in several ways, the
+    A header counts if it is there once and is a whole number; it is raised to `cost.least` and cut
+    to `cost.most`. Without that bound, one beyond `MAX_COST` does not count. When a path can be read in several ways, the
     highest cost counts. A cost of GET applies to HEAD.
     """
-    named = None if cost.header is None else _by_header(cost.header, cost.most, request)
+    named = None if cost.header is None else _by_header(cost.header, cost, request)
     if named is not None:
         return named
     if not cost.endpoints:
@@ -382,13 +382,11 @@ def cost_in_response(after: After, lines: Sequence[str]) -> int | None:
     return cost_after(after, amount) if amount <= MAX_COST else after.most
 
 
-def _by_header(name: str, most: int | None, request: Request) -> int | None:
+def _by_header(name: str, cost: Cost, request: Request) -> int | None:
     found = _whole_number(request.header_lines(name.lower()))
-    if found is None:
+    if found is None or (cost.most is None and found > MAX_COST):
         return None
-    if most is not None:
-        return min(found, most)
-    return found if found <= MAX_COST else None
+    return max(cost.least, found if cost.most is None else min(found, cost.most))
 
 
 def _whole_number(lines: Sequence[str]) -> int | None:

@@ -236,6 +236,9 @@ def _cost_shape(node: Table) -> Iterator[FieldError]:
         elif given:
             hint = "the final cost is bounded by max in after"
             yield FieldError("max needs header, which is missing", hint=hint, path=("max",))
+    elif "min" in node.entries and "header" not in given:
+        hint = "a request without that header costs default"
+        yield FieldError("min needs header, which is missing", hint=hint, path=("min",))
     elif len(given) == 1:
         other = "max" if given == ["header"] else "header"
         message = f"missing; {given[0]} needs {other}: a cost that callers choose must be bounded"
@@ -247,6 +250,9 @@ def _finish_cost(cost: Cost, _node: Table, _context: object) -> Cost:
     if cost.most is not None and cost.default > cost.most:
         message = f"the default of {cost.default} is above the max of {cost.most}"
         errors.append(FieldError(message, path=("max",)))
+    if cost.most is not None and cost.least > cost.most:
+        message = f"the min of {cost.least} is above the max of {cost.most}"
+        errors.append(FieldError(message, path=("min",)))
     if cost.after is not None:
         why = "with after a request costs at least 1 in advance, or it would never be denied"
         if not cost.default:
@@ -263,17 +269,18 @@ _PAID_IN_ADVANCE: Final = {
     "default": _PAID,
     "endpoints": {"additionalProperties": _PAID},
     "header": False,
+    "min": False,
 }
 
 
 @table(
     "the cost",
-    names={"most": "max"},
+    names={"least": "min", "most": "max"},
     shape=_cost_shape,
     finish=_finish_cost,
     always=("default",),
     schema={
-        "dependentRequired": {"header": ["max"], "max": ["header"]},
+        "dependentRequired": {"header": ["max"], "max": ["header"], "min": ["header"]},
         "dependentSchemas": {"after": {"properties": _PAID_IN_ADVANCE}},
         "examples": [{"default": 1, "endpoints": {"POST /export/pdf": 10}}],
     },
@@ -283,8 +290,8 @@ class Cost:
     """The cost of a request: by a header of it, else by endpoint (the first that fits), else the
     default.
 
-    A header that is missing or no whole number counts as the default. With *after* that is the cost
-    in advance; the rest of the final cost is charged when the response has ended, in full.
+    A header that is missing or no whole number counts as the default; a number outside of *least*
+    and *most* counts as the nearer of the two. With *after* the default is the cost in advance; the rest of the final cost is charged when the response has ended, in full.
     """
 
     default: Annotated[int, _AMOUNT] = 1
@@ -293,6 +300,8 @@ class Cost:
     """Costs by endpoint, the first that fits; GET is for HEAD too."""
     header: Annotated[str | None, HEADER] = None
     """The header of the request with its cost; needs max."""
+    least: Annotated[int, _AMOUNT] = field(default=1, kw_only=True)
+    """The lowest cost that the header can give; 0 lets callers choose to cost nothing."""
     most: Annotated[int | None, QUOTA] = None
     """The highest cost that the header can give."""
     after: After | None = None

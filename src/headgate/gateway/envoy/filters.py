@@ -71,9 +71,8 @@ def has_backstop(rule: Rule, policy: Policy, settings: GatewaySettings) -> bool:
 
 def least_cost(rule: Rule) -> int:
     """The lowest cost of a request under *rule*."""
-    if rule.cost.header is not None:
-        return 0
-    return min([rule.cost.default, *(one.cost for one in rule.cost.endpoints)])
+    by_header = [] if rule.cost.header is None else [rule.cost.least]
+    return min([rule.cost.default, *by_header, *(one.cost for one in rule.cost.endpoints)])
 
 
 def _decided(rule: Rule, policy: Policy, settings: GatewaySettings) -> Decided:

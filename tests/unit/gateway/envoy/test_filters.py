@@ -56,7 +56,7 @@ def test_without_rules_there_are_no_filters() -> None:
     "rule",
     [
         "key_by: cookie:sid, limit: 1/s",
-        "key_by: ip, limit: 9/s, cost: {header: x-cost, max: 3}",
+        "key_by: ip, limit: 9/s, cost: {header: x-cost, min: 0, max: 3}",
         "key_by: ip, algorithm: concurrency, limit: 5, ttl: 9",
         "key_by: ip, limit: 1/s, mode: shadow",
     ],
@@ -64,6 +64,11 @@ def test_without_rules_there_are_no_filters() -> None:
 @pytest.mark.parametrize("failure", ["local", "fail_open"])
 def test_no_backstop_where_it_could_refuse_what_the_limit_admits(rule: str, failure: str) -> None:
     assert names(f"id: a, {rule}, on_store_failure: {failure}") == ["exact-open"]
+
+
+def test_the_backstop_charges_the_least_that_a_header_can_give() -> None:
+    rule = "id: a, key_by: ip, limit: 9/s, cost: {header: x-cost, max: 3}"
+    assert names(rule) == ["exact-open", "backstop"]
 
 
 def test_a_rule_that_fails_closed_needs_no_backstop() -> None:

@@ -162,6 +162,12 @@ def test_what_a_request_costs(cost: Any, meant: Cost) -> None:
         ({"defualt": 5}, "cost.defualt", "unknown field"),
         ({"header": "x-cost"}, "cost.max", "missing; header needs max"),
         ({"max": 5}, "cost.header", "missing; max needs header"),
+        ({"min": 5}, "cost.min", "min needs header, which is missing"),
+        (
+            {"header": "x-cost", "min": 6, "max": 5},
+            "cost.min",
+            "the min of 6 is above the max of 5",
+        ),
         ({"header": "x", "max": 5, "default": 6}, "cost.max", "the default of 6 is above the max"),
         ({"endpoints": {}}, "cost.endpoints", "found a mapping, expected costs of endpoints"),
         ({"endpoints": {"x": 1}}, "cost.endpoints.x", "'x' does not begin with '/'"),

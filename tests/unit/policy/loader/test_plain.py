@@ -109,7 +109,14 @@ AFTERS = st.builds(
 PAID = ENDPOINT_COSTS.map(lambda costs: tuple(replace(one, cost=max(1, one.cost)) for one in costs))
 COSTS = st.one_of(
     st.builds(Cost, st.integers(0, 100), ENDPOINT_COSTS),
-    st.builds(Cost, st.integers(0, 100), ENDPOINT_COSTS, HEADERS, st.integers(100, 10**6)),
+    st.builds(
+        Cost,
+        st.integers(0, 100),
+        ENDPOINT_COSTS,
+        HEADERS,
+        st.integers(100, 10**6),
+        least=st.integers(0, 100),
+    ),
     st.builds(Cost, st.integers(1, 100), PAID, after=AFTERS),
 )
 KEYS = st.lists(

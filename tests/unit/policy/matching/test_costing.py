@@ -73,8 +73,16 @@ def test_a_path_that_can_be_read_as_a_cheaper_one_costs_the_dearer() -> None:
     ],
 )
 def test_a_header_says_the_cost_if_it_is_a_whole_number(value: str, expected: int) -> None:
-    by_header = Cost(default=3, header="x-cost", most=100)
+    by_header = Cost(default=3, header="x-cost", least=0, most=100)
     assert cost(by_header, Request(headers=(("X-Cost", value),))) == expected
+
+
+def test_a_header_with_0_is_free_only_if_the_rule_says_so() -> None:
+    zero = Request(headers=(("x-cost", "0"),))
+    assert cost(Cost(header="x-cost", most=100), zero) == 1
+    assert cost(Cost(header="x-cost", least=0, most=100), zero) == 0
+    assert cost(Cost(header="x-cost", least=5, most=100), zero) == 5
+    assert cost(Cost(header="x-cost", least=5, most=100), Request()) == 1
 
 
 def test_a_header_that_is_missing_or_there_twice_does_not_count() -> None:
