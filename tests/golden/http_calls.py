@@ -91,7 +91,7 @@ def _send(service: ServiceProcess, call: Call, made: Mapping[str, str]) -> httpx
     lines = call.headers if isinstance(call.headers, list) else list(call.headers.items())
     names = {name.lower() for name, _ in lines}
     if "host" not in names:
-        lines = [("host", "golden.test"), *lines]
+        lines = [("host", "localhost"), *lines]
     lines = [(name, value.replace("{token}", made["token"])) for name, value in lines]
     target = call.path.replace("{id}", made["id"])
     request = service.http.build_request(

@@ -620,21 +620,22 @@ RAW = {
     "HTTP/1.0": b"GET /healthz HTTP/1.0\r\n\r\n",
     "HTTP/2 without TLS": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "no host": b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n",
-    "wrong header": b"GET /healthz HTTP/1.1\r\nhost: a\r\nno colon\r\n\r\n",
-    "wrong length": b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: x\r\n\r\n",
-    "large head": b"GET / HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 33_000 + b"\r\n\r\n",
+    "wrong header": b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nno colon\r\n\r\n",
+    "wrong length": b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: x\r\n\r\n",
+    "large head": b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 33_000 + b"\r\n\r\n",
     "websocket": (
-        b"GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
+        b"connection: upgrade, close\r\nupgrade: websocket\r\n"
         b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     ),
     "chunks": (
-        b"POST /v1/check HTTP/1.1\r\nhost: a\r\nconnection: close\r\n"
+        b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
         b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
         b'8\r\n{"path":\r\n4\r\n"/"}\r\n0\r\n\r\n'
     ),
     "pipelined": (
-        b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n"
-        b"GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     ),
 }
 

@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 WORD = "sesame"
 
 
+def token_in(directory: Path) -> Path:
+    """A file with the token of an administrator."""
+    file = directory / "token"
+    file.write_text("a token that nobody guesses")
+    return file
+
+
 class TestStarting:
     def test_requests_are_limited_and_a_changed_file_comes_into_force_but_no_bad_one(
         self, tmp_path: Path
@@ -52,6 +59,28 @@ class TestStarting:
             service.signal(signal.SIGTERM)
             assert service.wait() == 0
             assert json.loads(service.log.splitlines()[-1])["event"] == "stopped"
+
+    def test_a_web_page_whose_name_points_here_reads_and_changes_nothing(
+        self, tmp_path: Path
+    ) -> None:
+        page = {"host": "evil.example", "content-type": "application/json"}
+        with serving(tmp_path, "--admin-token-file", str(token_in(tmp_path))) as service:
+            for method, path in (
+                ("GET", "/"),
+                ("GET", "/healthz"),
+                ("GET", "/admin/v1/policy"),
+                ("PUT", "/admin/v1/rules/x"),
+                ("POST", "/v1/check"),
+            ):
+                url = f"http://127.0.0.1:{service.port}{path}"
+                reply = httpx.request(method, url, headers=page, trust_env=False)
+                assert reply.status_code == 403, path
+                assert "the setting allowed_hosts" in reply.json()["detail"]
+            asked = f"http://127.0.0.1:{service.port}/v1/authorize/basket"
+            assert httpx.get(asked, headers={"host": "shop.example"}).status_code == 200
+        with serving(tmp_path, "--allowed-hosts", "evil.example") as service:
+            url = f"http://127.0.0.1:{service.port}/healthz"
+            assert httpx.get(url, headers=page, trust_env=False).status_code == 200
 
     def test_no_password_is_told(self, tmp_path: Path) -> None:
         with RedisServer(password=WORD) as redis:

@@ -18,6 +18,7 @@ from headgate.config.values import (
     ADMIN_TOKENS,
     DIRECTORY,
     FILE,
+    HOSTS,
     MODE,
     NETWORKS,
     PEERS,
@@ -128,6 +129,9 @@ class Settings:
         "unix",
     )
     """Peers that may name the caller (forward auth): networks, unix for unix sockets, or off."""
+    allowed_hosts: Annotated[tuple[str, ...], _bounds(HOSTS, "NAMES")] = ()
+    """Names in Host, besides localhost and addresses, that HTTP without TLS accepts: on loopback,
+    and with names given on every TCP listener; * for any."""
     max_body: Annotated[int, _bounds(whole(1024, 64 * _MIB), "BYTES")] = 64 * 1024
     """The largest body of a request."""
     max_header: Annotated[int, _bounds(whole(1024, _MIB), "BYTES")] = 32 * 1024

@@ -40,6 +40,7 @@ SHORTEST: Final = 16
 
 A_MODE: Final = "permissions such as 660"
 A_NETWORK: Final = "a network such as 10.0.0.0/8"
+A_HOST: Final = "a name such as headgate.internal or *.example.com, or * for any"
 A_REGION: Final = "up to 40 letters, digits and - _"
 A_PEER: Final = "a region and its store, such as us=redis://us.example.com:6379"
 Role = Literal["read", "write"]
@@ -53,6 +54,7 @@ _LONGEST_PATH: Final = 107
 
 _LONGEST_SECRET: Final = 4_096
 _DIGEST: Final = re.compile("[0-9a-fA-F]{64}")
+_HOST: Final = re.compile("[a-z0-9_-]+(?:[.][a-z0-9_-]+)*")
 _REGION: Final = re.compile("[A-Za-z0-9_-]{1,40}")
 
 
@@ -153,11 +155,19 @@ def _parse_network(text: str) -> str:
         raise OptionError(f"{error}; expected {A_NETWORK}") from None
 
 
+def _parse_host(text: str) -> str:
+    host = text.lower().rstrip(".")
+    if host != "*" and _HOST.fullmatch(host.removeprefix("*.")) is None:
+        raise OptionError(f"{text!r} is not a name of a host; expected {A_HOST}")
+    return host
+
+
 FILE: Final = parsed("a path", metavar="FILE")
 DIRECTORY: Final = parsed("a path", metavar="DIR")
 ADDRESS: Final = parsed(EXPECTED, parse_address, "ADDRESS")
 ADDRESSES: Final = _or_none(ADDRESS, EXPECTED)
 NETWORKS: Final = _or_none(parsed(A_NETWORK, _parse_network), A_NETWORK)
+HOSTS: Final = several(parsed(A_HOST, _parse_host), A_HOST)
 PORTION: Final = number("a number from 0 to 1", lambda found: 0 <= found <= 1)
 
 

@@ -352,8 +352,8 @@ def cost_of(cost: Cost, request: Request, path: str) -> int:
     the default.
 
     A header counts if it is there once and is a whole number; it is raised to `cost.least` and cut
-    to `cost.most`. Without that bound, one beyond `MAX_COST` does not count. When a path can be read in several ways, the
-    highest cost counts. A cost of GET applies to HEAD.
+    to `cost.most`. Without that bound, one beyond `MAX_COST` does not count. When a path can be
+    read in several ways, the highest cost counts. A cost of GET applies to HEAD.
     """
     named = None if cost.header is None else _by_header(cost.header, cost, request)
     if named is not None:

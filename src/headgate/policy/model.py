@@ -291,7 +291,8 @@ class Cost:
     default.
 
     A header that is missing or no whole number counts as the default; a number outside of *least*
-    and *most* counts as the nearer of the two. With *after* the default is the cost in advance; the rest of the final cost is charged when the response has ended, in full.
+    and *most* counts as the nearer of the two. With *after* the default is the cost in advance; the
+    rest of the final cost is charged when the response has ended, in full.
     """
 
     default: Annotated[int, _AMOUNT] = 1

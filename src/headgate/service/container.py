@@ -65,7 +65,13 @@ def http_options(settings: Settings) -> HttpOptions:
     """Trusted gateways and limits of the HTTP API."""
     from headgate.service.http import HttpOptions
 
-    return options_of(HttpOptions, settings, largest_body=settings.max_body)
+    listeners = [one for one in settings.http if not one.is_unix and one.is_loopback]
+    return options_of(
+        HttpOptions,
+        settings,
+        largest_body=settings.max_body,
+        loopback=tuple([one.host for one in listeners]),
+    )
 
 
 def rls_options(settings: Settings) -> RlsOptions:

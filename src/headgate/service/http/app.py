@@ -28,6 +28,7 @@ from headgate.service.http.body import (
 )
 from headgate.service.http.check import TOO_MANY_REQUESTS, Checker
 from headgate.service.http.check_request import CALLER_FIELDS, read_check
+from headgate.service.http.hosts import AllowedHosts
 from headgate.service.http.openapi import openapi_document
 from headgate.service.http.original import (
     Original,
@@ -179,6 +180,7 @@ class HttpApp:
         self._checker = Checker(core, self.options)
         self._core = core
         self._peers = Peers(self.options)
+        self._hosts = AllowedHosts(self.options)
         self._reservations = Reservations(self._checker, self.options)
         self._metrics_text = metrics
         self._document = openapi_document(paths, schemes=schemes, has_rls=json is not None)
@@ -214,6 +216,7 @@ class HttpApp:
             if path.startswith(AUTHORIZE):
                 reply = await self._authorize(scope, path[_BEHIND:], receive)
             else:
+                self._hosts.check(scope)
                 for whole, below, app in self._others:
                     if path == whole or path.startswith(below):
                         await app(scope, receive, send)

@@ -114,6 +114,9 @@ class HttpOptions:
     *gateways*: networks, and `unix`, that are trusted to describe requests of others
     (`/v1/authorize`). The server must not change the peer's address.
 
+    *loopback*: the hosts of listeners on loopback, where `Host` is checked; *allowed_hosts*: names
+    that are accepted there, and then checked on every TCP listener (see `hosts`).
+
     *deadline*: seconds for a decision; beyond it the answer is 503, and what the store decides
     later is charged (a reservation is cancelled). *largest_body*: bytes; beyond it 413.
     *longest_target*: bytes of a path; beyond it 414. *most_headers*: lines; beyond it 431.
@@ -121,6 +124,8 @@ class HttpOptions:
     """
 
     gateways: tuple[str, ...] = ("127.0.0.0/8", "::1/128", UNIX)
+    loopback: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     deadline: float = 1.0
     largest_body: int = 65_536
     longest_target: int = 16_384

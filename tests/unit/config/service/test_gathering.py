@@ -109,6 +109,13 @@ class TestValues:
         got = desk.gathered("grpc: 'off'\ngateways: off").settings
         assert (got.grpc, got.gateways) == ((), ())
 
+    def test_allowed_hosts_are_names_and_wildcards(self, desk: Desk) -> None:
+        got = desk.gathered("allowed_hosts: [Limits.Example., '*.shop.example']").settings
+        assert got.allowed_hosts == ("limits.example", "*.shop.example")
+        for wrong in ("http://a.example", "a.example:80", "a.*.example", "**"):
+            with pytest.raises(SettingsError, match="is not a name of a host"):
+                desk.gathered(f"allowed_hosts: '{wrong}'")
+
     @pytest.mark.parametrize(
         ("text", "seconds"),
         [("30", 30.0), ("0.5", 0.5), ("500ms", 0.5), ("2 minutes", 120.0), ("0", 0.0)],
