@@ -39,6 +39,11 @@ rules:
   - {id: endpoint, match: {endpoint: "/acct/**"}, key_by: endpoint, limit: 2/day, decide: MODE}
   - {id: anywhere, match: {headers: {x-all: true}}, key_by: endpoint, limit: 2/day, decide: MODE}
 """
+BY_KEY = """\
+version: 1
+rules:
+  - {id: by-key, key_by: api_key, limits: {big: 9/day, default: 2/day}, decide: MODE}
+"""
 _LARGE = 4_000_000
 
 
@@ -77,7 +82,7 @@ def test_no_second_line_of_a_header_or_of_cookies_escapes(tmp_path: Path) -> Non
         assert statuses("/cookie", plain) == [200, 200, 200]
         assert statuses("/cookie", plain, session) == [400, 400, 400]
         assert statuses("/cookie", session) == [200, 200, 429]
-        reply = httpx.get(f"{gateway.url}/other", headers=[plain, ("x-headgate-cookies", "1")])
+        reply = httpx.get(f"{gateway.url}/other", headers=[plain, ("x-headgate-several", "1")])
     assert reply.status_code == 200
     names = [name for name, _ in reply.json()["headers"]]
     assert names.count("cookie") == 1
@@ -102,8 +107,28 @@ def test_no_second_cookie_of_a_name_gives_a_fresh_counter(tmp_path: Path, mode: 
         sent = [one.format(n=n) for n in range(3) for one in spellings]
         assert [status(one) for one in sent] == [200, 200, *[429] * (len(sent) - 2)]
         alike = ["session=own", 'session="own"', "session=%6fwn", 'session="\\157wn"']
-        assert [status(one) for one in alike] == [200, 200, 429, 429]
+        assert [status(one) for one in alike] == [429, 429, 429, 429]
         assert status("session=another") == 200
+
+
+@pytest.mark.parametrize("mode", ["exact", "quota", "local"])
+def test_no_second_line_of_a_key_gives_a_fresh_counter(tmp_path: Path, mode: str) -> None:
+    rules = BY_KEY.replace("MODE", mode)
+    with _gateway(tmp_path, rules) as (gateway, _):
+
+        def status(*keys: str) -> int:
+            lines = [("x-api-key", key) for key in keys]
+            return httpx.get(f"{gateway.url}/", headers=lines).status_code
+
+        for n in range(3):
+            for keys in (["own", f"r{n}"], [f"r{n}", "own"], ["own", "own"], ["", "own"]):
+                assert status(*keys) in (400, 429)
+        tiers = [("x-api-key", "another"), ("x-tier", "big"), ("x-tier", "small")]
+        assert httpx.get(f"{gateway.url}/", headers=tiers).status_code in (400, 429)
+        assert status("other") == 200
+        if mode != "quota":  # whose shares come a moment later
+            assert status("new", "own") == 400
+            assert [status("other") for _ in range(2)] == [200, 429]
 
 
 @pytest.mark.parametrize("mode", ["exact", "quota", "local"])

@@ -167,7 +167,7 @@ DIRECTORY: Final = parsed("a path", metavar="DIR")
 ADDRESS: Final = parsed(EXPECTED, parse_address, "ADDRESS")
 ADDRESSES: Final = _or_none(ADDRESS, EXPECTED)
 NETWORKS: Final = _or_none(parsed(A_NETWORK, _parse_network), A_NETWORK)
-HOSTS: Final = several(parsed(A_HOST, _parse_host), A_HOST)
+HOSTS: Final = _or_none(parsed(A_HOST, _parse_host), A_HOST)
 PORTION: Final = number("a number from 0 to 1", lambda found: 0 <= found <= 1)
 
 

@@ -48,6 +48,16 @@ class Request:
     peer: str = ""
     attributes: Mapping[str, str] = field(default_factory=lambda: NOTHING)
 
+    @property
+    def knows_headers(self) -> bool:
+        """True if `header` returns what the app reads, also of several lines. A request that is
+        described to a service is read in every way in which an app may read it."""
+        return False
+
+    def cookies(self) -> Mapping[str, str] | None:
+        """The cookies as the app reads them; None if that is not known."""
+        return None
+
     def header_lines(self, name: str) -> list[str]:
         """The values of all lines of the header *name* (in lower case), in their order."""
         return [value for other, value in self.headers if other.lower() == name]

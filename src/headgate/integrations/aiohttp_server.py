@@ -70,6 +70,10 @@ class AiohttpRequest(RequestView):
         """The value of the header *name*; of several lines the first."""
         return self.native.headers.get(name)
 
+    def cookies(self) -> Mapping[str, str]:
+        """The cookies as aiohttp reads them."""
+        return self.native.cookies
+
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         return tuple(self.native.headers.items())
 

@@ -8,7 +8,8 @@ when they connect. The event loop is never blocked.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
@@ -33,7 +34,7 @@ from headgate.responses import encoded_lines
 from headgate.runtime.drivers import adrive
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Hashable, Iterable, Mapping
+    from collections.abc import Coroutine, Hashable, Iterable
 
     from headgate.clock import Clock
     from headgate.engine.plan import Priority
@@ -54,6 +55,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+CookieParser = Callable[[Scope], Mapping[str, str]]
 
 CONTEXT: Final = "headgate"
 """The key of a scope under which the context of its request is."""
@@ -98,13 +101,29 @@ class AsgiRequest(RequestView):
         """The value of the header *name* (in lower case); of several lines the first."""
         return _header_in(self.scope["headers"], name)
 
+    @property
+    def knows_headers(self) -> bool:
+        """True if the framework is known: all of them take the first line of a header."""
+        return self._cookie_parser is not None
+
+    def cookies(self) -> Mapping[str, str] | None:
+        """The cookies as the framework reads them; None if it is not known."""
+        parse = self._cookie_parser
+        return None if parse is None else parse(self.scope)
+
+    @property
+    def _cookie_parser(self) -> CookieParser | None:
+        app: Any = type(self.scope.get("app"))
+        return _cookie_parser_of(app)
+
     def parts(self, reads: Reads) -> tuple[Hashable, ...]:
         """The values of all that *reads* names, as the scope has them."""
         if type(self) is not AsgiRequest:  # a subclass may read something else
             return super().parts(reads)
         scope, fields = self.scope, reads.fields
         lines = [(name, value) for name, value in scope["headers"] if name.lower() in fields]
-        found = AsgiRequest, self.method, scope.get("path", "/"), self.peer, *lines
+        app = type(scope.get("app"))  # which decides how lines are read
+        found = AsgiRequest, app, self.method, scope.get("path", "/"), self.peer, *lines
         return (*found, *self._attributes_read(reads)) if reads.attributes else found
 
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
@@ -112,6 +131,25 @@ class AsgiRequest(RequestView):
 
     def _read_path(self) -> str:
         return str(self.scope.get("path", "/"))
+
+
+_CONNECTIONS: Final = {
+    ("starlette.applications", "Starlette"): ("starlette.requests", "HTTPConnection"),
+    ("litestar.app", "Litestar"): ("litestar.connection", "ASGIConnection"),
+}
+"""The apps of frameworks, which they name in the scope, and their views of it."""
+
+
+@lru_cache(maxsize=64)
+def _cookie_parser_of(app: type) -> CookieParser | None:
+    """The function that reads the cookies of a scope as *app*, the class of an app, does; None if
+    its framework is not known."""
+    for kind in app.__mro__:
+        found = _CONNECTIONS.get((kind.__module__, kind.__name__))
+        if found is not None:
+            connection = getattr(import_module(found[0]), found[1])
+            return lambda scope: dict(connection(scope).cookies)
+    return None
 
 
 def _list_headers(scope: Scope) -> Pairs:

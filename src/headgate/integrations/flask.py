@@ -55,7 +55,7 @@ from headgate.integrations.wsgi import (
 from headgate.runtime.drivers import drive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from flask import Flask, Request, Response
@@ -259,9 +259,27 @@ def _context_of(limiter: RequestLimiter, native: Request) -> RequestContext:
     return context or WsgiContext(limiter, native.environ, is_managed=False)
 
 
-def _incoming(limiter: RequestLimiter, native: Request) -> WsgiRequest:
+class FlaskRequest(WsgiRequest):
+    """A view of *native*, a request of Flask."""
+
+    __slots__ = ("native",)
+
+    def __init__(self, native: Request) -> None:
+        super().__init__(native.environ)
+        self.native = native
+
+    def cookies(self) -> Mapping[str, str]:
+        """The cookies as Flask reads them."""
+        return self.native.cookies
+
+    def _place(self) -> tuple[Any, ...]:
+        environ = self.environ
+        return FlaskRequest, self.method, environ.get("SCRIPT_NAME"), environ.get("PATH_INFO")
+
+
+def _incoming(limiter: RequestLimiter, native: Request) -> FlaskRequest:
     """The request as rules see it, with the template of its route if that may be read."""
-    incoming = WsgiRequest(native.environ)
+    incoming = FlaskRequest(native)
     if limiter.reads_attributes and (rule := native.url_rule) is not None:
         incoming.add_attributes({"route": f"{native.root_path.rstrip('/')}{rule.rule}"})
     return incoming

@@ -76,6 +76,11 @@ class GrpcRequest(RequestView):
 
     host: str = ""
 
+    @property
+    def knows_headers(self) -> bool:
+        """False: servers look in the metadata themselves, from either end."""
+        return False
+
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         lines = self.context.invocation_metadata() or ()
         return tuple((name, value) for name, value in lines if isinstance(value, str))

@@ -41,6 +41,11 @@ class RequestView(Request):
         self._headers = self._path = None
 
     @property
+    def knows_headers(self) -> bool:
+        """True: `header` returns what the app reads."""
+        return True
+
+    @property
     def headers(self) -> tuple[tuple[str, str], ...]:
         """The lines of the header."""
         found = self._headers

@@ -26,13 +26,14 @@ from headgate.errors import LimitError, OptionError, UsageError
 from headgate.limits import (
     EXACT,
     Concurrency,
+    DenyAll,
     LeakyQueue,
     SlidingWindowLog,
     TokenBucket,
     with_extra,
 )
 from headgate.policy.conditions import cost_of
-from headgate.policy.identity import Identifier
+from headgate.policy.identity import AmbiguityError, Identifier
 from headgate.policy.limit_adjustment import LimitAdjustment, Scale
 from headgate.policy.matcher import (
     CallerMatcher,
@@ -94,6 +95,7 @@ class PreparedRule:
         "_costs",
         "_for_all",
         "_namespace",
+        "_places",
         "compiled",
         "has_slots",
         "key_of",
@@ -106,6 +108,7 @@ class PreparedRule:
         self._adjustment = LimitAdjustment(rule, scale) if LimitAdjustment.concerns(rule) else None
         self._namespace = namespace
         self.key_of = identifier.prepare(rule)
+        self._places = identifier.places(rule)
         self._by_tier = {tier: self._layout(limits) for tier, limits in rule.limits.items()}
         self._for_all = self._for_tier(None) if len(self._by_tier) == 1 else None
         by_header, by_endpoint = rule.cost.header is not None, bool(rule.cost.endpoints)
@@ -141,8 +144,29 @@ class PreparedRule:
     ) -> RulePlan | None:
         """The plan for the request of *found*; None if the rule does not apply.
 
-        *cost* replaces the cost of the rule. *priority* is the class of the request.
+        *cost* replaces the cost of the rule. *priority* is the class of the request. Where apps may
+        read the caller differently, it is charged under each reading.
         """
+        if self._places:
+            try:
+                readings = found.readings(self._places)
+            except AmbiguityError:
+                return self._denial(1 if cost is None else cost)
+            if readings:
+                plans = [self._plan(one, cost, overrides, priority) for one in readings]
+                return merged([one for one in plans if one is not None])
+        return self._plan(found, cost, overrides, priority)
+
+    def _denial(self, cost: int) -> RulePlan:
+        """The plan that denies a request: its key can be read in too many ways."""
+        (group,) = groups_of(self._namespace, f"{self.rule.id}!ambiguous", 1)
+        check = Check(group, AMBIGUOUS, _NEVER, cost)
+        return RulePlan(self.compiled, AMBIGUOUS, cost, (_NEVER,), (check,))
+
+    def _plan(
+        self, found: Found, cost: int | None, overrides: Overrides | None, priority: Priority
+    ) -> RulePlan | None:
+        """The plan for one reading of a request."""
         layout = self._for_all
         if layout is None:
             layout = self._for_tier(found["tier"])
@@ -218,6 +242,39 @@ class PreparedRule:
         return Layout(limits, groups, has_slots, has_queue)
 
 
+AMBIGUOUS: Final = "ambiguous"
+"""The key of requests that are denied because their own can be read in too many ways."""
+
+_NEVER: Final = DenyAll()
+
+
+def merged(plans: list[RulePlan]) -> RulePlan | None:
+    """One plan for the *plans* of a rule for the readings of a request: all or none are charged.
+
+    A counter of several readings, whose tiers differ, has the slowest of their limits. A repeated
+    request pays.
+    """
+    if len(plans) < 2:
+        return plans[0] if plans else None
+    found: dict[tuple[str, str], Check] = {}
+    for plan in plans:
+        for check in plan.checks:
+            counter = check.group, check.key
+            known = found.get(counter)
+            if known is None or _pace(check.limit) < _pace(known.limit):
+                found[counter] = check
+    first, checks = plans[0], tuple(found.values())
+    limits = tuple([check.limit for check in checks])
+    block = next((one.block for one in plans if one.block is not None), None)
+    sheds = any(one.sheds for one in plans)
+    return RulePlan(first.rule, first.key, first.cost, limits, checks, None, block, sheds)
+
+
+def _pace(limit: Limit) -> Fraction:
+    """The units that *limit* allows in a nanosecond, in the long run."""
+    return Fraction(limit.quota, limit.period_ns or 1)
+
+
 def marker_of(rule: Rule, found: Found, key: str, cost: int, namespace: str) -> Marker | None:
     """The counters that recognise a request that was charged before under *rule*; None if it costs
     nothing, or has no key."""
@@ -291,7 +348,8 @@ class Overrides:
     def concern(self, rules: Iterable[RulePlan]) -> bool:
         """True if one of *rules* has an override, in effect or not."""
         found = self._found
-        return any((one.rule.id, one.key) in found for one in rules)
+        counters = ((one.rule.id, check.key) for one in rules for check in one.checks)
+        return any(counter in found for counter in counters)
 
     def apply(self, rule: Rule, key: str, limits: Limits) -> tuple[Limits, Block | None]:
         """The limits of *rule* for *key*, which are *limits* or larger, and its block, if any."""
@@ -344,6 +402,7 @@ class CompiledPolicy:
         "_prepared",
         "_reads",
         "_scale",
+        "_tier_places",
         "accuracies",
         "charges_after",
         "counts_endpoints",
@@ -365,6 +424,7 @@ class CompiledPolicy:
         self._namespace = namespace
         self.identifier = Identifier(policy.identity, salt=salt)
         self._matcher = Matcher(policy)
+        self._tier_places = self.identifier.tier_places if _matches_tiers(policy) else ()
         self._scale = scale = scale or Scale()
         self._reads = reads_of(policy)
         self._cache = PlanCache(scale.version)
@@ -391,7 +451,17 @@ class CompiledPolicy:
 
     def matching(self, request: Request) -> tuple[Rule, ...]:
         """The rules that match, those that do not apply to the caller included."""
-        return self._matcher.matching(request, self.identifier.find(request))
+        return self._matching(self.identifier.find(request))
+
+    def _matching(self, found: Found) -> tuple[Rule, ...]:
+        """The rules that match the request of *found*, in some reading of its tier."""
+        places = self._tier_places
+        readings = found.readings(places) if places else ()
+        if not readings:
+            return self._matcher.matching(found.request, found)
+        rules = [rule for one in readings for rule in self._matcher.matching(found.request, one)]
+        ids = {rule.id for rule in rules}
+        return tuple([rule for rule in self.policy.rules if rule.id in ids])
 
     def concerning(self, request: Request) -> tuple[Concern, ...]:
         """The rules for some request of the caller of *request*, in the order of the policy.
@@ -466,7 +536,7 @@ class CompiledPolicy:
             priority = self._class_of(found)
         rules, queues = [], []
         has_slots = False
-        for rule in self._matcher.matching(request, found):
+        for rule in self._matching(found):
             one = prepared[rule.id]
             own = cost if cost is None or isinstance(cost, int) else _named(cost, rule)
             if rule.fair is not None:
@@ -504,6 +574,10 @@ class CompiledPolicy:
             priority = self._class_of(found) if self._plans_by_class else "default"
             planned = one.plan(found, cost, self._overrides, priority)
         return Plan(self.policy.revision, () if planned is None else (planned,))
+
+
+def _matches_tiers(policy: Policy) -> bool:
+    return any(rule.match.tiers for rule in policy.rules)
 
 
 def _check_costs(cost: Costs) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from ipaddress import IPv6Address
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from headgate.policy.path import compiled, readings, segments_of
@@ -34,54 +34,54 @@ if TYPE_CHECKING:
 # - A blank or a comma ends a cookie for `http.cookies` or for old Java servers, a NUL for C, an
 #   unmatched quote for old versions of Express.
 #
-# `cookie_of` is for keys. Spellings that some server takes for one value are one value. What can be
-# read as several values is ambiguous and has none: whichever was taken, some server would use
-# another, and its callers would have a new counter for each request. `cookies_of` is for matching:
-# a rule is for a request if it is for any value.
+# `cookie_readings` is for keys, where the parser of the app is not known. Spellings that some
+# server takes for one value are one value. Where servers take one of several values, all of them
+# are readings, so that the counter of the one that counts is among them. `cookies_of` is for
+# matching: a rule is for a request if it is for any value.
 
 
 _BLANKS: Final = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\0\ufeff\udc85\udca0"
+_CONTROLS: Final = "\x01-\x1f\x7f"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]*")
-_HIDDEN: Final = re.compile(rf'[,"{_BLANKS}]([^=,"{_BLANKS}]+)[{_BLANKS}]*=')
-"""A name that some servers see within a pair: after a blank, a comma or a quote."""
+_IS_LOOSE: Final = re.compile(rf'[,"\t-\r{_CONTROLS}{_BLANKS.replace(" ", "")}]|(?<!;) ')
+"""A line in which some server sees other pairs than those between semicolons."""
+
+_LOOSE_PAIR: Final = re.compile(
+    rf'(?:^|(?<=[;,"{_CONTROLS}{_BLANKS}]))([^=;,"{_CONTROLS}{_BLANKS}]++)[{_BLANKS}]*+='
+    rf'(?=[{_BLANKS}"]*+([^;,"{_CONTROLS}{_BLANKS}]*+))'
+)
+"""A pair that some server sees: after a blank, a comma or a quote, and up to the next."""
 
 _VALUE: Final = re.compile(r"[!#-+\--~]*")
 """A value that RFC 6265 allows, or one with backslashes: no blanks, quotes, commas, controls, and
 nothing beyond ASCII."""
 
+_START: Final = re.compile(rf'[^;,"{_CONTROLS}{_BLANKS}]+')
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\[ -~])*)"')
 _ESCAPED: Final = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
 _MOST_PASSES: Final = 6
-"""A value that is encoded more often is ambiguous."""
+"""Servers decode a value fewer times."""
+
+Pairs = list[tuple[str, str]]
 
 
-class Cookie(NamedTuple):
-    """The *value* of a cookie; None if it is missing, empty or *is_ambiguous*."""
+def cookie_readings(request: Request, name: str) -> tuple[str | None, ...]:
+    """The values that servers may read as the cookie *name*, each in the one spelling that stands
+    for all its spellings; None if it is missing or empty for some.
 
-    value: str | None = None
-    is_ambiguous: bool = False
-
-
-_AMBIGUOUS: Final = Cookie(is_ambiguous=True)
-
-
-def cookie_of(request: Request, name: str) -> Cookie:
-    """The cookie *name*, in the one spelling that stands for all spellings of its value."""
+    That is the first or the last cookie of that name, or of one that some server takes for it; as
+    far as the next semicolon, or as a blank, comma or quote.
+    """
     wanted = _spelt_name(name)
-    values: set[str] = set()
-    look_alikes: set[str] = set()
-    for label, text, pair in _pairs(request):
-        if label == name or _spelt_name(label) == wanted:
-            value = _spelt_value(text)
-            if value is None:
-                return _AMBIGUOUS
-            (values if label == name else look_alikes).add(value)
-        if any(_spelt_name(hidden) == wanted for hidden in _HIDDEN.findall(pair)):
-            return _AMBIGUOUS
-    values.discard("")
-    if len(values | look_alikes) > 1 or (look_alikes and not values):
-        return _AMBIGUOUS
-    return Cookie(values.pop()) if values else Cookie()
+    strict, loose = _pairs(request)
+    found: dict[str | None, None] = {}
+    for pairs in (strict, loose) if loose else (strict,):
+        alike = [one for one in pairs if one[0] == name or _spelt_name(one[0]) == wanted]
+        exact = [one for one in alike if one[0] == name]
+        for values in (exact, alike):
+            ends = (values[0][1], values[-1][1]) if values else ("",)
+            found |= dict.fromkeys(value for text in ends for value in _spelt_values(text))
+    return tuple(found)
 
 
 def cookies_of(request: Request) -> dict[str, list[str]]:
@@ -91,24 +91,30 @@ def cookies_of(request: Request) -> dict[str, list[str]]:
     name is passed over; nothing spoils the rest. Names are compared as they are.
     """
     found: dict[str, list[str]] = {}
-    for label, text, _ in _pairs(request):
+    strict, loose = _pairs(request)
+    for label, text in (*strict, *loose):
         if label:
             values = found.setdefault(label, [])
-            values.append(value := _unquoted(text))
-            decoded = _spelt_value(text)
-            if decoded is not None and decoded != value:
-                values.append(decoded)
+            for value in (_unquoted(text), *_spelt_values(text)):
+                if value is not None and value not in values:
+                    values.append(value)
     return found
 
 
-def _pairs(request: Request) -> Iterator[tuple[str, str, str]]:
-    """The name and the value of each pair, without blanks around them, and the whole pair."""
-    for line in request.header_lines("cookie"):
+def _pairs(request: Request) -> tuple[Pairs, Pairs]:
+    """The names and values between semicolons, without blanks around them; and those that other
+    servers see, if there may be others."""
+    strict: Pairs = []
+    loose: Pairs = []
+    lines = request.header_lines("cookie")
+    for line in lines:
         for part in line.split(";"):
-            pair = part.strip(_BLANKS)
-            name, equals, value = pair.partition("=")
+            name, equals, value = part.strip(_BLANKS).partition("=")
             if equals:
-                yield name.rstrip(_BLANKS), value.lstrip(_BLANKS), pair
+                strict.append((name.rstrip(_BLANKS), value.lstrip(_BLANKS)))
+    if any(map(_IS_LOOSE.search, lines)):
+        loose = [pair for line in lines for pair in _LOOSE_PAIR.findall(line)]
+    return strict, loose
 
 
 def _spelt_name(name: str) -> str:
@@ -119,19 +125,22 @@ def _spelt_name(name: str) -> str:
     return name.lower()
 
 
-def _spelt_value(text: str) -> str | None:
-    """One spelling for all values that some server takes for *text*; None if it is ambiguous."""
-    quoted = _QUOTED.fullmatch(text)
-    if quoted is not None:
+def _spelt_values(text: str) -> Iterator[str | None]:
+    """One spelling for all values that some server takes for *text*; two if a server may end it
+    early; None for an empty one."""
+    is_plain = _VALUE.fullmatch(text) is not None
+    if not is_plain and (quoted := _QUOTED.fullmatch(text)) is not None:
         text = quoted[1].strip(_BLANKS)
-    elif _VALUE.fullmatch(text) is None:
-        return None
     for _ in range(_MOST_PASSES):
         decoded = _ESCAPED.sub(_unescaped, unquote(text, encoding="latin-1"))
         if decoded == text:
-            return text.replace("+", " ")
+            break
         text = decoded
-    return None
+    text = text.replace("+", " ")
+    yield text or None
+    if not is_plain:
+        start = _START.search(text)
+        yield None if start is None else start[0]
 
 
 def _unescaped(escape: re.Match[str]) -> str:
@@ -142,6 +151,33 @@ def _unquoted(value: str) -> str:
     if len(value) > 1 and value[0] == value[-1] == '"':
         return value[1:-1]
     return value
+
+
+# The header of a caller, in all the ways in which servers read several lines of it: the first, the
+# last, or all of them joined by commas, as CGI and Envoy's external authorization have them.
+
+
+_HEADER_BLANKS: Final = " \t"
+_JOINED: Final = re.compile(r",(?![ \t])")
+"""A comma that may join lines: one that a client writes is usually followed by a blank."""
+
+_COMMA: Final = re.compile(r"[ \t]*,[ \t]*")
+
+
+def header_readings(request: Request, name: str) -> tuple[str | None, ...]:
+    """The values that servers may read as the header *name* (in lower case); None if it is missing
+    or empty for some."""
+    lines = [line.strip(_HEADER_BLANKS) for line in request.header_lines(name)]
+    if not lines:
+        return (None,)
+    whole = ",".join(lines)
+    if "," not in whole:
+        return (whole or None,)
+    parts = _JOINED.split(whole)
+    readings = (
+        _COMMA.sub(",", one.strip(_HEADER_BLANKS)) or None for one in (parts[0], parts[-1], whole)
+    )
+    return tuple(dict.fromkeys(readings))
 
 
 # The methods that a request counts as.

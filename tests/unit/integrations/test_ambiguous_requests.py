@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -64,17 +65,25 @@ def _flask() -> Ask:
     return ask
 
 
-@pytest.mark.parametrize("make", [_starlette, _flask])
-@pytest.mark.parametrize(
-    "spelling",
-    ["sid=r{n}; sid=own", "sid=own; sid=r{n}", 'sid="own"; sid=r{n}', "sid=r{n}; sid=own; sid="],
+SPELLINGS = (
+    "sid=own",
+    "sid=r{n}; sid=own",
+    "sid=own; sid=r{n}",
+    'sid="own"; sid=r{n}',
+    "sid=r{n}; sid=own; sid=",
+    "sid=own; SID=r{n}",
+    "sid=own,r{n}",
+    "sid=%6fwn",
 )
-def test_a_session_is_not_used_more_often_than_its_limit(
-    make: Callable[[], Ask], spelling: str
-) -> None:
+
+
+@pytest.mark.parametrize("make", [_starlette, _flask])
+def test_a_session_is_not_used_more_often_than_its_limit(make: Callable[[], Ask]) -> None:
     ask = make()
-    replies = [ask(spelling.format(n=n)) for n in range(4 * LIMIT)]
-    assert [status for status, _ in replies] == [200] * LIMIT + [429] * 3 * LIMIT
+    replies = [ask(one.format(n=n)) for n in range(4 * LIMIT) for one in SPELLINGS]
+    served = Counter(session for status, session in replies if status == 200)
+    assert served["own"]
+    assert max(served.values()) <= LIMIT
     assert ask("sid=somebody") == (200, "somebody")
 
 

@@ -16,7 +16,7 @@ from headgate.gateway.envoy.clusters import (
 )
 from headgate.gateway.envoy.filters import decided, http_filters, ignored_parts
 from headgate.gateway.envoy.listener import listener
-from headgate.gateway.envoy.values import Documents, Edge, cookie_lines, typed
+from headgate.gateway.envoy.values import Documents, Edge, single_lines, typed
 from headgate.responses import headers, ratelimit_draft11
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def documents(policy: Policy, settings: GatewaySettings, places: Places) -> Docu
         address=client_address(policy, settings),
         filters=http_filters(policy, settings),
         own_headers=_own_headers(policy, decisions),
-        cookies=cookie_lines(policy),
+        lines=single_lines(policy),
     )
     boot = bootstrap(settings, places)
     placed = listener(edge, placed_filters(edge.filters, places))

@@ -196,7 +196,7 @@ def route_config(edge: Edge) -> Json:
         "request_headers_to_remove": [
             *_OF_ENVOY,
             *edge.address.internal,
-            *edge.cookies.internal,
+            *edge.lines.internal,
         ],
         "virtual_hosts": [_virtual_host(host, edge) for host in hosts],
     }
@@ -204,7 +204,7 @@ def route_config(edge: Edge) -> Json:
 
 def _virtual_host(host: str, edge: Edge) -> Json:
     fitting = _fitting(host, edge.settings.upstream)
-    rejected = *edge.address.rejected, *edge.cookies.rejected
+    rejected = *edge.address.rejected, *edge.lines.rejected
     return {
         "name": host or _ANY,
         "domains": [host or _ANY],
@@ -292,7 +292,7 @@ def _mutated(edge: Edge) -> Json:
     return extension(
         "envoy.http.early_header_mutation.header_mutation",
         _MUTATION,
-        mutations=[removal, *edge.address.mutations, *edge.cookies.mutations],
+        mutations=[removal, *edge.address.mutations, *edge.lines.mutations],
     )
 
 

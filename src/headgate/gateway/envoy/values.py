@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.policy.identity import Identifier
 from headgate.policy.plan_cache import headers_of_interest
 
 if TYPE_CHECKING:
@@ -38,21 +39,22 @@ def put(name: str, value: str) -> Json:
     return {"append": {"header": {"key": name, "value": value}, "append_action": action}}
 
 
-# Cookies in one line.
+# Headers that say who a caller is, in one line.
 #
-# Envoy sends the service the first line of a header, but servers read the cookies of all lines: a
-# session in a second line would not be counted. Browsers send one line (RFC 6265, 5.4), and Envoy
-# joins those of HTTP/2. So if rules read cookies, the gateway rejects requests with several lines.
+# Envoy counts by the first line of a header and sends that to the service, but an app may read the
+# last line, or all: a caller could invent one of them for each request. Clients send one line, also
+# of cookies (RFC 6265, 5.4), and Envoy joins the cookies of HTTP/2. So the gateway rejects requests
+# with several lines of a header that a key or a tier depends on, and of cookies if rules read them.
 
 
 _COOKIE: Final = "cookie"
-_FIRST: Final = "x-headgate-cookie"
-_SEVERAL: Final = "x-headgate-cookies"
+_FIRST: Final = "x-headgate-first"
+_SEVERAL: Final = "x-headgate-several"
 
 
 @dataclass(frozen=True, slots=True)
-class CookieLines:
-    """The parts of a configuration that rejects requests with several cookie lines.
+class SingleLines:
+    """The parts of a configuration that rejects requests with several lines of some headers.
 
     *mutations* change headers first, *rejected* matches those requests, and *internal* headers are
     not sent upstream.
@@ -63,21 +65,40 @@ class CookieLines:
     internal: tuple[str, ...] = ()
 
 
-def cookie_lines(policy: Policy) -> CookieLines:
-    """The parts for *policy*; empty if it reads no cookies."""
-    if _COOKIE not in headers_of_interest(policy):
-        return CookieLines()
-    is_one = f"request.headers['{_COOKIE}'] == request.headers['{_FIRST}']"
+def single_lines(policy: Policy) -> SingleLines:
+    """The parts for *policy*; empty if nothing depends on a header."""
+    names = _names_of_callers(policy)
+    if not names:
+        return SingleLines()
     several = {"name": _SEVERAL, "present_match": True}
-    return CookieLines(
+    return SingleLines(
         mutations=(
-            *map(removed, (_FIRST, _SEVERAL)),
-            put(_FIRST, f"%REQ({_COOKIE})%"),
-            put(_SEVERAL, f"%CEL({is_one} ? '' : 'several')%"),
             removed(_FIRST),
+            removed(_SEVERAL),
+            *(m for name in names for m in _tested(name)),
         ),
         rejected=({"prefix": "/", "headers": [several]},),
         internal=(_SEVERAL,),
+    )
+
+
+def _names_of_callers(policy: Policy) -> list[str]:
+    identifier = Identifier(policy.identity)
+    places = [place for rule in policy.rules for place in identifier.places(rule)]
+    if any(rule.match.tiers for rule in policy.rules):
+        places += identifier.tier_places
+    names = {name for kind, name in places if kind != _COOKIE}
+    return sorted(names | (headers_of_interest(policy) & {_COOKIE}))
+
+
+def _tested(name: str) -> tuple[Json, ...]:
+    """Set `_SEVERAL` if the header *name* has several lines. An empty first line is not put."""
+    text, first = f"request.headers['{name}']", f"request.headers['{_FIRST}']"
+    is_one = f"'{_FIRST}' in request.headers ? {text} == {first} : {text} == ''"
+    return (
+        put(_FIRST, f"%REQ({name})%"),
+        put(_SEVERAL, f"%CEL(({is_one}) ? '' : 'several')%"),
+        removed(_FIRST),
     )
 
 
@@ -136,7 +157,7 @@ class Edge:
     address: ClientAddress
     filters: tuple[HttpFilter, ...] = ()
     own_headers: tuple[str, ...] = ()
-    cookies: CookieLines = field(default_factory=CookieLines)
+    lines: SingleLines = field(default_factory=SingleLines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,10 @@ class DjangoRequest(WsgiRequest):
             self._match = (self.django.resolver_match or _resolved(self.django),)
         return self._match[0]
 
+    def cookies(self) -> Mapping[str, str]:
+        """The cookies as Django reads them."""
+        return self.django.COOKIES
+
     def _place(self) -> tuple[Any, ...]:
         return DjangoRequest, self.django.method, self.django.path
 

@@ -6,7 +6,15 @@ parts           the parts of a key and how they are spelled
 """
 
 from headgate.policy.identity.address import Address, address_key, client_address
-from headgate.policy.identity.identifier import Found, Identifier
+from headgate.policy.identity.identifier import AmbiguityError, Found, Identifier
 from headgate.policy.identity.parts import hashed
 
-__all__ = ["Address", "Found", "Identifier", "address_key", "client_address", "hashed"]
+__all__ = [
+    "Address",
+    "AmbiguityError",
+    "Found",
+    "Identifier",
+    "address_key",
+    "client_address",
+    "hashed",
+]

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.policy.conditions import cookie_of, methods_of, normalised_host
+from headgate.policy.conditions import (
+    TIER,
+    cookie_readings,
+    header_readings,
+    methods_of,
+    normalised_host,
+)
 from headgate.policy.identity.address import Trail, peer_address
-from headgate.policy.identity.parts import claim_of, fallback_of, hashed, joined, part_of
-from headgate.policy.model import GLOBAL
+from headgate.policy.identity.parts import claim_of, hashed, joined, part_of, source_named
+from headgate.policy.model import BUILT_IN_PARTS, GLOBAL
 from headgate.policy.path import endpoint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from headgate.engine.request import Request
     from headgate.policy.identity.address import Address
@@ -27,7 +35,16 @@ if TYPE_CHECKING:
 UNKNOWN: Final = "unknown"
 """The address of all callers that have none, together."""
 
+MOST_READINGS: Final = 64
+"""A request whose key can be read in more ways is denied: no app's users send such ones."""
+
 _BLANKS: Final = " \t"
+
+Place = tuple[str, str]
+"""Where the value of a source is: `header` or `cookie`, and its name."""
+
+Chosen = dict[Place, tuple[str | None, ...]]
+"""The values that are read at places."""
 
 
 class Found(Mapping[str, str | None]):
@@ -35,11 +52,21 @@ class Found(Mapping[str, str | None]):
 
     Each is read on first use. Values are as they came, secrets too, and as long as
     the server let them be: they are for comparing, not for showing.
+
+    Apps read some requests differently: see `readings`. Where the parser of the app is not known,
+    this is one reading, with *chosen* values.
     """
 
-    __slots__ = ("_identity", "_ip", "_trail", "_values", "part_texts", "request")
+    __slots__ = ("_chosen", "_identity", "_ip", "_trail", "_values", "part_texts", "request")
 
-    def __init__(self, request: Request, identity: Identity, trail: Trail) -> None:
+    def __init__(
+        self,
+        request: Request,
+        identity: Identity,
+        trail: Trail,
+        chosen: Chosen | None = None,
+    ) -> None:
+        self._chosen: Final = {} if chosen is None else chosen
         self.request: Final = request
         self.part_texts: Final[dict[str, str | None]] = {}
         self._identity = identity
@@ -55,9 +82,11 @@ class Found(Mapping[str, str | None]):
         header = source.header
         if header is None:
             value = self.value(source)
-        else:  # the common case, without two calls
+        elif self.request.knows_headers:  # the common case, without two calls
             line = self.request.header(header)
             value = source.default if line is None else line.strip(_BLANKS) or source.default
+        else:
+            value = self.value(source)
         values[name] = value
         return value
 
@@ -94,21 +123,59 @@ class Found(Mapping[str, str | None]):
 
     def stated(self, source: Source) -> str | None:
         """The value of the request itself where *source* looks; None if it is missing or empty."""
-        if source.header is not None:
-            line = self.request.header(source.header)
-            return None if line is None else line.strip(_BLANKS) or None
-        if source.cookie is not None:
-            return cookie_of(self.request, source.cookie).value
+        place = place_of(source)
+        if place is not None:
+            return self._values_at(place)[0]
         if source.attribute is not None:
             return self.request.attributes.get(source.attribute) or None
         other = None if source.lookup is None else self[source.lookup]
         return None if other is None else source.values.get(other)
 
-    def is_ambiguous(self, source: Source) -> bool:
-        """True if the value of *source* can be read in several ways: it counts as missing."""
-        if source.lookup is not None:
-            return self.is_ambiguous(self._identity.sources[source.lookup])
-        return source.cookie is not None and cookie_of(self.request, source.cookie).is_ambiguous
+    def readings(self, places: Sequence[Place]) -> tuple[Found, ...]:
+        """The caller in each way in which apps may read the values at *places*; () if there is only
+        one. An app is counted on to read a request like one of them, whichever that is.
+
+        Raises `AmbiguityError` for more than `MOST_READINGS`.
+        """
+        rows = list(map(self._values_at, places))
+        count = prod(map(len, rows))
+        if count == 1:
+            return ()
+        if count > MOST_READINGS:
+            raise AmbiguityError
+        found = []
+        for row in product(*rows):
+            chosen: Chosen = {place: (value,) for place, value in zip(places, row, strict=True)}
+            found.append(Found(self.request, self._identity, self._trail, chosen))
+        return tuple(found)
+
+    def _values_at(self, place: Place) -> tuple[str | None, ...]:
+        values = self._chosen.get(place)
+        if values is None:
+            values = self._chosen[place] = values_at(self.request, place)
+        return values
+
+
+class AmbiguityError(Exception):
+    """A key of a request can be read in too many ways."""
+
+
+def values_at(request: Request, place: Place) -> tuple[str | None, ...]:
+    """The values that apps may read at *place*; only one if it is known how the app reads it."""
+    kind, name = place
+    if kind == "cookie":
+        cookies = request.cookies()
+        return cookie_readings(request, name) if cookies is None else (cookies.get(name) or None,)
+    if request.knows_headers:
+        return ((request.header(name) or "").strip(_BLANKS) or None,)
+    return header_readings(request, name)
+
+
+def place_of(source: Source) -> Place | None:
+    """Where *source* looks; None if that is no header or cookie."""
+    if source.header is not None:
+        return "header", source.header
+    return None if source.cookie is None else ("cookie", source.cookie)
 
 
 # Where the parts of a key come from, in words for people. No secret is shown.
@@ -148,18 +215,17 @@ def _method(methods: Sequence[str]) -> str:
 
 
 def _claim(claim: Claim, found: Found, fallback: Fallback, salt: bytes) -> str:
-    place = place_of(claim.source)
+    place = described(claim.source)
     value = claim.value(found)
-    state = "is ambiguous" if found.is_ambiguous(claim.source) else "is missing"
     if value is None:
-        return f"{place} {state}, so {_stand_in(found, fallback_of(claim.source, found, fallback))}"
+        return f"{place} is missing, so {_stand_in(found, fallback)}"
     shown = f"{hashed(value, salt)}, a secret" if claim.secret else _shown(value)
     if found.stated(claim.source) is None:
-        return f"default = {shown}, as {place} {state}"
+        return f"default = {shown}, as {place} is missing"
     return f"{place} = {shown}"
 
 
-def place_of(source: Source) -> str:
+def described(source: Source) -> str:
     """Where *source* looks, in words."""
     if source.header is not None:
         return f"header {source.header}"
@@ -237,12 +303,44 @@ class Identifier:
         return self.prepare(rule)(request, found)
 
     def account(self, rule: Rule, request: Request) -> list[str]:
-        """Where each part of the key of *rule* comes from, in words; secrets only hashed."""
+        """Where each part of the key of *rule* comes from, in words; secrets only hashed.
+
+        Where apps may read it differently, each reading is counted, and has lines of its own.
+        """
         found = self.find(request)
-        return [
-            f"{name}: {account_of(name, rule, found, self._identity, self._trail, self._salt)}"
+        try:
+            readings = found.readings(self.places(rule)) or (found,)
+        except AmbiguityError:
+            return [f"more than {MOST_READINGS} readings, so the rule denies the request"]
+        lines = [
+            f"{name}: {account_of(name, rule, one, self._identity, self._trail, self._salt)}"
+            for one in readings
             for name in rule.key_by
         ]
+        return list(dict.fromkeys(lines))
+
+    def places(self, rule: Rule) -> tuple[Place, ...]:
+        """The headers and cookies that the key and the limits of *rule* depend on."""
+        names = [name for name in rule.key_by if name not in BUILT_IN_PARTS]
+        if any(tier is not None for tier in rule.limits):
+            names.append(TIER)
+        return self._places_of(names)
+
+    def _places_of(self, names: Iterable[str]) -> tuple[Place, ...]:
+        sources = self._identity.sources
+        found: dict[Place, None] = {}
+        for name in names:
+            source = sources.get(name) or source_named(name)
+            while source.lookup is not None:
+                source = sources[source.lookup]
+            if (place := place_of(source)) is not None:
+                found[place] = None
+        return tuple(found)
+
+    @property
+    def tier_places(self) -> tuple[Place, ...]:
+        """The header or cookie that the tier of callers depends on."""
+        return self._places_of((TIER,))
 
     def shown(self, request: Request) -> dict[str, str | None]:
         """The caller of *request*, by the names of the sources and `ip`, as people may

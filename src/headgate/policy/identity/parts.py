@@ -4,7 +4,6 @@ tenant=acme             the value that the caller sent
 api_key=~3fa0...        the same of a secret
 api_key!ip=1.2.3.4      missing: the address stands in
 api_key!shared          missing: one counter for all of whom it is
-session!ip=1.2.3.4      ambiguous, as several cookies are: as if it was missing
 endpoint=/login         a property of the request, not of its caller: never missing
 endpoint!ambiguous      servers take the path for different resources: one counter for all such
 global                  one counter for all callers
@@ -146,16 +145,10 @@ class Claim:
                 return texts[name]
             value = found[name] if is_named else self.value(found)
             text = None if value is None else f"{label}={spell(value)}"
-            texts[name] = text or _missing(label, found, fallback_of(self.source, found, fallback))
+            texts[name] = text or _missing(label, found, fallback)
             return texts[name]
 
         return text
-
-
-def fallback_of(source: Source, found: Found, fallback: Fallback) -> Fallback:
-    """The substitute for *source*, which has no value: *fallback*; but no caller skips a rule by
-    saying who it is in a way that can be read as somebody else."""
-    return "ip" if fallback == "skip" and found.is_ambiguous(source) else fallback
 
 
 def _missing(label: str, found: Found, fallback: Fallback) -> str | None:

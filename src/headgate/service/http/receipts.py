@@ -26,7 +26,7 @@ from headgate.stores.operations import Check, ReleaseSlot, Settle
 from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from headgate.engine.plan import RulePlan
     from headgate.engine.verdict import Verdict
@@ -96,7 +96,7 @@ class Receipt:
         return cls(
             name if held is None else held.name,
             expires_ns,
-            () if held is None else tuple(map(_held_rule, held.rules)),
+            () if held is None else tuple([rule for one in held.rules for rule in _held(one)]),
             () if slots is None else slots.checks,
             sources <= _STORES,
             0 if slots is None else verdict.since_ns,
@@ -175,18 +175,21 @@ class Receipts:
         return hmac.digest(self._key, signed, "sha256")[:_DIGEST]
 
 
-def _held_rule(one: RulePlan) -> HeldRule:
+def _held(one: RulePlan) -> Iterator[HeldRule]:
+    """The holds of a rule: one for each key that it charges."""
     rates = one.amounts
     limits = one.rule.declared.limits.items()
     tiers = [tier for tier, of_tier in limits if of_tier == one.limits]
-    return HeldRule(
-        one.rule.id,
-        one.cost,
-        one.key,
-        tuple(check.group for check in rates),
-        tuple(check.limit for check in rates),
-        tuple(tiers[:1]) if len(rates) == len(one.limits) else (),
-    )
+    for key in dict.fromkeys(check.key for check in rates):
+        own = [check for check in rates if check.key == key]
+        yield HeldRule(
+            one.rule.id,
+            one.cost,
+            key,
+            tuple([check.group for check in own]),
+            tuple([check.limit for check in own]),
+            tuple(tiers[:1]) if len(own) == len(one.limits) else (),
+        )
 
 
 def _data(receipt: Receipt) -> list[Any]:

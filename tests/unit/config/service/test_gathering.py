@@ -112,6 +112,7 @@ class TestValues:
     def test_allowed_hosts_are_names_and_wildcards(self, desk: Desk) -> None:
         got = desk.gathered("allowed_hosts: [Limits.Example., '*.shop.example']").settings
         assert got.allowed_hosts == ("limits.example", "*.shop.example")
+        assert desk.gathered("allowed_hosts: 'off'").settings.allowed_hosts == ()
         for wrong in ("http://a.example", "a.example:80", "a.*.example", "**"):
             with pytest.raises(SettingsError, match="is not a name of a host"):
                 desk.gathered(f"allowed_hosts: '{wrong}'")

@@ -36,10 +36,24 @@ def test_a_method_that_counts_as_another() -> None:
 def test_a_secret_is_shown_as_its_hash_alone() -> None:
     [line] = account(asked(x_api_key="hush"), "api_key")
     assert line == f"api_key: header x-api-key = {hashed('hush', b'salt')}, a secret"
-    [line] = account(asked(cookie="sid=hush; sid=hush2"), "cookie:sid")
-    assert line == "cookie:sid: cookie sid is ambiguous, so the address 1.2.3.4 stands in"
     [line] = account(asked(cookie="sid=hush"), "cookie:sid")
     assert line == f"cookie:sid: cookie sid = {hashed('hush', b'salt')}, a secret"
+
+
+def test_each_reading_of_a_caller_is_shown() -> None:
+    first, last = (hashed(value, b"salt") for value in ("hush", "hush2"))
+    assert account(asked(cookie="sid=hush; sid=hush2"), "cookie:sid", "ip") == [
+        f"cookie:sid: cookie sid = {first}, a secret",
+        "ip: 1.2.3.4, the peer",
+        f"cookie:sid: cookie sid = {last}, a secret",
+    ]
+    many = "; ".join(f"{name}={n}" for name in ("a", "b", "c") for n in range(5))
+    told = account(asked(cookie=many.replace("a=1", "A=8")), "cookie:a", "cookie:b", "cookie:c")
+    assert len(told) == 6
+    odd = "; ".join(f"{name}={n} {n}x" for name in ("a", "b", "c", "d") for n in range(2))
+    assert account(asked(cookie=odd), *(f"cookie:{name}" for name in "abcd")) == [
+        "more than 64 readings, so the rule denies the request"
+    ]
 
 
 def test_a_default_and_a_lookup() -> None:

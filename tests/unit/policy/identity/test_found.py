@@ -87,15 +87,6 @@ def test_a_lookup_that_leads_to_itself_is_an_error() -> None:
         Identifier(identity(a=Source(lookup="b"), b=Source(lookup="a")))
 
 
-def test_an_ambiguous_cookie_has_no_value() -> None:
-    of = identity(session=Source(cookie="sid"), team=Source(lookup="session", values={"a": "red"}))
-    for line, session, team in (("sid=a", "a", "red"), ("sid=a; sid=b", None, None)):
-        found = Identifier(of).find(Request(headers=(("Cookie", line),)))
-        assert (found["session"], found["team"]) == (session, team)
-        for source in ("session", "team"):
-            assert found.is_ambiguous(of.sources[source]) is (session is None)
-
-
 def test_the_address_is_found_too() -> None:
     found = Identifier(Identity()).find(Request(peer="[2001:db8::1]:5000"))
     assert str(found.address) == "2001:db8::1"

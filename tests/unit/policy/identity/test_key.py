@@ -134,28 +134,6 @@ def test_an_ambiguous_path_is_counted_by_what_the_rule_is_for() -> None:
         assert identifier.key(rule, request, identifier.find(request)) == expected
 
 
-@pytest.mark.parametrize("part", ["cookie:sid", "session", "team"])
-@pytest.mark.parametrize(
-    ("fallback", "end"), [("ip", "!ip=1.2.3.4"), ("shared", "!shared"), ("skip", "!ip=1.2.3.4")]
-)
-def test_an_ambiguous_cookie_falls_back_and_never_skips_a_rule(
-    part: str, fallback: Fallback, end: str
-) -> None:
-    sources = {
-        "session": Source(cookie="sid"),
-        "team": Source(lookup="session", values={"victim": "red"}),
-    }
-    of = identity(fallback=fallback, **sources)
-    for line in ("sid=r1; sid=victim", "sid=victim; sid=r2", "sid=victim r3"):
-        assert key(asked(cookie=line), part, of=of) == part + end
-
-
-def test_an_ambiguous_cookie_has_the_default() -> None:
-    of = identity(session=Source(cookie="sid", default="none"), fallback="skip")
-    expected = key(asked(), "session", of=of)
-    assert key(asked(cookie="sid=r1; sid=victim"), "session", of=of) == expected
-
-
 @pytest.mark.parametrize("fallback", ["ip", "shared", "skip"])
 @pytest.mark.parametrize("peer", ["", "unix:"])
 def test_those_without_an_address_are_one_caller_and_never_skipped(
