@@ -249,16 +249,22 @@ def binds_more(part: Decision | Outcome, other: Decision | Outcome) -> bool:
 OVERRIDE: Final = "override"
 """The source of such decisions."""
 
-_EXACT_SOURCES: Final = frozenset({OVERRIDE, "fail_closed"})
+PATH: Final = "path"
+"""The source of the denial of a request whose path is longer than what rules examine."""
+
+_EXACT_SOURCES: Final = frozenset({OVERRIDE, PATH, "fail_closed"})
 """Sources whose waits have nothing to do with slots."""
 
 
-def decide_blocked(wait_ns: int, pairs: Iterable[tuple[str, Limit]]) -> Decision:
-    """The denial of the (key, limit) pairs in *pairs*, which are blocked for *wait_ns* more."""
-    return combine([denial(key, limit, wait_ns, wait_ns, OVERRIDE) for key, limit in pairs])
+def decide_blocked(
+    wait_ns: int | None, pairs: Iterable[tuple[str, Limit]], source: str = OVERRIDE
+) -> Decision:
+    """The denial of the (key, limit) pairs in *pairs*, which are blocked for *wait_ns* more; None:
+    for ever."""
+    return combine([denial(key, limit, wait_ns, wait_ns or 0, source) for key, limit in pairs])
 
 
-def denial(key: str, limit: Limit, wait_ns: int, reset_ns: int, source: str) -> Decision:
+def denial(key: str, limit: Limit, wait_ns: int | None, reset_ns: int, source: str) -> Decision:
     """The denial of a request that no counter decided."""
     return Decision(
         key,

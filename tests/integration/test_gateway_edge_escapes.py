@@ -132,6 +132,19 @@ def test_no_second_line_of_a_key_gives_a_fresh_counter(tmp_path: Path, mode: str
 
 
 @pytest.mark.parametrize("mode", ["exact", "quota", "local"])
+def test_a_path_that_rules_do_not_examine_is_414(tmp_path: Path, mode: str) -> None:
+    with _gateway(tmp_path, BY_KEY.replace("MODE", mode)) as (gateway, _):
+        key = {"x-api-key": "one"}
+        for path in ("/" + "x" * 8_192, "/" + "%e9" * 3_000 + "?a=b"):
+            reply = httpx.get(f"{gateway.url}{path}", headers=key)
+            assert reply.status_code == 414
+            assert reply.json()["error"] == "path_too_long"
+            key = {"x-api-key": "two"}
+        for path in ("/" + "x" * 8_191, "/?" + "x" * 9_000):
+            assert httpx.get(f"{gateway.url}{path}").status_code == 200
+
+
+@pytest.mark.parametrize("mode", ["exact", "quota", "local"])
 def test_no_spelling_of_a_path_gives_a_fresh_counter(tmp_path: Path, mode: str) -> None:
     spellings = (
         "/acct/me",

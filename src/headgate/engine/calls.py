@@ -89,7 +89,7 @@ class Part(NamedTuple):
         if planned.block is None or not self.is_question:
             return None
         pairs = [(check.key, check.limit) for check in planned.checks]
-        return decide_blocked(planned.block.wait_ns, pairs)
+        return decide_blocked(planned.block.wait_ns, pairs, planned.block.source)
 
     def concluded(self, outcomes: Outcomes) -> Decision:
         """The decision that the *outcomes* of its checks make together."""

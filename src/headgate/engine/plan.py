@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from headgate.decision import HeaderMode, OnFailure
+from headgate.decision import OVERRIDE, HeaderMode, OnFailure
 from headgate.limits import Concurrency, LeakyQueue
 from headgate.stores.base import groups_of
 from headgate.stores.operations import Check, ReleaseSlot, Take, TakeEach
@@ -86,10 +86,13 @@ class Marker(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The end of the block of a counter, since the epoch, and the time from the planning to it."""
+    """The end of the block of a counter, since the epoch, and the time from the planning to it;
+    None if it has no end."""
 
     until_ns: int
-    wait_ns: int
+    wait_ns: int | None
+    source: str = OVERRIDE
+    """The source of its denials."""
 
 
 @dataclass(slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.decision import combine, decide, decide_blocked, decide_without_store
+from headgate.engine.plan import Block
 from headgate.errors import StoreError
 from headgate.responses import Answer, RuleAnswer, allowed_lines
 from headgate.runtime.local_share import ELSEWHERE, HERE
@@ -313,6 +314,9 @@ def is_here(source: str) -> bool:
     return source in HERE
 
 
+NO_WAIT: Final = Block(0, 0)
+
+
 def _decided(plan: Plan, one: RulePlan, outcomes: Outcomes) -> Decision:
     if plan.is_plain:
         return decide(one.key, one.limits, outcomes)
@@ -320,8 +324,9 @@ def _decided(plan: Plan, one: RulePlan, outcomes: Outcomes) -> Decision:
 
 
 def _blocked(one: RulePlan) -> Decision:
-    wait_ns = 0 if one.block is None else one.block.wait_ns
-    return decide_blocked(wait_ns, [(check.key, check.limit) for check in one.checks])
+    block = one.block or NO_WAIT
+    pairs = [(check.key, check.limit) for check in one.checks]
+    return decide_blocked(block.wait_ns, pairs, block.source)
 
 
 def _without_store(one: RulePlan) -> Decision:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
 from headgate.errors import OptionError, UsageError
-from headgate.policy.path import Pattern, compiled, readings
+from headgate.policy.path import LONGEST, Pattern, compiled, readings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,7 +44,9 @@ class Exemptions:
         self._remembered = lru_cache(maxsize=REMEMBERED)(self._covers)
 
     def covers(self, path: str) -> bool:
-        """True if *path*, as it was received, is exempt."""
+        """True if *path*, as it was received, is exempt. One that is too long to examine is not."""
+        if len(path) > LONGEST:
+            return False
         return (self._remembered if len(path) <= LONGEST_REMEMBERED else self._covers)(path)
 
     def _covers(self, path: str) -> bool:

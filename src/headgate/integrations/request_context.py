@@ -356,7 +356,7 @@ class RequestContext:
     def is_denial(self, status: int) -> bool:
         """True if a response with *status* is that of a denial, which consumes nothing."""
         options = self.limiter.responses
-        denying = (429, options.outage_status, options.shed_status)
+        denying = (429, 414, options.outage_status, options.shed_status)
         return self.denial is not None and status in denying
 
     # ---- report ----------------------------------------------------------------------------

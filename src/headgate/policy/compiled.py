@@ -11,9 +11,11 @@ from fractions import Fraction
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from headgate.decision import PATH
 from headgate.engine.plan import (
     NOTHING_OPEN,
     Block,
+    CompiledRule,
     Marker,
     Plan,
     Queueing,
@@ -43,7 +45,7 @@ from headgate.policy.matcher import (
     only_method,
 )
 from headgate.policy.model import compiled_rule
-from headgate.policy.path import ROUTE, normalised_path
+from headgate.policy.path import LONGEST, ROUTE, normalised_path
 from headgate.policy.plan_cache import PlanCache, reads_of
 from headgate.stores.base import checked_cost, group_name, groups_of
 from headgate.stores.operations import Check
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
     from headgate.clock import Clock
-    from headgate.engine.plan import CompiledRule, Priority
+    from headgate.engine.plan import Priority
     from headgate.limits import Accuracy, Limit
     from headgate.policy.identity import Found
     from headgate.policy.model import (
@@ -361,6 +363,16 @@ class Overrides:
         return self._larger[limits, one.extra], None
 
 
+_PATH_TOO_LONG: Final = RulePlan(
+    CompiledRule("path-too-long", headers="off"),
+    "",
+    0,
+    (_NEVER,),
+    (Check("", "", _NEVER, 0),),
+    block=Block(0, None, PATH),
+)
+"""The denial of a request whose path is longer than `LONGEST`, before any rule examines it."""
+
 Costs = int | Mapping[str, int] | None
 """The cost of a request: for all rules, by the id of a rule, or None for that of the rules."""
 
@@ -451,7 +463,7 @@ class CompiledPolicy:
 
     def matching(self, request: Request) -> tuple[Rule, ...]:
         """The rules that match, those that do not apply to the caller included."""
-        return self._matching(self.identifier.find(request))
+        return () if len(request.path) > LONGEST else self._matching(self.identifier.find(request))
 
     def _matching(self, found: Found) -> tuple[Rule, ...]:
         """The rules that match the request of *found*, in some reading of its tier."""
@@ -529,6 +541,8 @@ class CompiledPolicy:
         self, request: Request, cost: Costs, lease: str | None, *, is_estimate: bool = False
     ) -> tuple[Plan, bool]:
         """A new plan, and True if equal requests may share it."""
+        if len(request.path) > LONGEST:
+            return Plan(self.policy.revision, (_PATH_TOO_LONG,)), False
         found = self.identifier.find(request)
         prepared, overrides = self._prepared, self._overrides
         priority: Priority = "default"
@@ -554,6 +568,8 @@ class CompiledPolicy:
 
     def priority_of(self, request: Request) -> Priority:
         """The priority of *request*."""
+        if len(request.path) > LONGEST:
+            return "default"
         return self._class_of(self.identifier.find(request))
 
     def _class_of(self, found: Found) -> Priority:

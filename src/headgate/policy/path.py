@@ -51,6 +51,10 @@ MOST_SEGMENTS: Final = 256
 """Of a path with more, only so many are looked at: half of them at each end. Patterns that are
 longer than that half are not for such paths; what is in the middle is only seen by `**`."""
 
+LONGEST: Final = 8192
+"""Characters of the longest path that rules examine, at a cost that grows with it. A request with a
+longer one is denied with 414."""
+
 SHORT: Final = 256
 """Characters of the longest path whose normalised form is cached: most requests are for a few."""
 

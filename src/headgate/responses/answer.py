@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from headgate.decision import OVERRIDE, denial
+from headgate.decision import OVERRIDE, PATH, denial
 from headgate.errors import OptionError, UsageError
 from headgate.limits import Concurrency
 from headgate.units import SECOND, milliseconds_up, seconds_up
@@ -24,6 +24,7 @@ WITHOUT_FIGURES: Final = frozenset({CLOSED, "fail_open", GATE})
 """The sources of decisions without a counter: their figures mean nothing."""
 
 TOO_MANY_REQUESTS: Final = 429
+URI_TOO_LONG: Final = 414
 LONGEST_SECRET: Final = 64
 
 _NO_LIMIT: Final = Concurrency(1, 1)
@@ -164,12 +165,13 @@ class Reason(IntEnum):
     """The reason of a denial; of several rules the one with the highest reason speaks.
 
     OUTAGE: the store did not answer. SHED: capacity is short. EXCEEDED: the caller exceeded a
-    limit, or is blocked.
+    limit, or is blocked. TOO_LONG: the path is longer than what rules examine.
     """
 
     OUTAGE = 0
     SHED = 1
     EXCEEDED = 2
+    TOO_LONG = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ def denial_of(answer: Answer, options: ResponseOptions) -> Denial:
     denying = [rule for rule in answer.rules if not rule.decision.allowed]
     one = max(denying, key=_precedence, default=None)
     reason = Reason.EXCEEDED if one is None else reason_of(one)
-    statuses = (options.outage_status, options.shed_status, TOO_MANY_REQUESTS)
+    statuses = (options.outage_status, options.shed_status, TOO_MANY_REQUESTS, URI_TOO_LONG)
     if one is None or one.headers == "redacted":
         return Denial(statuses[reason], reason, is_silent=True)
     wait = one.decision.retry_after_ns
@@ -230,6 +232,8 @@ def reason_of(one: RuleAnswer) -> Reason:
     """Return why the rule of *one*, which denies, does so."""
     if one.decision.source == CLOSED:
         return Reason.OUTAGE
+    if one.decision.source == PATH:
+        return Reason.TOO_LONG
     return Reason.SHED if one.sheds else Reason.EXCEEDED
 
 
@@ -250,6 +254,6 @@ def _spread_ns(wait: int, options: ResponseOptions, reason: Reason, jitter: floa
 
     After an outage, or when capacity was short, all of them would: there it is not optional.
     """
-    if reason is not Reason.EXCEEDED:
+    if reason in (Reason.OUTAGE, Reason.SHED):
         return int(options.outage_spread * jitter * SECOND)
     return int(min(wait * options.jitter, options.jitter_most * SECOND) * jitter)

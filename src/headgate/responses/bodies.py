@@ -114,7 +114,14 @@ BUSY: Final = (
 BLOCKED: Final = ("blocked", f"{_TYPES}#abnormal-usage-detected", "Blocked for the time being")
 
 
-_WORDINGS: Final = {Reason.OUTAGE: OUTAGE, Reason.SHED: BUSY, Reason.EXCEEDED: EXCEEDED}
+TOO_LONG: Final = ("path_too_long", "about:blank", "The path of this request is too long")
+
+_WORDINGS: Final = {
+    Reason.OUTAGE: OUTAGE,
+    Reason.SHED: BUSY,
+    Reason.EXCEEDED: EXCEEDED,
+    Reason.TOO_LONG: TOO_LONG,
+}
 
 
 def denial_body(answer: Answer, denial: Denial, *, problem: bool) -> tuple[str, bytes]:
@@ -137,6 +144,8 @@ def denial_body(answer: Answer, denial: Denial, *, problem: bool) -> tuple[str, 
 def message_for(denial: Denial) -> str:
     """Return what happened, for people."""
     title, wait = _wording(denial)[2], denial.retry_after
+    if denial.reason is Reason.TOO_LONG:
+        return f"{title}. Send a shorter one."
     if denial.speaker is None:
         return f"{title}. Try again later."
     has_numbers = denial.speaker.headers == "on"
@@ -165,8 +174,10 @@ def _violated(answer: Answer, reason: Reason) -> list[str]:
 
 
 OK: Final = 0
+INVALID_ARGUMENT: Final = 3
 RESOURCE_EXHAUSTED: Final = 8
 UNAVAILABLE: Final = 14
+_CODES: Final = {Reason.EXCEEDED: RESOURCE_EXHAUSTED, Reason.TOO_LONG: INVALID_ARGUMENT}
 
 PUSHBACK: Final = "grpc-retry-pushback-ms"
 LONGEST_PUSHBACK: Final = 2**31 - 1
@@ -193,11 +204,11 @@ class GrpcStatus:
 
 def grpc_status(answer: Answer, *, options: ResponseOptions = DEFAULT) -> GrpcStatus:
     """Return OK; RESOURCE_EXHAUSTED if a limit was exceeded; UNAVAILABLE if none was checked, or if
-    capacity is short."""
+    capacity is short; INVALID_ARGUMENT if the path is too long."""
     if answer.allowed:
         return GrpcStatus(OK)
     denial = denial_of(answer, options)
-    code = RESOURCE_EXHAUSTED if denial.reason is Reason.EXCEEDED else UNAVAILABLE
+    code = _CODES.get(denial.reason, UNAVAILABLE)
     if denial.is_silent:
         return GrpcStatus(code, message_for(denial))
     wait = denial.retry_after_ms

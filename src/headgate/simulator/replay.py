@@ -292,7 +292,9 @@ class _Replay:
             self._leases += 1
         verdict = drive(self._engine.decide(plan, is_recorded=False))
         for one in verdict.rules:
-            self._rules[one.rule.id].count(one.key, now_ns, is_denied=not one.decision.allowed)
+            counts = self._rules.get(one.rule.id)  # None: the path is too long for any rule
+            if counts is not None:
+                counts.count(one.key, now_ns, is_denied=not one.decision.allowed)
         if verdict.delay_ns:
             self._delayed += 1
         if plan.lease is not None:

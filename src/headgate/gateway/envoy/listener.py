@@ -11,9 +11,11 @@ from headgate.gateway.envoy.clusters import (
     listening,
     listening_tls,
 )
-from headgate.gateway.envoy.values import extension, seconds
+from headgate.gateway.envoy.values import extension, put, removed, seconds
 from headgate.policy.envoy_config.attributes import OUTAGE as REFUSED_BY_OUTAGE
 from headgate.policy.envoy_config.attributes import REFUSED
+from headgate.policy.envoy_config.attributes import TOO_LONG as REFUSED_BY_PATH
+from headgate.policy.path import LONGEST
 from headgate.responses.bodies import EXCEEDED, JSON, OUTAGE, PUSHBACK
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ RATE_LIMIT: Final = "envoy.filters.http.ratelimit"
 """The filter whose metadata has the reason of a denial."""
 
 OUTAGE_STATUS: Final = 503
+URI_TOO_LONG: Final = 414
+TOO_LONG: Final = ("path_too_long", "The path of this request is too long. Send a shorter one.")
 _RUNTIME: Final = "headgate.reply"
 _IS_LOCAL: Final = "response.code_details == 'local_rate_limited'"
 _HAS_FIGURES: Final = (
@@ -98,6 +102,7 @@ _BY_STATUS: Final = (
     (404, "not_found", "Nothing is here."),
     (408, "request_timeout", "The request took too long to arrive."),
     (413, "payload_too_large", "The request is too large."),
+    (URI_TOO_LONG, *TOO_LONG),
     (426, "upgrade_required", "Use HTTP/1.1 or later."),
     (431, "headers_too_large", "The head of the request is too large."),
     (500, "internal_error", "The gateway cannot handle this request."),
@@ -116,7 +121,11 @@ def local_replies() -> Json:
     ]
     flags = [_mapper(_flagged(flags), error, text) for flags, error, text in _BY_FLAGS]
     statuses = [_mapper(_with_status(code), error, text) for code, error, text in _BY_STATUS]
-    return {"mappers": [_outage(), _grpc_denial(), *limits, *flags, *statuses]}
+    refusals = [
+        _refused(REFUSED_BY_OUTAGE, OUTAGE_STATUS),
+        {**_refused(REFUSED_BY_PATH, URI_TOO_LONG), **_body(*TOO_LONG)},
+    ]
+    return {"mappers": [*refusals, _grpc_denial(), *limits, *flags, *statuses]}
 
 
 def plain_body(error: str, message: str) -> str:
@@ -135,30 +144,33 @@ def _grpc_denial() -> Json:
     }
 
 
-def _outage() -> Json:
-    """A denial because of a store outage: 503 instead of the filter's 429, with its own body."""
+def _refused(why: str, status: int) -> Json:
+    """A denial that the service gives *why* for: *status* instead of the filter's 429."""
     matcher = {
         "filter": RATE_LIMIT,
         "path": [{"key": REFUSED}],
-        "value": {"string_match": {"exact": REFUSED_BY_OUTAGE}},
+        "value": {"string_match": {"exact": why}},
     }
     # By default a request without this metadata would match too.
     which = {"metadata_filter": {"matcher": matcher, "match_if_key_not_found": False}}
-    return {"filter": which, "status_code": OUTAGE_STATUS}
+    return {"filter": which, "status_code": status}
 
 
 def _mapper(which: Json, error: str, message: str) -> Json:
-    return _formatted(which, plain_body(error, message).replace("%", "%%"))
+    return {"filter": which, **_body(error, message)}
 
 
 def _formatted(which: Json, text: str) -> Json:
-    return {
-        "filter": which,
-        "body_format_override": {
-            "content_type": JSON,
-            "text_format_source": {"inline_string": text},
-        },
-    }
+    return {"filter": which, **_body_text(text)}
+
+
+def _body(error: str, message: str) -> Json:
+    return _body_text(plain_body(error, message).replace("%", "%%"))
+
+
+def _body_text(text: str) -> Json:
+    source = {"inline_string": text}
+    return {"body_format_override": {"content_type": JSON, "text_format_source": source}}
 
 
 def _where(expression: str) -> Json:
@@ -197,6 +209,7 @@ def route_config(edge: Edge) -> Json:
             *_OF_ENVOY,
             *edge.address.internal,
             *edge.lines.internal,
+            _LONG_PATH,
         ],
         "virtual_hosts": [_virtual_host(host, edge) for host in hosts],
     }
@@ -209,10 +222,20 @@ def _virtual_host(host: str, edge: Edge) -> Json:
         "name": host or _ANY,
         "domains": [host or _ANY],
         "routes": [
+            _long_path(),
             *({"match": match, "direct_response": {"status": 400}} for match in rejected),
             *(_route(one, edge) for one in fitting),
         ],
     }
+
+
+_LONG_PATH: Final = "x-headgate-long-path"
+
+
+def _long_path() -> Json:
+    """Reject a path that rules do not examine. Filters may have denied the request before."""
+    match = {"prefix": "/", "headers": [{"name": _LONG_PATH, "present_match": True}]}
+    return {"match": match, "direct_response": {"status": URI_TOO_LONG}}
 
 
 def _fitting(host: str, upstreams: Iterable[Upstream]) -> list[Upstream]:
@@ -292,7 +315,13 @@ def _mutated(edge: Edge) -> Json:
     return extension(
         "envoy.http.early_header_mutation.header_mutation",
         _MUTATION,
-        mutations=[removal, *edge.address.mutations, *edge.lines.mutations],
+        mutations=[
+            removal,
+            removed(_LONG_PATH),
+            put(_LONG_PATH, f"%CEL(size(request.url_path) > {LONGEST} ? 'long' : '')%"),
+            *edge.address.mutations,
+            *edge.lines.mutations,
+        ],
     )
 
 

@@ -82,12 +82,13 @@ REPORT: Final = "headgate.report"
 """The id of the one rule that is charged what a request has cost, by the hits of its descriptor."""
 
 REFUSED: Final = "headgate.refused"
-"""Why a request was refused, as dynamic metadata of Envoy's filter: `LIMIT` or `OUTAGE`. Envoy
-reports the bytes of refusals too; a report with this entry, taken from there, does not count. And
-Envoy's status for refusals is one for all: for an outage it is to be changed by this."""
+"""Why a request was refused, as dynamic metadata of Envoy's filter: `LIMIT`, `OUTAGE`, `TOO_LONG`.
+Envoy reports the bytes of refusals too; a report with this entry, taken from there, does not count.
+And Envoy's status for refusals is one for all: for the last two it is to be changed by this."""
 
 LIMIT: Final = "limit"
 OUTAGE: Final = "outage"
+TOO_LONG: Final = "path"
 
 RULE: Final = "headgate.rule"
 """The id of the rule that a bucket is of; whether it matches, the gateway has seen to."""

@@ -250,8 +250,6 @@ class HttpApp:
         """Decide the request that a gateway asks about, delayed if the policy says so."""
         if len(scope["headers"]) > self.options.most_headers:
             raise RejectedError(problem(431, f"more than {self.options.most_headers} headers"))
-        if len(rest) > self.options.longest_target:
-            raise RejectedError(problem(414, f"more than {self.options.longest_target} bytes"))
         peer, is_gateway = self._peers.peer_of(scope)
         if not is_gateway:
             raise untrusted(peer)

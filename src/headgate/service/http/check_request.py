@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.engine.request import Request
 from headgate.policy.identity.address import read_address
+from headgate.policy.path import LONGEST
 from headgate.policy.problems import did_you_mean, expected_one_of, nearest
 from headgate.service.http.body import described
 from headgate.service.http.replies import Flaw, RejectedError, problem
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from headgate.service.http.schemas import Schema
 
 LONGEST_METHOD: Final = 64
-LONGEST_PATH: Final = 8_192
 DEFAULT_TTL: Final = 60.0
 MAX_ERRORS: Final = 20
 """Errors that are listed at most, so that a reply is not many times as large as the body."""
@@ -162,7 +162,7 @@ def _is_method(value: Any) -> bool:
 
 
 def _is_path(value: Any) -> bool:
-    return type(value) is str and value[:1] in ("/", "*") and len(value) <= LONGEST_PATH
+    return type(value) is str and value[:1] in ("/", "*")
 
 
 _OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -244,12 +244,12 @@ _FIELDS: Final = {
     "path": _Field(
         of(
             "string",
-            "As received, not decoded. A query is ignored.",
+            "As received, not decoded. A query is ignored. A request whose path has more than "
+            f"{LONGEST} characters is denied with 414.",
             pattern="^[/*]",
-            maxLength=LONGEST_PATH,
         ),
         _is_path,
-        f"a path that begins with /, at most {LONGEST_PATH} characters",
+        "a path that begins with /",
         _without_query,
     ),
     "host": _Field(

@@ -34,7 +34,6 @@ _WHY: Final = {
     409: "Already settled or cancelled, perhaps by a call that was answered 503.",
     410: "Expired; nothing was charged.",
     413: "The body is too large.",
-    414: "The path is too long.",
     415: "The body is not JSON.",
     422: "Too many rules would hold an amount.",
     431: "Too many headers.",
@@ -109,6 +108,7 @@ def _decisions(allowed: Fragment, denial: str, *, status: int = 200) -> dict[int
     """The responses of an operation that decides."""
     return {
         status: allowed,
+        414: _response("The path is too long.", denial, is_decision=True),
         429: _response("Denied.", denial, is_decision=True, denies=True),
         503: _response(_OUTAGE, denial, is_decision=True, denies=True, or_problem=True),
     }
@@ -127,7 +127,7 @@ def _authorize(name: str, summary: str, parameter: Fragment) -> Fragment:
             f"{name}{method.capitalize()}",
             summary,
             responses,
-            problems=(400, 414, 431),
+            problems=(400, 431),
             parameter=parameter,
         )
         for method in ("get", "head", "post", "put", "patch", "delete", "options", "trace")

@@ -119,7 +119,7 @@ class HttpOptions:
 
     *deadline*: seconds for a decision; beyond it the answer is 503, and what the store decides
     later is charged (a reservation is cancelled). *largest_body*: bytes; beyond it 413.
-    *longest_target*: bytes of a path; beyond it 414. *most_headers*: lines; beyond it 431.
+    *most_headers*: lines; beyond it 431.
     *longest_hold*: seconds that a reservation may last.
     """
 
@@ -128,6 +128,5 @@ class HttpOptions:
     allowed_hosts: tuple[str, ...] = ()
     deadline: float = 1.0
     largest_body: int = 65_536
-    longest_target: int = 16_384
     most_headers: int = 200
     longest_hold: float = 86_400.0

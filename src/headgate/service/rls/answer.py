@@ -36,7 +36,7 @@ from headgate.responses.answer import TOO_MANY_REQUESTS, WITHOUT_FIGURES
 from headgate.service.rls import messages
 from headgate.service.rls.descriptors import MAX_SHOWN
 from headgate.service.rls.messages import UNITS
-from headgate.service.rls.rule_lines import DENIAL_FIELDS
+from headgate.service.rls.rule_lines import DENIAL_FIELDS, OUTAGE_FIELD
 from headgate.units import SECOND, seconds_up
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class ReplyEncoder:
             fields += [messages.header(*line) for line in response.headers]
             fields.append(messages.body(response.body))
         if domain == GATEWAY_DOMAIN:
-            fields.append(DENIAL_FIELDS[response.status != TOO_MANY_REQUESTS])
+            fields.append(DENIAL_FIELDS.get(response.status, OUTAGE_FIELD))
         return fields
 
     def _status(self, line: Line, decisions: Decisions) -> bytes:

@@ -23,6 +23,7 @@ from headgate.policy.envoy_config.attributes import (
     OUTAGE,
     REFUSED,
     REPORT,
+    TOO_LONG,
     request_of,
 )
 from headgate.service.rls import messages
@@ -90,8 +91,10 @@ def _denial_field(why: str) -> bytes:
     return messages.metadata(struct.SerializeToString(deterministic=True))
 
 
-DENIAL_FIELDS: Final = {False: _denial_field(LIMIT), True: _denial_field(OUTAGE)}
-"""The reason of a denial for the gateway, as a field of the reply, by whether it is an outage."""
+OUTAGE_FIELD: Final = _denial_field(OUTAGE)
+DENIAL_FIELDS: Final = {429: _denial_field(LIMIT), 414: _denial_field(TOO_LONG)}
+"""The reason of a denial for the gateway, as a field of the reply, by its status; of others it is
+an outage."""
 
 _LOG: Final = logging.getLogger("headgate.service.rls")
 

@@ -168,7 +168,7 @@ def test_headers_of_upstreams_are_kept_where_the_service_tells_nothing() -> None
         policy = read_policy(f"version: 1\nrules: [{rule}]\n")
         routes = _manager(documents(policy, _settings(), _PLACES))["route_config"]
         [host] = routes["virtual_hosts"]
-        found: list[str] = host["routes"][0]["response_headers_to_remove"]
+        found: list[str] = host["routes"][-1]["response_headers_to_remove"]
         return found
 
     rule = "{id: a, key_by: ip, limit: 5/hour"

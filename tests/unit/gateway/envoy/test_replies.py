@@ -9,8 +9,9 @@ from headgate.gateway.envoy.listener import local_replies
 
 
 def _with_json() -> list[Any]:
-    """All but the first, which leaves the body as it is, and the second, for gRPC calls."""
-    return list(local_replies()["mappers"][2:])
+    """All but the one that leaves the body as it is, and the one for gRPC calls."""
+    mappers = local_replies()["mappers"]
+    return [one for one in mappers if "content_type" in one.get("body_format_override", ())]
 
 
 def _bodies() -> list[Any]:
@@ -36,7 +37,7 @@ def test_an_outage_is_told_in_the_words_of_refusals_and_before_all_other_trouble
 
 
 def test_a_local_limit_tells_what_it_knows() -> None:
-    told, untold = _bodies()[:2]
+    told, untold = _bodies()[1:3]
     assert told == {
         "error": "rate_limit_exceeded",
         "message": "Too many requests. Try again in 23 s.",
@@ -45,6 +46,12 @@ def test_a_local_limit_tells_what_it_knows() -> None:
         "retry_after": 23,
     }
     assert set(untold) == {"error", "message"}
+
+
+def test_what_the_service_refused_for_its_path_is_414() -> None:
+    second = local_replies()["mappers"][1]
+    assert second["status_code"] == 414
+    assert _bodies()[0]["error"] == "path_too_long"
 
 
 def test_what_the_service_refused_for_want_of_its_store_is_503_with_its_own_body() -> None:

@@ -22,6 +22,7 @@ def _table(*upstreams: str, **settings: Any) -> dict[str, list[tuple[str, str]]]
                 route["route"]["cluster"].removeprefix("upstream http://").removesuffix(":80"),
             )
             for route in host["routes"]
+            if "route" in route
         ]
         for host in route_config(edge)["virtual_hosts"]
     }

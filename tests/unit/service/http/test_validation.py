@@ -63,7 +63,6 @@ def test_all_errors_are_told_at_once_with_what_would_be_right() -> None:
     [
         ("path", "login"),
         ("path", ""),
-        ("path", "/" + "x" * 9000),
         ("path", None),
         ("method", "G" * 65),
         ("method", 5),
