@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from headgate.gateway.envoy import envoy_limits
 from tests.support.decision_service import PLAIN, serving
 from tests.support.envoy_filters import front
 from tests.support.servers import wait_until
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import httpx
+    import pytest
 
 LOCAL = """
 identity: {tier: {header: x-tier, default: free}}
@@ -73,6 +75,22 @@ def test_local_limits_are_kept_by_envoy_alone() -> None:
 
 
 _SPELLINGS = ("/KEY/a", "//key/a", "/%6bey/a", "/key;x/a", "/x/../key/a")
+
+
+def test_invented_keys_give_no_caller_more_than_all_have_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(envoy_limits, "MOST_CALLERS", 8)
+    rules = "rules: [{id: key, key_by: api_key, limit: 2/hour, decide: local}]"
+    with front(rules) as envoy:
+        assert envoy.statuses(9, x_api_key="own") == [200, 200, *[429] * 7]
+        assert envoy.passed(1, x_api_key="other") == 1  # denials use nothing of others
+        seen = [envoy.passed(1, x_api_key=f"invented-{n}") for n in range(8)]
+        assert sum(seen) == 8
+        assert envoy.passed(3, x_api_key="own") == 2  # forgotten
+        seen = [envoy.passed(1, x_api_key=f"more-{n}") for n in range(40)]
+        assert sum(seen) == 16 - 13
+        assert envoy.passed(9, x_api_key="own") == 0
 
 
 def test_the_service_is_asked_and_each_rule_does_what_it_says_without_it(tmp_path: Path) -> None:

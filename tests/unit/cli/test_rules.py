@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.cli import main
+from headgate.gateway.envoy.envoy_limits import MOST_CALLERS
 from headgate.policy.loader import read_policy
 
 if TYPE_CHECKING:
@@ -114,6 +115,14 @@ class TestCheck:
         free = "a key is free for up to 10 retries with the same content-digest within 1d"
         note = f"note: rule 'login', field 'idempotency': {free}"
         assert (status, out.splitlines()) == (0, [note, "rules.yaml: 1 rule, no problems"])
+
+    def test_it_states_how_many_callers_a_local_rule_remembers(self, here: Path, told: Any) -> None:
+        (here / "rules.yaml").write_text(GOOD + "    decide: local\n")
+        status, out, _ = told("check", "rules.yaml", "--strict")
+        note, last = out.splitlines()
+        assert note.startswith("note: rule 'login', field 'decide': each gateway remembers the")
+        assert f"{MOST_CALLERS:,} callers" in note
+        assert (status, last) == (0, "rules.yaml: 1 rule, no problems")
 
     def test_what_is_piped_in_is_checked(
         self, here: Path, told: Any, monkeypatch: pytest.MonkeyPatch

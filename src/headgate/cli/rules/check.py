@@ -57,6 +57,12 @@ COMMAND: Final = Command(
 )
 
 
+_LOCAL: Final = (
+    "each gateway remembers the 262,144 callers that it saw last; all callers together have that "
+    "many times the limit. Keys that clients invent make it forget others"
+)
+
+
 def _notes(examined: Examined) -> Iterator[str]:
     """Notes about effects of rules that are easy to miss."""
     for rule in () if examined.policy is None else examined.policy.rules:
@@ -65,6 +71,8 @@ def _notes(examined: Examined) -> Iterator[str]:
             same = f" with the same {' and '.join(one.fingerprint)}" if one.fingerprint else ""
             text = f"a key is free for up to {retries}{same} within {duration(one.ttl_ns)}"
             yield printable(f"note: rule {rule.id!r}, field 'idempotency': {text}")
+        if rule.decide == "local" and not {"global", "host"}.issuperset(rule.key_by):
+            yield printable(f"note: rule {rule.id!r}, field 'decide': {_LOCAL}")
 
 
 def _summary(files: int, examined: Examined) -> Iterator[str]:

@@ -54,6 +54,13 @@ class Bucket:
         interval = min(max(interval, 50), longest)
         return self._made(tokens, f"{interval // _MILLISECONDS}.{interval % _MILLISECONDS:03}s")
 
+    def times(self, callers: int) -> Json | None:
+        """The bucket for local limits of so many *callers* together; None if Envoy has no bucket of
+        that size."""
+        found = Bucket(self.capacity * callers, self.rate * callers)
+        is_too_large = found.capacity > MOST_TOKENS or found.rate > MOST_TOKENS
+        return None if is_too_large else found.finely(rounds_up=True)
+
     def in_whole_seconds(self) -> Json:
         """The bucket for quotas, with intervals in whole seconds: not above the rate."""
         for seconds in range(1, 61):

@@ -9,9 +9,11 @@ They differ from limits that the service enforces:
 - Buckets are full again after a restart, a change of the rule or of the list of filters;
   connections from before a change of the list keep their old buckets.
 
-A rule and limit has at most `MOST_CALLERS` buckets. Beyond that the least recently seen caller is
-dropped, and starts with a full bucket when it comes back. So a caller is dropped only while that
-many others come, which have as many full buckets anyway.
+A rule and limit has at most `MOST_CALLERS` buckets. Beyond that Envoy drops the least recently seen
+caller, which starts with a full bucket when it comes back: whoever may invent keys may have itself
+dropped by them. So all callers share one more bucket, of `MOST_CALLERS` times the limit. It denies
+nobody while no more callers come than are remembered, and what dropped ones get again is counted
+there: a rule never allows more than that many times its limit, whatever keys are invented.
 """
 
 from __future__ import annotations
@@ -41,9 +43,13 @@ if TYPE_CHECKING:
     from headgate.policy.model import Identity, Policy, Rule
 
 
-MOST_CALLERS: Final = 65_536
-"""Each takes about a kilobyte."""
+MOST_CALLERS: Final = 2**18
+"""Each takes about a kilobyte, so a limit takes a quarter of a gigabyte when all are there."""
 
+_TOGETHER: Final = "headgate.together"
+"""The key of the entry of the bucket that all callers of a rule share."""
+
+_SHARED: Final = {"descriptor_key": _TOGETHER, "descriptor_value": "1"}
 _LOCAL: Final = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 _WITH_MATCHER: Final = "envoy.extensions.common.matching.v3.ExtensionWithMatcher"
 _SKIP: Final = "envoy.extensions.filters.common.matcher.action.v3.SkipFilter"
@@ -57,7 +63,11 @@ def local_filters(rule: Rule, identity: Identity, gateways: int) -> tuple[HttpFi
     def bucket(limit: Limit) -> Json:
         return share_of(limit, gateways, cost).finely()
 
-    return _filters(f"local-{rule.id}", rule, identity, bucket, cost)
+    def together(limit: Limit) -> Json | None:
+        share = share_of(limit, gateways, cost)
+        return share.times(MOST_CALLERS)
+
+    return _filters(f"local-{rule.id}", rule, identity, bucket, cost, together=together)
 
 
 def backstop_filters(rule: Rule, policy: Policy, cost: int) -> tuple[HttpFilter, ...]:
@@ -97,18 +107,19 @@ def _filters(
     cost: int,
     *,
     has_lumps: bool = True,
+    together: Callable[[Limit], Json | None] = lambda _: None,
 ) -> tuple[HttpFilter, ...]:
     groups = groups_of(rule, identity)
     most = max((len(group.limits) for group in groups), default=0)
     made = []
     for place in range(most):
-        rows: list[tuple[Group, Json]] = []
+        rows: list[tuple[Group, Json, Json | None]] = []
         limits = {}
         for group in groups:
             if place < len(group.limits):
                 limit = sorted(group.limits, key=lambda one: one.period_ns)[place]
                 limits[limit] = group.limits.index(limit) + 1
-                rows.append((group, bucket(limit)))
+                rows.append((group, bucket(limit), together(limit)))
         config = limiter(
             *counts_of(rows, rule, identity, cost, has_lumps=has_lumps),
             headers=local_headers(rule, limits),
@@ -138,7 +149,7 @@ def skipping(name: str, config: Json, predicate: Json) -> Json:
 
 
 def counts_of(
-    rows: Iterable[tuple[Group, Json]],
+    rows: Iterable[tuple[Group, Json, Json | None]],
     rule: Rule,
     identity: Identity,
     cost: int,
@@ -146,7 +157,8 @@ def counts_of(
     has_lumps: bool,
 ) -> tuple[list[Json], list[Json]]:
     """The rate limits that count *cost* for each caller of *rule*, and the descriptors of their
-    buckets. *rows* are the groups of *rule*, each with its bucket.
+    buckets. *rows* are the groups of *rule*, each with its bucket, and the one that all of its
+    callers share.
 
     Without *has_lumps* callers that only the service distinguishes do not count.
     """
@@ -156,12 +168,20 @@ def counts_of(
         if has_lumps or not one.is_lump
     ]
     rate_limits, descriptors = [], {}
-    for group, bucket in rows:
+    for group, bucket, together in rows:
         for variant in variants:
             actions = list(_actions(group, variant, identity))
             rate_limits.append({"actions": actions, "hits_addend": {"number": cost}})
             keys = tuple(one.key for one in variant.entries)
             descriptors[group.name, keys] = _descriptor(group, keys, bucket)
+            if together is not None and any(one.value is None for one in variant.entries):
+                shared = [actions[0], {"generic_key": _SHARED}]
+                rate_limits.append({"actions": shared, "hits_addend": {"number": cost}})
+                entries = [{"key": RULE, "value": group.name}, {"key": _TOGETHER, "value": "1"}]
+                descriptors[group.name, (_TOGETHER,)] = {
+                    "entries": entries,
+                    "token_bucket": together,
+                }
     return rate_limits, [*descriptors.values()]
 
 

@@ -156,14 +156,14 @@ def open_backstop(rules: Sequence[Rule], policy: Policy) -> tuple[HttpFilter, ..
     return (HttpFilter(NAME, config),)
 
 
-def _buckets(rule: Rule, policy: Policy) -> Iterator[tuple[Group, Json]]:
+def _buckets(rule: Rule, policy: Policy) -> Iterator[tuple[Group, Json, None]]:
     """The bucket of each limit of *rule*, with its group under a name of its own."""
     conditions = conditions_of(rule.match, policy.identity)
     for group in groups_of(rule, policy.identity):
         for place, limit in enumerate(group.limits):
             name = f"{rule.id}/{place + 1}/{group.name}"
             own = replace(group, name=name, conditions=(*conditions, *group.conditions))
-            yield own, backstop_bucket(rule, policy, limit)
+            yield own, backstop_bucket(rule, policy, limit), None
 
 
 def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter, ...]:

@@ -12,6 +12,8 @@ from headgate.gateway.envoy.keys import LONGEST
 from headgate.policy.model import Override, Policy
 from tests.support.envoy_matchers import Headers, descriptors, inner, is_asked, policy_of
 
+TOGETHER = ("headgate.together", "1")
+
 
 def config_of(rule: str, identity: str = "{}", gateways: int = 1) -> dict[str, Any]:
     policy = policy_of(rule, identity=identity)
@@ -20,8 +22,9 @@ def config_of(rule: str, identity: str = "{}", gateways: int = 1) -> dict[str, A
 
 
 def bucket(config: dict[str, Any], headers: Headers) -> tuple[Any, dict[str, Any]] | None:
-    """The key of the bucket that a request counts in, and the bucket; None if in none."""
-    rows = descriptors(config, headers)
+    """The key of the bucket that a request counts in, and the bucket, besides that of all callers
+    together; None if in none."""
+    rows = [row for row in descriptors(config, headers) if TOGETHER not in row]
     if not rows:
         return None
     (row,) = rows
@@ -43,6 +46,17 @@ def test_callers_are_told_apart_by_what_they_say() -> None:
     assert ada[0] != bob[0]
     assert ada[1] == {"max_tokens": 5, "tokens_per_fill": 5, "fill_interval": "1.000s"}
     assert config["max_dynamic_descriptors"] == MOST_CALLERS
+
+
+def test_all_callers_together_have_a_bucket_that_callers_without_a_key_do_not_use() -> None:
+    config = config_of("id: r, key_by: user_id, limit: 5/s", "{fallback: skip}")
+    (shared,) = [one for one in config["descriptors"] if one["entries"][-1]["key"] == TOGETHER[0]]
+    assert shared["token_bucket"]["max_tokens"] == 5 * MOST_CALLERS
+    assert [row for row in descriptors(config, {"x-user-id": "a"}) if TOGETHER in row]
+    assert descriptors(config, {}) == []
+    for rule in ("key_by: global, limit: 5/s", "key_by: user_id, limit: 1000000/s"):
+        made = config_of(f"id: r, {rule}")["descriptors"]
+        assert [one for one in made if one["entries"][-1]["key"] == TOGETHER[0]] == []
 
 
 def test_of_several_lines_the_first_counts() -> None:
@@ -93,7 +107,7 @@ def test_a_default_is_the_same_caller_as_one_who_says_it() -> None:
 
 def test_addresses_are_grouped_as_the_policy_says() -> None:
     config = config_of("id: r, key_by: ip, limit: 5/s", "{ip: {ipv4_prefix: 24, ipv6_prefix: 56}}")
-    (asked,) = config["rate_limits"]
+    asked, _ = config["rate_limits"]
     masks = {"v4_prefix_mask_len": 24, "v6_prefix_mask_len": 56}
     assert asked["actions"][-1] == {"masked_remote_address": masks}
 
