@@ -101,6 +101,15 @@ class AsgiRequest(RequestView):
         """The value of the header *name* (in lower case); of several lines the first."""
         return _header_in(self.scope["headers"], name)
 
+    def header_lines(self, name: str) -> list[str]:
+        """The values of all lines of the header *name* (in lower case), in their order."""
+        encoded = name.encode("latin-1", "replace")
+        return [
+            value.decode("latin-1")
+            for field, value in self.scope["headers"]
+            if field == encoded or field.lower() == encoded
+        ]
+
     @property
     def knows_headers(self) -> bool:
         """True if the framework is known: all of them take the first line of a header."""

@@ -14,6 +14,7 @@ from headgate.errors import OptionError
 from headgate.gateway.envoy.matching import STATED, TIER, Condition, tier_condition
 from headgate.policy.conditions import normalised_host
 from headgate.policy.envoy_config.attributes import ADDRESS, HOST, METHOD
+from headgate.policy.identity.identifier import WITH_SCHEME
 from headgate.policy.identity.parts import claim_of
 from headgate.policy.model import GLOBAL
 
@@ -133,6 +134,8 @@ def _flaw(part: str, rule: Rule, identity: Identity, *, has_addresses: bool) -> 
         return "its key has a cookie in it, which Envoy cannot count by"
     if source.header is None:
         return f"its key has {part} in it, which is not in a header"
+    if source.header in WITH_SCHEME:
+        return f"its key has {source.header} in it, whose scheme has many spellings"
     falls_back = source.default is None and identity.fallback == "ip"
     return without_address if falls_back and not has_addresses else ""
 

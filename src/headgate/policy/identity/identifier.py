@@ -82,11 +82,8 @@ class Found(Mapping[str, str | None]):
         header = source.header
         if header is None:
             value = self.value(source)
-        elif self.request.knows_headers:  # the common case, without two calls
-            line = self.request.header(header)
-            value = source.default if line is None else line.strip(_BLANKS) or source.default
-        else:
-            value = self.value(source)
+        else:  # the common case, without two calls
+            value = self._values_at(("header", header))[0] or source.default
         values[name] = value
         return value
 
@@ -137,11 +134,13 @@ class Found(Mapping[str, str | None]):
 
         Raises `AmbiguityError` for more than `MOST_READINGS`.
         """
-        rows = list(map(self._values_at, places))
-        count = prod(map(len, rows))
-        if count == 1:
+        for place in places:
+            if len(self._values_at(place)) > 1:
+                break
+        else:
             return ()
-        if count > MOST_READINGS:
+        rows = list(map(self._values_at, places))
+        if prod(map(len, rows)) > MOST_READINGS:
             raise AmbiguityError
         found = []
         for row in product(*rows):
@@ -167,8 +166,23 @@ def values_at(request: Request, place: Place) -> tuple[str | None, ...]:
         cookies = request.cookies()
         return cookie_readings(request, name) if cookies is None else (cookies.get(name) or None,)
     if request.knows_headers:
-        return ((request.header(name) or "").strip(_BLANKS) or None,)
-    return header_readings(request, name)
+        values: tuple[str | None, ...]
+        values = ((request.header(name) or "").strip(_BLANKS) or None,)
+    else:
+        values = header_readings(request, name)
+    return tuple(map(_credentials, values)) if name in WITH_SCHEME else values
+
+
+WITH_SCHEME: Final = frozenset({"authorization", "proxy-authorization"})
+"""Headers that begin with a scheme, in any case (RFC 9110, 11.1)."""
+
+
+def _credentials(value: str | None) -> str | None:
+    """*value* in the one spelling of its scheme and of the blanks behind it."""
+    if value is None:
+        return None
+    scheme, *rest = value.split(maxsplit=1) or [value]
+    return " ".join([scheme.capitalize(), *rest])
 
 
 def place_of(source: Source) -> Place | None:

@@ -51,6 +51,7 @@ def test_that_a_gateway_delays_nothing_is_said() -> None:
     ("rule", "why"),
     [
         ("key_by: cookie:sid, limit: 1/s", "its key has a cookie in it"),
+        ("key_by: 'header:authorization', limit: 1/s", "whose scheme has many spellings"),
         ("key_by: endpoint, limit: 1/s", "its key has the endpoint in it"),
         ("key_by: host, limit: 1/s", "its key has the host in it"),
         ("key_by: attribute:user, limit: 1/s", "is not in a header"),

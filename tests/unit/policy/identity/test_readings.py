@@ -80,6 +80,16 @@ class TestHeaders:
         assert apart == {"user_id=a", "user_id=b", "user_id=a,b"}
 
 
+@pytest.mark.parametrize(
+    "sent",
+    ["Bearer key", "bearer key", "BEARER key", "bEaReR   key", " bearer \tkey ", "BeareR\tkey"],
+)
+def test_the_scheme_of_credentials_has_one_spelling(sent: str) -> None:
+    rule = "key_by: 'header:authorization', limit: 1/s"
+    assert keys(rule, ("Authorization", sent)) == keys(rule, ("authorization", "Bearer key"))
+    assert keys(rule, ("authorization", "Bearer KEY")) != keys(rule, ("authorization", sent))
+
+
 PARSERS: dict[str, Callable[[list[str]], str]] = {
     "first line": lambda lines: lines[0],
     "last line": lambda lines: lines[-1],
