@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -262,6 +263,34 @@ class LeaseContract(LayerStoreUnderTest):
             self.run(MergeUsage((more,), "eu", 1, seconds(60)))
             assert self.left(limit, group) == 5, limit
 
+    def test_merged_usage_makes_no_larger_debt_than_it_may(self) -> None:
+        for limit, group in self.groups():
+            check = Check(group, "key", limit)
+
+            def debt_after(
+                origin: str, cost: int, max_debt: Fraction | None, check: Check = check
+            ) -> int:
+                merge = MergeUsage((check.with_cost(cost),), origin, 1, seconds(60), max_debt)
+                self.run(merge)
+                self.run(Refund((check.with_cost(1),)))  # else what is left says nothing of debt
+                debt = 1
+                while not self.left(check.limit, check.group):
+                    self.run(Refund((check.with_cost(1),)))
+                    debt += 1
+                self.run(Charge((check.with_cost(debt),)))
+                return debt - 1
+
+            self.run(Take((check.with_cost(8),)))
+            half = Fraction(1, 2)
+            assert debt_after("eu", 40, half) == 5, limit
+            assert debt_after("eu", 45, half) == 5, f"{limit}: what was forgiven stays so"
+            assert debt_after("us", 9, half) == 5, f"{limit}: all origins share one debt"
+            assert debt_after("us", 11, Fraction(1)) == 7, limit
+            assert debt_after("us", 15, Fraction(0)) == 7, limit
+            self.run(Charge((check.with_cost(20),)))
+            assert debt_after("us", 16, Fraction(1)) == 27, f"{limit}: charges are in full"
+            assert debt_after("us", 20, None) == 31, limit
+
     def test_holders_may_have_any_name(self) -> None:
         limit, group = FixedWindow(10, 10), self.new_name()
         for n, holder in enumerate(("", "a,b", "ä|\x00", "h", "\ud800", "x" * 1000), 1):
@@ -391,7 +420,9 @@ class LeaseHistory:
         checks = tuple(
             replace(self.check(key), limit=limit) for key in KEYS[: self.random.randint(1, 2)]
         )
-        self.compare(MergeUsage(checks, self.random.choice(HOLDERS), window, 5 * self.ttl_ns()))
+        max_debt = self.random.choice((None, Fraction(0), Fraction(1, 3), Fraction(1)))
+        holder = self.random.choice(HOLDERS)
+        self.compare(MergeUsage(checks, holder, window, 5 * self.ttl_ns(), max_debt))
 
     def reset(self) -> None:
         if self.random.random() < 0.3:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,6 +97,20 @@ def test_after_a_partition_callers_are_denied_until_the_debt_is_worked_off(
             assert not outcome.allowed
             assert outcome.retry_after_ns is not None
             assert outcome.retry_after_ns <= (len(world.allowed) - 20 + 1) * SECOND / 4
+
+
+@pytest.mark.parametrize(("max_debt", "used"), [(Fraction(1), 60), (Fraction(1, 10), 33)])
+def test_a_partition_leaves_no_more_debt_than_it_may(
+    regions: Regions, max_debt: Fraction, used: int
+) -> None:
+    with World(regions, SLOW, key=f"capped-{used}", max_debt=max_debt) as world:
+        regions.part()
+        assert all(world.hit(name) for name in NAMES)
+        wait_until(lambda: world.lag() > 2 * SECOND, "all nodes to see that reports fail")
+        assert [world.exhaust(name) for name in NAMES] == [29, 29, 29]
+        regions.heal()
+        world.wait_until_reported()
+        assert [world.used(name) for name in NAMES] == [used] * 3
 
 
 def test_reports_whose_replies_are_lost_are_repeated_and_counted_once(regions: Regions) -> None:

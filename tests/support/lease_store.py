@@ -46,6 +46,8 @@ from headgate.stores.operations import (
 from headgate.units import HOUR, MINUTE
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from headgate.algorithms import Algorithm, Outcome
     from headgate.algorithms.sliding_log import Log
     from headgate.clock import Clock
@@ -140,6 +142,13 @@ class LeasedCounter(OpenCounter):
         """Return the nanoseconds until *units* fit, without the checks before; None if never."""
         self._asked = 0
         return self.wait(units)
+
+    def room(self, max_debt: Fraction | None, most: int) -> int:
+        """Return how much of *most* may be charged until the debt is as large as *max_debt*."""
+        if max_debt is None:
+            return most
+        quota = self._algorithm.limit.quota
+        return max(0, quota + int(quota * max_debt) - self._algorithm.used(self._state, self._now))
 
     @property
     def is_own(self) -> bool:
@@ -388,11 +397,10 @@ class LeaseGrantingStore(MemoryStore):
             totals = self._found(self._totals, Totals, check, now)
             if totals is not None:  # what cannot be remembered is not charged
                 until = now + operation.ttl_ns
-                counter.charge(
-                    totals.merge(
-                        operation.origin, operation.window, check.cost, until=until, now=now
-                    )
+                fresh = totals.merge(
+                    operation.origin, operation.window, check.cost, until=until, now=now
                 )
+                counter.charge(min(fresh, counter.room(operation.max_debt, fresh)))
             counter.close()
         pairs = zip(opened, checks, strict=True)
         return tuple(

@@ -17,10 +17,10 @@ from tests.support.lease_store import LeaseGrantingStore
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
+    from fractions import Fraction
 
     from headgate.limits import Limit
     from headgate.stores.layers.replication.usage import Report
-    from headgate.stores.operations import Outcomes
 
 GROUP = "shared"
 TIMEOUT = 300 * MILLISECOND
@@ -79,7 +79,7 @@ class World:
         faults: Faults | None = None,
         max_skew_ns: int = 10 * MINUTE,
         max_keys: int = 1_000,
-        max_debt_ns: int | None = None,
+        max_debt: Fraction | None = None,
     ) -> None:
         self.now = 1_000 * MINUTE
         self.limit = limit
@@ -97,9 +97,7 @@ class World:
             others = [name for name in names if name != region.name]
             for _ in range(nodes):
                 origin = f"{region.name}/{next(self._numbers)}"
-                usages = [
-                    RegionUsage(origin, max_keys=max_keys, max_debt_ns=max_debt_ns) for _ in others
-                ]
+                usages = [RegionUsage(origin, max_keys=max_keys, max_debt=max_debt) for _ in others]
                 links = [
                     Link(region.name, peer, every_ns=every_ns, chance=chance.random)
                     for peer in others
@@ -162,7 +160,9 @@ class World:
         """Messages from *node* to one region go out, until that is done; then it pauses."""
 
         def go() -> None:
-            self._send(node, peer, list(node.usages[peer].reports(node.clock)), self.now)
+            is_late = not node.links[peer].is_up
+            reports = list(node.usages[peer].reports(node.clock, is_late=is_late))
+            self._send(node, peer, reports, self.now)
 
         self.at(self.now + node.links[peer].pause_ns(spent_ns), go)
 
@@ -180,11 +180,11 @@ class World:
             self._merge(target, report.operation)
 
         def answer() -> None:
-            outcomes = self._merge(target, report.operation)
-            self.at(self.now + self.latency_ns, lambda: acknowledge(outcomes))
+            self._merge(target, report.operation)
+            self.at(self.now + self.latency_ns, acknowledge)
 
-        def acknowledge(outcomes: Outcomes) -> None:
-            node.usages[peer].acknowledge(report, outcomes)
+        def acknowledge() -> None:
+            node.usages[peer].acknowledge(report)
             self._send(node, peer, rest, began)
 
         def missed() -> None:
@@ -206,11 +206,10 @@ class World:
             return
         self.at(self.now + self.latency_ns, answer)
 
-    def _merge(self, region: Region, merge: MergeUsage) -> Outcomes:
+    def _merge(self, region: Region, merge: MergeUsage) -> None:
         """Hand a message to the store of *region*, and put down what it has charged."""
         before = {check.key: self.used(region, check.key) for check in merge.checks}
-        outcomes = region.store.run(merge)
+        region.store.run(merge)
         for key, used in before.items():
             more = self.used(region, key) - used
             region.merged[key] = region.merged.get(key, 0) + more
-        return outcomes

@@ -17,6 +17,8 @@ from tests.support.servers import RedisServer, wait_until
 from tests.support.servers.urls import with_options
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from headgate.clock import Clock
     from headgate.limits import Limit
 
@@ -102,6 +104,7 @@ class World:
         key: str,
         timeout: float = 1.0,
         clocks: dict[str, Clock] | None = None,
+        max_debt: Fraction | None = None,
     ) -> None:
         regions.heal()
         self.limit = limit
@@ -119,7 +122,12 @@ class World:
                     peers[b] = self.recording[a, b] = peer
             local = RedisStore(regions.servers[a].url, clock=clocks.get(a))
             self.stores[a] = ReplicatedStore(
-                local, region=a, peers=peers, every_ns=50 * MILLISECOND, clock=clocks.get(a)
+                local,
+                region=a,
+                peers=peers,
+                every_ns=50 * MILLISECOND,
+                max_debt=max_debt,
+                clock=clocks.get(a),
             )
 
     def __enter__(self) -> Self:

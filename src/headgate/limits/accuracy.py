@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from fractions import Fraction
+from typing import Final
 
 from headgate.errors import OptionError
 from headgate.units import MILLISECOND, SECOND
-
-if TYPE_CHECKING:
-    from fractions import Fraction
 
 DEFAULT_DENIALS_NS: Final = SECOND
 """The time for which a denial is remembered where a limit is not exact."""
@@ -31,7 +29,8 @@ class Accuracy:
     for up to *denials_ns*; None: for a second with leases, else not at all. Each counter is split
     into *split* sub-counters with an equal part of the limit each, on different shards of a
     cluster: a request sees one of them (`headgate.stores.layers.split`). *across_regions*: usage
-    is replicated to the stores of other regions, where there are any.
+    is replicated to the stores of other regions, where there are any; what could not be reported in
+    time makes no larger debt there than *max_region_debt*, a share of the limit.
     """
 
     max_overshoot: Fraction | None = None
@@ -40,6 +39,7 @@ class Accuracy:
     denials_ns: int | None = None
     split: int = 1
     across_regions: bool = False
+    max_region_debt: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
         if self.max_overshoot is not None and not 0 < self.max_overshoot <= 1:

@@ -68,7 +68,7 @@ def check_rule(
     yield from _check_cost(rule, node, diagnostics)
     yield from _check_tiers(rule, identity)
     yield from _check_accuracy(rule, node)
-    yield from _check_regions(rule)
+    yield from _check_regions(rule, node)
     if rule.fair is not None:
         yield from _check_fair(rule, rule.fair, node, identity)
     else:
@@ -336,9 +336,11 @@ def _indivisible(limits: Sequence[Limit]) -> str:
     return f"{kinds} are always given"
 
 
-def _check_regions(rule: Rule) -> Iterator[FieldError]:
+def _check_regions(rule: Rule, node: Table) -> Iterator[FieldError]:
     """Rules across regions without anything to exchange."""
     limits = rule.all_limits
+    if not rule.across_regions and "max_region_debt" in node.entries:
+        yield warning("it has no effect without across_regions: true", "max_region_debt")
     if not rule.across_regions or not limits:
         return
     if not any(limit.is_divisible for limit in limits):

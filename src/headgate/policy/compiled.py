@@ -124,7 +124,8 @@ class PreparedRule:
         Slots and markers of repeated requests are always exact."""
         accuracy = self.rule.accuracy
         if self.rule.across_regions:
-            accuracy = replace(accuracy, across_regions=True)
+            debt = self.rule.max_region_debt
+            accuracy = replace(accuracy, across_regions=True, max_region_debt=debt)
         if accuracy == EXACT:
             return
         pairs = [

@@ -507,10 +507,7 @@ def share(what: str = "a percentage such as 1%", *, is_part: bool = False) -> Fi
     """A percentage as a fraction, above 0 and at most 1, or, if it *is_part*, below 1."""
 
     def read(node: Node) -> Fraction:
-        found = _PERCENTAGE.fullmatch(node.text) if isinstance(node, Scalar) else None
-        if found is None or len(found[0]) > _MAX_NUMBER:
-            raise expected(node, "a percentage such as 1%")
-        value = Fraction(found[1]) / 100
+        value = _read_percentage(node)
         if not 0 < value <= 1 or (is_part and value == 1):
             most = "below" if is_part else "up to"
             raise expected(node, f"a percentage above 0% and {most} 100%")
@@ -520,9 +517,32 @@ def share(what: str = "a percentage such as 1%", *, is_part: bool = False) -> Fi
     return FieldType(what, read, {"type": "string", "pattern": pattern}, _percentage)
 
 
+def _read_percentage(node: Node) -> Fraction:
+    found = _PERCENTAGE.fullmatch(node.text) if isinstance(node, Scalar) else None
+    if found is None or len(found[0]) > _MAX_NUMBER:
+        raise expected(node, "a percentage such as 1%")
+    return Fraction(found[1]) / 100
+
+
+def _read_multiple(node: Node) -> Fraction:
+    value = _read_percentage(node)
+    if value > 10:
+        raise expected(node, "a percentage from 0% to 1000%")
+    return value
+
+
 def _percentage(value: Fraction) -> str:
     percent = value * 100
     return f"{Decimal(percent.numerator) / percent.denominator:f}%"
+
+
+MULTIPLE: Final = FieldType(
+    "a percentage from 0% to 1000%",
+    _read_multiple,
+    {"type": "string", "pattern": r"^0*(1000(\.0+)?|[0-9]{1,3}(\.[0-9]+)?) ?%$"},
+    _percentage,
+)
+"""A percentage that may be 0 or above 100%."""
 
 
 def _read_instant(node: Node) -> int:

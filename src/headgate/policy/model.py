@@ -34,6 +34,7 @@ from headgate.policy.fields import (
     HOST,
     INSTANT,
     METHOD,
+    MULTIPLE,
     NETWORK,
     ONLY_TRUE,
     PATTERN,
@@ -701,6 +702,9 @@ class Rule:
     """Do not charge a retry with the same key again."""
     across_regions: Annotated[bool, BOOLEAN] = False
     """Count together with regions that have stores of their own."""
+    max_region_debt: Annotated[Fraction, MULTIPLE] = Fraction(1)
+    """The largest debt after a partition between regions, as a share of the limit: a counter denies
+    until its debt is worked off, and what exceeds this is forgiven."""
     description: Annotated[str, PROSE] = ""
     """A text for people."""
     decide: Annotated[Decide | None, choice(get_args(Decide))] = None

@@ -16,6 +16,7 @@ from headgate.limits import ConstantLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from fractions import Fraction
 
     from headgate.limits import Limit
 
@@ -240,15 +241,18 @@ class MergeUsage(CheckOperation[Outcomes]):
     """Charge what *origin* has used of each check's counter elsewhere, however often it reports it.
 
     The cost of a check is all that *origin* has used in *window*, a number that grows with time.
-    Only what exceeds the largest report of that window so far is charged, in full. The window
-    before is still known; older ones are not charged any more. A counter that is in use stays under
-    the limit it is kept under, whichever the check has: elsewhere the limit may have been changed
-    already, or not yet. The outcomes as for `Charge`, under the limit of the check.
+    Only what exceeds the largest report of that window so far is charged: in full, or with
+    *max_debt*, a share of the limit, until the debt of the counter is as large; the rest is
+    forgiven. The window before is still known; older ones are not charged any more. A counter that
+    is in use stays under the limit it is kept under, whichever the check has: elsewhere the limit
+    may have been changed already, or not yet. The outcomes as for `Charge`, under the limit of the
+    check.
     """
 
     origin: str
     window: int
     ttl_ns: int
+    max_debt: Fraction | None = None
 
 
 def keys_of(operation: Operation[Any]) -> list[str]:

@@ -43,7 +43,10 @@ def test_the_bound_is_told(accuracy: dict[str, Any], words: str) -> None:
 
 
 def test_other_regions_are_told_of() -> None:
-    assert kept(across_regions=True) == "usage is replicated to other regions"
+    assert (
+        kept(across_regions=True)
+        == "usage is replicated to other regions, with a debt of up to 100% of the limit"
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,9 @@ def accuracy_in_words(rule: Rule, limits: Sequence[Limit]) -> str | None:
     """The accuracy of *rule* with *limits*, and its replication; None if it is exact and local."""
     parts = list(_accuracy(rule.accuracy, limits))
     if rule.across_regions:
-        parts.append("usage is replicated to other regions")
+        debt = percent(rule.max_region_debt)
+        text = f"usage is replicated to other regions, with a debt of up to {debt} of the limit"
+        parts.append(text)
     return "; ".join(parts) or None
 
 

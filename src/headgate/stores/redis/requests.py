@@ -290,8 +290,9 @@ def _own_arguments(operation: Operation[Any]) -> Arguments:
             return [_encoded(lease)]
         case CancelQueued(_, places_ns):
             return [b",".join([b"%d" % (place // MICROSECOND) for place in places_ns])]
-        case MergeUsage(_, origin, window, ttl_ns):
-            return [_encoded(origin), window, ttl_ns // MICROSECOND]
+        case MergeUsage(_, origin, window, ttl_ns, max_debt):
+            debt = (b"", b"") if max_debt is None else max_debt.as_integer_ratio()
+            return [_encoded(origin), window, ttl_ns // MICROSECOND, *debt]
         case GrantLease():
             cap = b"" if operation.cap is None else _bounded(operation.cap)
             amounts = map(_bounded, (operation.unused, operation.used, operation.reported))

@@ -311,6 +311,7 @@ def test_what_is_charged_afterwards_is_written_as_short_as_it_can_be() -> None:
             "reserve": {"critical": "20%"},
         },
         {"limits": ["5/s"], "adaptive": {"floor": "12.5%"}},
+        {"limits": ["5/s"], "across_regions": True, "max_region_debt": "250%"},
         {"fair": {"slots": 5, "queue": 100, "max_wait": 1}},
         {"fair": {"rate": "5/3s", "weights": {"a": 2, "default": 1}, "queue": 0, "max_wait": 0.5}},
         {

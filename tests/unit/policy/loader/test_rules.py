@@ -186,6 +186,33 @@ def test_gateways_that_tell_no_region_are_warned_of() -> None:
     assert not read("across_regions: true\ndecide: quota")[1]
 
 
+@pytest.mark.parametrize(
+    ("written", "share"),
+    [
+        ("0%", Fraction(0)),
+        ("12.5%", Fraction(1, 8)),
+        ("100%", Fraction(1)),
+        ("1000%", Fraction(10)),
+    ],
+)
+def test_the_debt_between_regions_is_a_share_of_the_limit(written: str, share: Fraction) -> None:
+    fields = f"across_regions: true\nmax_region_debt: {written}"
+    assert good(fields).max_region_debt == share
+    assert good("across_regions: true").max_region_debt == 1
+
+
+@pytest.mark.parametrize("written", ["0.5", "1001%", "-1%", "50", "none"])
+def test_a_debt_that_is_no_share_is_refused(written: str) -> None:
+    problem = bad(f"across_regions: true\nmax_region_debt: {written}")
+    assert problem.field == "max_region_debt"
+
+
+def test_a_debt_without_regions_is_warned_of() -> None:
+    _, (problem,) = read("max_region_debt: 50%")
+    assert (problem.severity, problem.field) == ("warning", "max_region_debt")
+    assert "no effect without across_regions: true" in problem.message
+
+
 def test_an_outage_has_its_terms() -> None:
     found = good("on_store_failure: {share: 25%, max_fail_open: 5m, then: local}").on_failure
     assert found == OnFailure("fail_open", Fraction(1, 4), 5 * MINUTE, "local")

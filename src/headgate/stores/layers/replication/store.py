@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from itertools import islice
 from secrets import token_hex
@@ -42,6 +43,9 @@ DEFAULT_EVERY_NS: Final = 100 * MILLISECOND
 DEFAULT_MAX_KEYS: Final = 20_000
 """The most totals that a node remembers."""
 
+DEFAULT_MAX_DEBT: Final = Fraction(1)
+"""The largest debt of a counter after a failed link: one window, or one burst."""
+
 CLOSE_TIMEOUT: Final = 1.0
 """Seconds for which a store that is closed goes on reporting."""
 
@@ -65,8 +69,8 @@ class ReplicatedStore(Layer):
 
     Counters of *groups* alone are shared; None: all. At most *max_keys* counters are remembered for
     the reports to each region. Where more is used than a limit allows, because regions could not
-    reach each other, the debt is worked off before anything more is allowed; with *max_debt_ns* a
-    region whose counter denies for longer than that is spared the rest. The store owns *inner* and
+    reach each other, the debt is worked off before anything more is allowed; what exceeds
+    *max_debt*, a share of the limit, is forgiven. None: nothing is. The store owns *inner* and
     *peers*.
     """
 
@@ -79,17 +83,17 @@ class ReplicatedStore(Layer):
         every_ns: int = DEFAULT_EVERY_NS,
         groups: Collection[str] | None = None,
         max_keys: int = DEFAULT_MAX_KEYS,
-        max_debt_ns: int | None = None,
+        max_debt: Fraction | None = DEFAULT_MAX_DEBT,
         clock: Clock | None = None,
     ) -> None:
         checked_peers(region, inner, peers)
         for name, value, least in (
             ("every_ns", every_ns, MILLISECOND),
             ("max_keys", max_keys, 1),
-            ("max_debt_ns", max_debt_ns or 0, 0),
         ):
             if type(value) is not int or value < least:
                 raise OptionError(f"{name} is {value!r}; expected an integer of at least {least}")
+        max_debt = checked_debt(max_debt)
         super().__init__(inner)
         self.where = address_of(inner)
         self._region = region
@@ -100,7 +104,7 @@ class ReplicatedStore(Layer):
         for name in sorted(peers):
             link = Link(region, name, every_ns=every_ns, chance=random.random)
             usage = RegionUsage(
-                self._new_origin(), max_keys=max_keys, groups=groups, max_debt_ns=max_debt_ns
+                self._new_origin(), max_keys=max_keys, groups=groups, max_debt=max_debt
             )
             peer = Peer(peers[name], link, usage, Lag(usage, name, self._clock))
             due_ns = partial(ReplicatedStore._due_ns, peer=peer)
@@ -161,8 +165,9 @@ class ReplicatedStore(Layer):
     def set_accuracies(self, accuracies: Accuracies) -> None:
         """Share the groups that are `across_regions`; if none is, those of the constructor."""
         self.inner.set_accuracies(accuracies)
-        named = {group for group, how in accuracies.items() if how.across_regions}
-        self.share(named or self._groups)
+        named = {g: how.max_region_debt for g, how in accuracies.items() if how.across_regions}
+        for peer in self._peers:
+            peer.usage.share(named or self._groups, named)
 
     def share(self, groups: Collection[str] | None) -> None:
         """Report the usage of *groups* from now on; None: of all groups.
@@ -244,7 +249,7 @@ class ReplicatedStore(Layer):
         A region that could not be reached the last time gets one report first.
         """
         link, began_ns = peer.link, self._clock()
-        reports = peer.usage.reports(self._clock)
+        reports = peer.usage.reports(self._clock, is_late=not link.is_up)
         most = MOST_AT_ONCE if link.is_up else 1
         failure: HeadgateError | None = None
         while batch := (yield from _next_reports(reports, most)):
@@ -257,7 +262,7 @@ class ReplicatedStore(Layer):
                     is_gone |= getattr(reply, "reason", "refused") != "refused"
                 else:
                     link.merged.add()
-                    peer.usage.acknowledge(report, reply)
+                    peer.usage.acknowledge(report)
             if is_gone:
                 break
             most = MOST_AT_ONCE
@@ -355,6 +360,15 @@ class Peer:
     lag: Lag | None
     spent_ns: int = 0
     """The time that the last reports took."""
+
+
+def checked_debt(max_debt: Fraction | None) -> Fraction | None:
+    """*max_debt* as a fraction; an `OptionError` unless it is one of at least 0, or None."""
+    is_number = isinstance(max_debt, int | Fraction) and not isinstance(max_debt, bool)
+    if max_debt is not None and not (is_number and max_debt >= 0):
+        expected = "a share of the limit such as Fraction(1, 2), or None"
+        raise OptionError(f"max_debt is {max_debt!r}; expected {expected}")
+    return None if max_debt is None else Fraction(max_debt)
 
 
 def checked_peers(region: str, local: object, peers: Mapping[str, Any]) -> None:

@@ -39,7 +39,8 @@ from headgate.stores.operations import (
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from fractions import Fraction
 
     from headgate.clock import Clock
     from headgate.limits import Limit
@@ -74,7 +75,8 @@ MOST_COUNTERS: Final = 32 * MOST_CHECKS
 """Counters that are reported to a region before there is a pause."""
 
 LATE_NS: Final = 2 * SECOND
-"""Usage that has waited for longer could not be reported because of a failure."""
+"""Usage that has waited for longer is late too: it did not fit in the first reports after a
+failure."""
 
 MOST_LIMITS: Final = 1_024
 """Limits whose window lengths are cached: policies change."""
@@ -111,15 +113,13 @@ class Total:
     sent: int = 0
     """The most that any report had, whether or not it arrived."""
     acknowledged: int = 0
-    spared: int = 0
-    """The part that the region was spared, see `RegionUsage.acknowledge`: it is not reported."""
     since: int = 0
     """The time since which the region does not know all."""
 
     @property
     def unreported(self) -> int:
         """The part that the region does not know."""
-        return self.amount - self.spared - self.acknowledged
+        return self.amount - self.acknowledged
 
     def refund(self, amount: int) -> int:
         """Subtract *amount* as far as it has not been reported; returns the rest."""
@@ -129,11 +129,19 @@ class Total:
 
 
 class Reported(NamedTuple):
-    """A total in a report. If *is_late*, the report has a piece of what waited for long."""
+    """A total, and the amount of it that is in a report."""
 
     total: Total
     amount: int
-    is_late: bool
+
+
+class Label(NamedTuple):
+    """The totals that share a report have one label."""
+
+    length_ns: int
+    number: int
+    generation: int
+    max_debt: Fraction | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +156,9 @@ class Report:
 class RegionUsage:
     """The usage of this node, *origin*, and what one other region does not know of it.
 
-    Of *groups* alone; None: of all. Usage that could not be reported for `LATE_NS` is reported in
-    pieces, until the region's counter denies for longer than *max_debt_ns*; it is spared the rest.
-    Safe to share among threads.
+    Of *groups* alone; None: of all. Usage that is late because of a failure makes no larger debt
+    there than *max_debt*, a share of the limit, or what `share` says of its group; None: any. Safe
+    to share among threads.
     """
 
     def __init__(
@@ -159,15 +167,12 @@ class RegionUsage:
         *,
         max_keys: int,
         groups: Collection[str] | None = None,
-        max_debt_ns: int | None = None,
+        max_debt: Fraction | None = None,
     ) -> None:
         self._max_keys = max_keys
-        self._max_debt_ns = max_debt_ns
+        self._max_debt = max_debt
         self._count_dropped = METRICS.counter(
             "region_keys_dropped", "Counters whose usage was not reported in full."
-        ).add
-        self._count_spared = METRICS.counter(
-            "region_units_spared", "Units that were not reported to a region in debt."
         ).add
         self.share(groups)
         self.after_fork(origin)
@@ -178,8 +183,6 @@ class RegionUsage:
         self.origin = origin
         self.dropped = 0
         """Totals that were removed, or have ended, before the region knew them."""
-        self.spared = 0
-        """Units that the region was spared."""
         self._generation = 0
         self._latest_ns = 0
         self._count = 0
@@ -192,9 +195,12 @@ class RegionUsage:
         """The number of totals."""
         return self._count
 
-    def share(self, groups: Collection[str] | None) -> None:
-        """Count the usage of *groups* from now on; None: of all."""
+    def share(
+        self, groups: Collection[str] | None, max_debts: Mapping[str, Fraction] | None = None
+    ) -> None:
+        """Count the usage of *groups* from now on; None: of all. *max_debts* is by group."""
         self._groups = None if groups is None else frozenset(groups)
+        self._max_debts = max_debts or {}
 
     def record(self, operation: Operation[Any], reply: Any, now_ns: int) -> bool:
         """Count the usage by *operation*; the result as of `record_take`."""
@@ -247,20 +253,20 @@ class RegionUsage:
             oldest = min((total.since for total in self._pending), default=now_ns)
         return max(now_ns - oldest, 0)
 
-    def reports(self, clock: Clock) -> Iterator[Report]:
+    def reports(self, clock: Clock, *, is_late: bool = False) -> Iterator[Report]:
         """The next reports, of `MOST_COUNTERS` at most; call `acknowledge` for each that has
         arrived. Each is made when it is needed: requests, or an event loop, wait meanwhile."""
         counters = min(self.pending, MOST_COUNTERS)
         for _ in range(-(-counters // MOST_CHECKS)):
-            yield from self.next_reports(clock())
+            yield from self.next_reports(clock(), is_late=is_late)
 
-    def next_reports(self, now_ns: int) -> list[Report]:
-        """The next reports, of `MOST_CHECKS` counters.
+    def next_reports(self, now_ns: int, *, is_late: bool = False) -> list[Report]:
+        """The next reports, of `MOST_CHECKS` counters; all *is_late* if the last one has failed.
 
         The next call starts with other counters, whether or not these arrive: one that fails must
         not hold up the rest. Windows that have ended are left out.
         """
-        together: dict[tuple[int, int, int], list[Total]] = {}
+        together: dict[Label, list[Total]] = {}
         with self._lock:
             now_ns, pending = self._now(now_ns), self._pending
             self._sweep(now_ns)
@@ -271,23 +277,21 @@ class RegionUsage:
                 pending[total] = None
                 window = total.window
                 if not window.has_ended(now_ns):
-                    label = window.length_ns, window.number, total.generation
+                    debt = None
+                    if is_late or now_ns - total.since > LATE_NS:
+                        debt = self._max_debts.get(window.group, self._max_debt)
+                    label = Label(window.length_ns, window.number, total.generation, debt)
                     together.setdefault(label, []).append(total)
             return [self._report(label, totals, now_ns) for label, totals in together.items()]
 
-    def acknowledge(self, report: Report, outcomes: Outcomes) -> None:
-        """Record that the region has merged *report*; *outcomes* are those of a cost of 1 there."""
+    def acknowledge(self, report: Report) -> None:
+        """Record that the region has merged *report*."""
         with self._lock:
-            for (total, amount, is_late), outcome in zip(report.totals, outcomes, strict=True):
+            for total, amount in report.totals:
                 total.acknowledged = max(total.acknowledged, amount)
-                if is_late and self._is_in_debt(outcome.retry_after_ns):
-                    rest = max(total.unreported, 0)
-                    self.spared += rest
-                    self._count_spared(rest)
-                    total.spared += rest
                 if total in self._pending and total.unreported <= 0:
                     del self._pending[total]
-                elif not is_late:
+                else:
                     total.since = report.made_ns
 
     def _sweep(self, now_ns: int) -> None:
@@ -334,24 +338,17 @@ class RegionUsage:
         total = window.totals[key] = Total(window, key, limit, self._generation)
         return total
 
-    def _report(self, label: tuple[int, int, int], totals: list[Total], now_ns: int) -> Report:
+    def _report(self, label: Label, totals: list[Total], now_ns: int) -> Report:
         checks, reported = [], []
         for total in totals:
-            amount = total.amount - total.spared
-            is_late = self._max_debt_ns is not None and now_ns - total.since > LATE_NS
-            if is_late:
-                amount = min(amount, total.acknowledged + _piece(total.limit))
-            total.sent = max(total.sent, amount + total.spared)
-            checks.append(Check(total.window.group, total.key, total.limit, amount))
-            reported.append(Reported(total, amount, is_late))
-        length_ns, number, generation = label
+            total.sent = max(total.sent, total.amount)
+            checks.append(Check(total.window.group, total.key, total.limit, total.amount))
+            reported.append(Reported(total, total.amount))
+        length_ns, number, generation, max_debt = label
         origin = f"{self.origin}/{length_ns // SECOND}.{generation}"
-        merge = MergeUsage(tuple(checks), origin, number, 2 * length_ns + SLACK_NS)
+        ttl_ns = 2 * length_ns + SLACK_NS
+        merge = MergeUsage(tuple(checks), origin, number, ttl_ns, max_debt)
         return Report(merge, tuple(reported), now_ns)
-
-    def _is_in_debt(self, retry_after_ns: int | None) -> bool:
-        limit = self._max_debt_ns
-        return limit is not None and (retry_after_ns is None or retry_after_ns > limit)
 
     def _make_room(self) -> None:
         """Remove totals that the region knows, the smallest first, or else those with the least
@@ -388,12 +385,6 @@ def _worth(total: Total) -> tuple[int, int]:
     """The usage that the region does not know, and all of it: a counter in much use would soon be
     back, under a new name each time, and a store remembers a limited number of names."""
     return max(total.unreported, 0), total.amount
-
-
-def _piece(limit: Limit) -> int:
-    """The most that one late report adds: an eighth of a quota, or what refills in a second if that
-    is more, so that reports are faster than use."""
-    return max(limit.quota // 8, -(-limit.quota * SECOND // limit.period_ns))
 
 
 # ---- the usage of an operation ----------------------------------------------------------------

@@ -3,7 +3,8 @@
 -- KEYS   the counter of each check, in order; the totals merged so far are beside each
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
 --        2: the origin  3: the number of the window  4: microseconds to remember it
---        5: the number of checks, then the checks, whose costs are totals
+--        5, 6: the largest debt as a fraction of the limit, numerator and denominator; or '', '': any
+--        7: the number of checks, then the checks, whose costs are totals
 -- reply  now; 1, then the state after of each check, reported for a cost of 1
 --
 -- A counter that is in use stays under the limit it was written under, whatever another region has
@@ -44,7 +45,14 @@ local function report_under(spec, counter)
   return report(spec, { state = converted(spec, own, counter.state), holds = counter.holds }, 1)
 end
 
+-- How many units may be charged until the debt is as large as it may be.
+local function room(own, state, share, of)
+  if not share then return MOST end
+  return max(0, own.quota + scale(own.quota, share, of) - algorithm_of(own.kind).used(own, state))
+end
+
 local origin, window, ttl = argument(), tonumber(argument()), tonumber(argument())
+local share, of = tonumber(argument()), tonumber(argument())
 local specs, reported, counters, all_totals = next_checks(), { 1 }, {}, {}
 local opened, opened_totals = {}, {}
 for i, spec in ipairs(specs) do
@@ -53,6 +61,7 @@ for i, spec in ipairs(specs) do
 end
 for i, spec in ipairs(specs) do
   local fresh, own = merged(all_totals[i], window, spec.cost, now + ttl), counters[i].own
+  fresh = min(fresh, room(own, counters[i].state, share, of))
   if fresh > 0 then
     algorithm_of(own.kind).charge(own, counters[i].state, fresh)
     counters[i].state.fresh, counters[i].changed = nil, true

@@ -6,15 +6,21 @@ A failure prints the seed of its schedule.
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 
 import pytest
 
-from headgate.limits import SlidingWindowLog, TokenBucket
+from headgate.limits import FixedWindow, Limit, SlidingWindowLog, TokenBucket
 from headgate.units import MILLISECOND, SECOND
 from tests.support.region_world import Faults, World
 
 KEYS = ("a", "b", "c")
 SEEDS = range(40)
+LIMITS: dict[str, Limit] = {
+    "bucket": TokenBucket(20, 0.5),
+    "log": SlidingWindowLog(20, 60),
+    "window": FixedWindow(20, 3_600),
+}
 
 
 def drive(world: World, *, for_ns: int, gap_ns: int, costs: tuple[int, ...] = (1, 2, 5)) -> None:
@@ -139,22 +145,37 @@ def test_a_partition_costs_at_most_a_limit_for_each_region_and_is_paid_back(seed
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_with_a_bound_on_debt_no_caller_is_denied_for_much_longer(seed: int) -> None:
-    chance = random.Random(seed)
-    limit = TokenBucket(20, 2)  # as new in 10 s
+@pytest.mark.parametrize("kind", ["bucket", "log", "window"])
+def test_debt_after_a_partition_is_no_larger_than_it_may_be(seed: int, kind: str) -> None:
+    limit = LIMITS[kind]
     names = ("eu", "us", "ap")
-    forgiving = World(limit, chance, names=names, max_debt_ns=2 * SECOND)
+    share = Fraction(random.Random(seed).choice([0, 1, 2]), 2)
+    forgiving = World(limit, random.Random(seed), names=names, max_debt=share)
     strict = World(limit, random.Random(seed), names=names)
-    waits = []
     for world in (forgiving, strict):
         world.cut = {(a, b) for a in names for b in names}
-        for _ in range(300):
+        for _ in range(150):
             world.run_for(50 * MILLISECOND)
             for region in world.regions.values():
                 world.hit(region, "a")
-        settle(world)
-        waits.append(max(world.wait(region, "a") for region in world.regions.values()))
-    piece = 1.25 * SECOND
-    assert waits[0] <= 2 * SECOND + 2 * 2 * piece, seed  # of both windows of each other node
-    assert waits[0] < waits[1], seed
-    assert waits[1] <= 2 * (10 + 15) * SECOND, seed
+        world.heal()
+        world.run_for(3 * SECOND)  # the longest pause of a link that failed, and its messages
+    for name in names:
+        debt = forgiving.used(forgiving.regions[name], "a") - limit.quota
+        assert debt <= share * limit.quota, seed
+        assert debt < strict.used(strict.regions[name], "a") - limit.quota, seed
+
+
+def test_forgiven_usage_is_forgiven_once_and_for_all() -> None:
+    limit = SlidingWindowLog(20, 600)
+    world = World(limit, random.Random(1), max_debt=Fraction(0))
+    world.cut = {("eu", "us"), ("us", "eu")}
+    for region in world.regions.values():
+        world.hit(region, "a", 20)
+    world.run_for(10 * SECOND)
+    settle(world)
+    assert [world.used(region, "a") for region in world.regions.values()] == [20, 20]
+    world.run_for(600 * SECOND)
+    assert all(world.hit(region, "a", 3) for region in world.regions.values())
+    settle(world)
+    assert [world.used(region, "a") for region in world.regions.values()] == [6, 6]

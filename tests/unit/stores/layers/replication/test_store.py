@@ -7,11 +7,11 @@ import gc
 import os
 import threading
 import weakref
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.algorithms import Outcome
 from headgate.errors import OptionError, StoreError
 from headgate.limits import Accuracy, TokenBucket
 from headgate.observability import METRICS
@@ -335,24 +335,41 @@ class TestReports:
         assert peer.totals == {"a": 2}
         store.close()
 
-    def test_a_region_in_debt_is_spared_the_rest_with_a_bound_on_debt(self) -> None:
+    @pytest.mark.parametrize(
+        ("options", "accuracies", "expected"),
+        [
+            ({}, {}, Fraction(1)),
+            ({"max_debt": None}, {}, None),
+            ({"max_debt": 2}, {}, Fraction(2)),
+            ({}, {"g": Accuracy(across_regions=True)}, Fraction(1)),
+            (
+                {"max_debt": 2},
+                {"g": Accuracy(across_regions=True, max_region_debt=Fraction(0))},
+                Fraction(0),
+            ),
+        ],
+    )
+    def test_late_usage_makes_a_debt_of_one_limit_unless_told_otherwise(
+        self,
+        options: dict[str, Any],
+        accuracies: dict[str, Accuracy],
+        expected: Fraction | None,
+    ) -> None:
         clock = ManualClock(1_000)
         peer = Peer()
-        peer.outcome = Outcome(allowed=False, remaining=0, retry_after_ns=HOUR, reset_after_ns=HOUR)
-        spared = METRICS.value("region_units_spared")
         store = ReplicatedStore(
             LeaseGrantingStore(clock=clock),
             region="eu",
             peers={"us": peer},
             every_ns=HOUR,
-            max_debt_ns=MILLISECOND,
             clock=clock,
+            **options,
         )
+        store.set_accuracies(accuracies)
         store.run(taking("a", 10))
         clock.advance(5)
         store.exchange()
-        assert peer.totals == {"a": 1}
-        assert METRICS.value("region_units_spared") == spared + 9
+        assert [merge.max_debt for merge in peer.merged] == [expected]
 
     def test_the_lag_of_a_region_is_a_metric(self) -> None:
         clock = ManualClock(1_000)
@@ -476,7 +493,8 @@ class TestOptions:
             ({"peers": {}}, "has no peers"),
             ({"every_ns": 1}, "every_ns is 1"),
             ({"max_keys": 0}, "max_keys is 0"),
-            ({"max_debt_ns": -1}, "max_debt_ns is -1"),
+            ({"max_debt": -1}, "max_debt is -1"),
+            ({"max_debt": 0.5}, "max_debt is 0.5"),
         ],
     )
     def test_invalid_ones_raise(self, options: dict[str, object], problem: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from headgate.stores.layers.replication.usage import (
     LATE_NS,
     MOST_CHECKS,
     RegionUsage,
-    Report,
     usage_of,
     window_length_ns,
 )
@@ -34,15 +34,15 @@ from headgate.stores.operations import (
     TakeUpTo,
 )
 from headgate.units import SECOND
-from tests.support.region_fakes import FITS, totals_of
+from tests.support.region_fakes import totals_of
 
 MINUTELY = TokenBucket(64, 1)
 SECONDLY = TokenBucket(10, 10)
 NOW = 6_400 * SECOND
 
 
-def new_usage(*, max_keys: int = 1_000, max_debt_ns: int | None = None) -> RegionUsage:
-    return RegionUsage("eu/1", max_keys=max_keys, max_debt_ns=max_debt_ns)
+def new_usage(*, max_keys: int = 1_000, max_debt: Fraction | None = None) -> RegionUsage:
+    return RegionUsage("eu/1", max_keys=max_keys, max_debt=max_debt)
 
 
 def use(
@@ -51,16 +51,12 @@ def use(
     return one.record_take([("g", limit)], [key], [amount], at)
 
 
-def report_from(one: RegionUsage, now: int = NOW, outcome: Outcome = FITS) -> list[MergeUsage]:
+def report_from(one: RegionUsage, now: int = NOW) -> list[MergeUsage]:
     """Send all reports; the operations in them."""
     reports = one.next_reports(now)
     for report in reports:
-        acknowledge(one, report, outcome)
+        one.acknowledge(report)
     return [report.operation for report in reports]
-
-
-def acknowledge(one: RegionUsage, report: Report, outcome: Outcome = FITS) -> None:
-    one.acknowledge(report, tuple(outcome for _ in report.totals))
 
 
 def test_reports_have_totals_and_not_what_was_added() -> None:
@@ -85,10 +81,10 @@ def test_usage_while_a_report_is_in_flight_is_reported_next() -> None:
     use(one, "a", 3)
     (report,) = one.next_reports(NOW)
     use(one, "a", 4)
-    acknowledge(one, report)
+    one.acknowledge(report)
     assert one.pending
     assert totals_of(report_from(one)) == {"a": 7}
-    acknowledge(one, report)  # answered twice, late
+    one.acknowledge(report)  # answered twice, late
     assert one.pending == 0
 
 
@@ -211,7 +207,7 @@ def test_the_lag_is_the_age_of_the_oldest_unreported_usage() -> None:
     assert one.lag_ns(NOW + 10) == 10
     (report,) = one.next_reports(NOW + 7)
     use(one, "b", at=NOW + 8)
-    acknowledge(one, report)
+    one.acknowledge(report)
     assert one.lag_ns(NOW + 10) <= 3
 
 
@@ -251,51 +247,48 @@ def test_a_counter_that_was_forgotten_starts_under_another_name() -> None:
     assert totals_of(merged) == used
 
 
-DENIED = Outcome(allowed=False, remaining=0, retry_after_ns=5, reset_after_ns=5)
 LATER = NOW + LATE_NS + 1
 
 
-def test_a_region_in_debt_is_spared_the_rest_of_late_usage() -> None:
-    one = new_usage(max_debt_ns=4)
-    use(one, "a", 30)
-    (merge,) = report_from(one, LATER, DENIED)
-    assert merge.checks[0].cost == 8  # an eighth of a quota, to see what it does
-    assert one.pending == 0
-    assert one.spared == 22
+def test_usage_that_is_late_says_how_large_the_debt_may_be() -> None:
+    one = new_usage(max_debt=Fraction(1, 2))
+    use(one, "a", 200)
+    (merge,) = report_from(one, LATER)
+    assert (merge.checks[0].cost, merge.max_debt) == (200, Fraction(1, 2))
     use(one, "a", 10, at=LATER)
     (merge,) = report_from(one, LATER)
-    assert merge.checks[0].cost == 18  # what was spared is not reported later either
+    assert (merge.checks[0].cost, merge.max_debt) == (210, None), "it is in time again"
 
 
-def test_a_region_that_is_not_in_debt_gets_all_late_usage() -> None:
-    one = new_usage(max_debt_ns=5)
-    use(one, "a", 30)
-    sent = [merge for _ in range(4) for merge in report_from(one, LATER, DENIED)]
-    assert [merge.checks[0].cost for merge in sent] == [8, 16, 24, 30]
-    assert one.pending == 0
-    assert one.spared == 0
-
-
-def test_usage_in_time_is_reported_in_full_whatever_the_debt() -> None:
-    one = new_usage(max_debt_ns=4)
+def test_usage_in_time_makes_any_debt() -> None:
+    one = new_usage(max_debt=Fraction(1, 2))
     use(one, "a", 200)
-    (report,) = one.next_reports(NOW)
+    (merge,) = report_from(one)
+    assert merge.max_debt is None
+
+
+def test_late_and_timely_usage_of_one_window_go_in_two_reports() -> None:
+    one = new_usage(max_debt=Fraction(1))
     use(one, "a", 3)
-    acknowledge(one, report, DENIED)
-    assert totals_of(report_from(one, outcome=DENIED)) == {"a": 203}
-    assert one.spared == 0
+    use(one, "b", 4, at=LATER)
+    sent = {merge.checks[0].key: merge.max_debt for merge in report_from(one, LATER)}
+    assert sent == {"a": Fraction(1), "b": None}
 
 
-def test_without_a_bound_on_debt_all_is_reported_at_once() -> None:
-    one = new_usage()
-    use(one, "a", 200)
-    assert totals_of(report_from(one, LATER, DENIED)) == {"a": 200}
+def test_after_a_failure_all_usage_is_late() -> None:
+    one = new_usage(max_debt=Fraction(1))
+    use(one, "a", 3)
+    (report,) = one.next_reports(NOW, is_late=True)
+    assert report.operation.max_debt == 1
 
 
-def test_pieces_are_reported_faster_than_units_refill() -> None:
-    one = new_usage(max_debt_ns=4)
-    use(one, "a", 50, limit=TokenBucket(10, 4))
-    assert totals_of(report_from(one, LATER)) == {"a": 4}
+def test_groups_may_have_a_debt_of_their_own() -> None:
+    one = new_usage(max_debt=Fraction(1))
+    one.share(["g", "h"], {"h": Fraction(0)})
+    for group in ("g", "h"):
+        one.record_take([(group, MINUTELY)], ["a"], [3], NOW)
+    sent = {merge.checks[0].group: merge.max_debt for merge in report_from(one, LATER)}
+    assert sent == {"g": Fraction(1), "h": Fraction(0)}
 
 
 def test_what_is_never_acknowledged_does_not_hold_up_the_rest() -> None:
@@ -318,7 +311,7 @@ def test_a_counter_that_is_used_much_keeps_its_name_while_keys_are_sprayed() -> 
             use(one, "hot", 5)
         use(one, f"k{n}")
         for report in one.next_reports(NOW):
-            acknowledge(one, report)
+            one.acknowledge(report)
             if any(check.key == "hot" for check in report.operation.checks):
                 origins.add(report.operation.origin)
     assert len(origins) == 1
