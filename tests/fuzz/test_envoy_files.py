@@ -105,7 +105,7 @@ def check(*texts: str | bytes, merge_domains: bool = False) -> None:
         convert(config)
 
 
-@settings(max_examples=fuzz_count(400))
+@settings(max_examples=fuzz_count(300))
 @given(changes(len(GOOD), PIECES), st.booleans())
 def test_a_damaged_file_is_read_or_refused(several: Changes, is_double: bool) -> None:
     text = changed(GOOD, several)
@@ -120,7 +120,7 @@ def test_noise_is_refused(noise: bytes) -> None:
     check(noise)
 
 
-@settings(max_examples=fuzz_count(400))
+@settings(max_examples=fuzz_count(300))
 @given(st.sampled_from(paths_in(DATA)), VALUES)
 def test_data_with_anything_anywhere_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
     check(yaml.safe_dump(replaced(DATA, path, value), allow_unicode=False))

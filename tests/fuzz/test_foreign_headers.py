@@ -42,7 +42,7 @@ responses = st.tuples(
 )
 
 
-@settings(max_examples=fuzz_count(600))
+@settings(max_examples=fuzz_count(300))
 @given(st.lists(responses, min_size=1, max_size=4), st.integers(0, 40 * SECOND), st.booleans())
 @example([(429, {"retry-after": "Mon, 01 Jan 0001 00:00:00 +2359"}, "/")], 0, True)
 @example([(429, {"ratelimit": '"a";r=0;t=' + "9" * 15}, "/")], 0, False)
@@ -62,7 +62,7 @@ def test_a_wait_is_bounded_whatever_the_headers_say(
             now_ns += step_ns
 
 
-@settings(max_examples=fuzz_count(60))
+@settings(max_examples=fuzz_count(10))
 @given(st.integers(1, 3000), st.booleans())
 @example(3000, True)
 def test_names_that_a_server_makes_up_use_bounded_memory(count: int, is_exhausted: bool) -> None:

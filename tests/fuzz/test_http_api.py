@@ -90,7 +90,7 @@ def answered(scope: dict[str, Any], *chunks: bytes) -> None:
         assert answer.json["status"] == answer.status
 
 
-@settings(max_examples=fuzz_count(300))
+@settings(max_examples=fuzz_count(200))
 @given(methods, paths, headers, peers, st.binary(max_size=30), st.lists(bodies, max_size=3))
 @example("GET", b"/v1/authorize/\xff\xfe%", [("host", "\xff")], "127.0.0.1", b"", [])
 @example("X", b"/v1/authorize/", [], "127.0.0.1", b"", [])
@@ -106,7 +106,7 @@ def test_any_request_has_one_response(
     answered(scope_of(method, path, lines, peer=peer, query=query), *chunks)
 
 
-@settings(max_examples=fuzz_count(300))
+@settings(max_examples=fuzz_count(200))
 @given(st.sampled_from(["/v1/check", "/v1/rate_limit", "/v1/reservations"]), bodies)
 @example("/v1/check", b'{"path": "/\\ud800", "headers": {"\\ud800": "\\udfff"}, "host": "\\ud800"}')
 @example("/v1/check", b'{"path": "/api/\\u0000", "attributes": {"": "\\u0000"}}')
@@ -126,7 +126,7 @@ CHECK: Any = {
 }
 
 
-@settings(max_examples=fuzz_count(300))
+@settings(max_examples=fuzz_count(200))
 @given(st.sampled_from(paths_in(CHECK)), anything, st.sampled_from(["check", "reservations"]))
 def test_a_check_with_anything_anywhere_has_one_response(
     path: tuple[Any, ...], value: Any, operation: str

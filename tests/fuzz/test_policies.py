@@ -154,7 +154,7 @@ def decide(policy: Policy) -> None:
     engine.close()
 
 
-@settings(max_examples=fuzz_count(400))
+@settings(max_examples=fuzz_count(300))
 @given(changes(len(GOOD), st.sampled_from(PIECES)))
 def test_damaged_text_is_read_or_refused(several: Changes) -> None:
     with bounded():
@@ -177,7 +177,7 @@ def test_noise_is_refused(noise: bytes) -> None:
         check(examine_policy(noise))
 
 
-@settings(max_examples=fuzz_count(800))
+@settings(max_examples=fuzz_count(300))
 @given(st.sampled_from(paths_in(DATA)[1:]), VALUES)
 def test_data_with_anything_anywhere_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
     with bounded():

@@ -113,13 +113,13 @@ def test_noise_is_answered_or_refused(message: bytes) -> None:
     answer(message)
 
 
-@settings(max_examples=fuzz_count(800))
+@settings(max_examples=fuzz_count(300))
 @given(messages)
 def test_every_message_is_answered_or_refused(message: bytes) -> None:
     answer(message)
 
 
-@settings(max_examples=fuzz_count(800))
+@settings(max_examples=fuzz_count(300))
 @given(changes(len(GOOD), PIECES))
 def test_a_damaged_message_is_answered_or_refused(several: Changes) -> None:
     answer(changed(GOOD, several))
@@ -150,7 +150,7 @@ for _user in ("ada", "bob"):
 REPORT_BYTES = REPORT.SerializeToString()
 
 
-@settings(max_examples=fuzz_count(400))
+@settings(max_examples=fuzz_count(300))
 @given(changes(len(REPORT_BYTES), PIECES) | st.just([]), st.integers(1, 400))
 def test_a_damaged_report_is_read_or_refused(several: Changes, most: int) -> None:
     with bounded():
@@ -169,7 +169,7 @@ DATA: Any = {
 }
 
 
-@settings(max_examples=fuzz_count(400))
+@settings(max_examples=fuzz_count(300))
 @given(st.sampled_from(paths_in(DATA)), anything)
 @example((), {"domain": "\ud800", "descriptors": [{"entries": [{"key": "\ud800"}]}]})
 @example((), {"domain": "legacy", "descriptors": [{"entries": [{"key": "a", "value": "\ud800"}]}]})

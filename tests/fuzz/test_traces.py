@@ -78,7 +78,7 @@ def check(data: bytes, kind: str | None) -> None:
 kinds = st.none() | st.sampled_from(FORMATS)
 
 
-@settings(max_examples=fuzz_count(300))
+@settings(max_examples=fuzz_count(200))
 @given(
     st.sampled_from(GOOD).flatmap(
         lambda good: st.tuples(st.just(good), changes(len(good), PIECES))
