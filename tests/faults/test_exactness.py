@@ -11,18 +11,26 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.limits import parse_limit
+from headgate.limits import SlidingWindowLog, parse_limit
 from headgate.runtime.local_share import HERE
 from headgate.stores.redis.naming import Names
-from tests.support.faults.flooder import BATCH, KEY, SETTINGS, Orders, read_notes
+from tests.support.faults.flooder import (
+    BATCH,
+    CANCELLED,
+    KEY,
+    SETTINGS,
+    Orders,
+    read_notes,
+)
 from tests.support.faults.proxy import FaultyProxy
-from tests.support.fleet_bounds import Allowed, excess
+from tests.support.fleet_bounds import Allowed, excess, most_in_any_span
 from tests.support.servers import ClusterSetup, RedisServer, is_installed, wait_until
 from tests.support.servers.process import Process
 from tests.support.shm_stores import fresh_url
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="run scripts/install-servers")
 
-LIMITS = ("20/s burst 40", "40 per 3 s sliding_window_log")
+LIMITS = ("40/s burst 40", "40/s sliding_window_log")
 NODES = 3
 IN_LOOP = 1
 """Of the processes, the one with an event loop, whose callers are cancelled."""
@@ -57,12 +65,13 @@ class Node:
     def notes(self) -> list[Note]:
         return read_notes(self._path)
 
-    def has_seen(self, setting: int, since_ns: int, *, without: bool) -> bool:
-        """True if it was told something since then by the store, or *without* it."""
+    def has_seen(self, setting: int, since_ns: int, *, without: bool | None) -> bool:
+        """True if it was told something since then, by the store or *without* it; None: by any."""
         return any(
             note.setting == setting
             and note.asked_ns >= since_ns
-            and (note.source in WITHOUT) == without
+            and note.source != CANCELLED
+            and without in (None, note.source in WITHOUT)
             for note in self.notes
         )
 
@@ -106,26 +115,22 @@ class Fleet:
         self.nodes.append(node)
         return node
 
-    def wait_until_seen(self, *, without: bool, since_ns: int | None = None) -> None:
+    def wait_until_seen(self, *, without: bool | None) -> None:
         """Wait until every running process was told something under every setting, by the store or
-        *without* it."""
-        since_ns = time.monotonic_ns() if since_ns is None else since_ns
-        who = "the processes" if without else "the store"
+        *without* it; None: by any."""
+        since_ns = time.monotonic_ns()
+        who = {True: "the processes", False: "the store", None: "anybody"}[without]
         for node in self.nodes:
             for setting in node.settings:
                 if node.process.is_running and not node.process.is_paused:
-                    wait_until(
-                        lambda node=node, setting=setting: node.has_seen(  # type: ignore[misc]  # bound now
-                            setting, since_ns, without=without
-                        ),
-                        f"{who} decided under {self.settings[setting]}",
-                    )
+                    seen = partial(node.has_seen, setting, since_ns, without=without)
+                    wait_until(seen, f"{who} decided under {self.settings[setting]}")
 
     def be_without_store(self) -> None:
         """The store is gone: wait until every process has decided without it."""
         self.wait_until_seen(without=True)
 
-    def flood(self, units: int = 60) -> None:
+    def flood(self, units: int = 40) -> None:
         """Wait until *units* more were allowed under each setting."""
         wanted = {n: self._allowed(n) + units for n in range(len(self.settings))}
         wait_until(
@@ -141,12 +146,21 @@ class Fleet:
         for node in self.nodes:
             node.process.kill()
         limit = parse_limit(self.limit)
-        notes = [[note for note in node.notes if note.allowed] for node in self.nodes]
+        everything = [node.notes for node in self.nodes]
         for number, setting in enumerate(self.settings):
-            mine = [[note for note in some if note.setting == number] for some in notes]
+            all_mine = [[note for note in some if note.setting == number] for some in everything]
+            mine = [[note for note in some if note.allowed] for some in all_mine]
             by_store = [note for some in mine for note in some if note.source not in HERE]
             leased = BATCH * len(self.nodes) if setting.startswith("leased") else 0
             units = leased + self.losses * limit.quota
+            if isinstance(limit, SlidingWindowLog):  # which returns the newest unit
+                cancelled = [
+                    (note.asked_ns, 1)
+                    for some in all_mine
+                    for note in some
+                    if note.source == CANCELLED
+                ]
+                units += most_in_any_span(cancelled, 2 * limit.window_ns)
             worst = excess(map(interval, by_store), [limit], units)
             assert worst <= 0, f"{setting}: the store allowed {worst} beyond its bound"
             for some in mine:
@@ -168,7 +182,8 @@ def killed_process(fleet: Fleet, _server: RedisServer) -> None:
 
 def stopped_process(fleet: Fleet, _server: RedisServer) -> None:
     fleet.nodes[0].process.pause()
-    fleet.flood()
+    for _ in range(5):
+        fleet.wait_until_seen(without=None)  # by the process, if the stopped one has the lock
     fleet.nodes[0].process.resume()
 
 

@@ -34,8 +34,10 @@ BATCH: Final = 4
 SETTINGS: Final = ("exact default", "exact fail_closed", "leased default", "leased fail_closed")
 SELDOM_NS: Final = 50 * MILLISECOND
 """The time between two denials that are noted."""
-CANCELLED: Final = 0.3
-"""The part of the callers in an event loop that are cancelled."""
+CANCELLED: Final = "cancelled"
+"""In place of a source: the caller was cancelled."""
+CANCELLED_PART: Final = 0.1
+"""How often one of the callers in an event loop is cancelled."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,15 @@ class Notebook:
         if not allowed and asked_ns - self._noted_ns.get((setting, source), 0) < SELDOM_NS:
             return
         self._noted_ns[setting, source] = asked_ns
-        line = f"{asked_ns} {time.monotonic_ns()} {setting} {source} {allowed}\n"
-        os.write(self._file, line.encode())
+        self._write(f"{asked_ns} {time.monotonic_ns()} {setting} {source} {allowed}")
+
+    def note_cancelled(self, setting: int) -> None:
+        """Note that a caller was cancelled."""
+        now_ns = time.monotonic_ns()
+        self._write(f"{now_ns} {now_ns} {setting} {CANCELLED} 0")
+
+    def _write(self, line: str) -> None:
+        os.write(self._file, f"{line}\n".encode())
 
 
 def hit_on(orders: Orders, notebook: Notebook) -> None:
@@ -130,10 +139,13 @@ async def hit_on_in_loop(orders: Orders, notebook: Notebook) -> None:
 
     while True:
         tasks = [asyncio.ensure_future(hit(number)) for number in range(len(limiters))]
-        if chance.random() < CANCELLED:
+        if chance.random() < CANCELLED_PART:
             await asyncio.sleep(chance.choice([0, 0.0002, 0.001]))
             chance.choice(tasks).cancel()
         await asyncio.wait(tasks)
+        for number, task in enumerate(tasks):
+            if task.cancelled():
+                notebook.note_cancelled(number)
         await asyncio.sleep(orders.pause)
 
 
