@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.limits import parse_limit
 from headgate.units import MILLISECOND, SECOND
 from tests.support.faults.node import Orders, read_notes
+from tests.support.fleet_bounds import Allowed, excess
 from tests.support.servers import RedisServer, is_installed, wait_until
 from tests.support.servers.process import Process
 
@@ -138,21 +140,8 @@ def test_a_bucket_is_overshot_by_no_more_than_the_bound(
     with ExitStack() as ends:
         notes = Fleet(tmp_path, ends, server.url, limit=BUCKET, **accuracy).live()
     assert not LOANS.isdisjoint(note.source for note in notes)
-    worst = max(excess(notes, first) for first in range(0, len(notes), 20))
-    print(f"{len(notes)} admitted, {worst:+.1f} beyond the limit, bound {bound}")
-    assert worst <= bound
-
-
-def excess(notes: list[Note], first: int) -> float:
-    """By how much the limit was overshot in the worst interval that begins with the *first*."""
-    began_ns, admitted, worst = notes[first].asked_ns, 0, float("-inf")
-    for note in notes[first:]:
-        if note.asked_ns < began_ns:
-            continue  # it may have been granted before, and been slow to hear of it
-        admitted += 1
-        allowed = CAPACITY + RATE * (note.granted_ns - began_ns) / SECOND
-        worst = max(worst, admitted - allowed)
-    return worst
+    allowed = [Allowed(note.asked_ns, note.granted_ns) for note in notes]
+    assert excess(allowed, [parse_limit(BUCKET)], bound) <= 0
 
 
 def test_a_window_is_never_overshot(server: RedisServer, tmp_path: Path) -> None:

@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from headgate.limits import PacedLimit, SlidingWindowLog
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from headgate.limits import Limit
+
+
+class Allowed(NamedTuple):
+    """One unit that was charged at some time between *asked_ns* and *granted_ns*."""
+
+    asked_ns: int
+    granted_ns: int
+
+
+def excess(allowed: Iterable[Allowed], limits: Sequence[Limit], units: int = 0) -> float:
+    """By how much, in the worst interval of any length t, more was allowed than *limits* allow
+    together within t, and *units* besides; at most 0 if the bound holds."""
+    events = sorted(allowed, key=lambda one: one.granted_ns)
+    worst = float("-inf")
+    for begin_ns in {one.asked_ns for one in events}:
+        count = 0
+        for asked_ns, granted_ns in events:
+            if asked_ns >= begin_ns:
+                count += 1
+                most = sum([most_in(limit, granted_ns - begin_ns) for limit in limits])
+                worst = max(worst, count - most - units)
+    return worst
+
+
+def most_in(limit: Limit, span_ns: int) -> float:
+    """The most that *limit* allows in any interval of *span_ns*, both ends included."""
+    if isinstance(limit, PacedLimit):
+        return limit.quota * (1 + span_ns / limit.period_ns)
+    windows = span_ns // limit.period_ns
+    return limit.quota * (windows + (1 if isinstance(limit, SlidingWindowLog) else 2))
 
 
 def most_over_bucket(

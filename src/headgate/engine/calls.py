@@ -330,7 +330,8 @@ class _Deciding:
             else:
                 self._conclude(places, reply)
         if not silent:
-            self._engine.succeed()
+            pairs = zip(self._parts, self.decisions, strict=True)
+            self._engine.succeed((part.planned, one) for part, one in pairs if one is not None)
             return
         # Of several errors one that leaves open whether something was done.
         error = min(errors, key=lambda one: one.is_undone)

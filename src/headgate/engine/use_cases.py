@@ -206,9 +206,9 @@ class Engine:
                 yield from self.undo_take(plan, interrupted)
                 raise
             else:
-                if self.fallback.needs_success:
-                    self.fallback.succeed()
                 verdict = verdict_of(plan, (outcomes,))
+                if self.fallback.needs_success:
+                    self.succeed(verdict.pairs)
         return record(verdict, began_ns) if is_recorded else verdict
 
     def peek(self, plan: Plan, *, raises: bool = False) -> Effects[Verdict]:
@@ -254,8 +254,8 @@ class Engine:
         except StoreError as error:
             is_here, part = True, self.fallback.take_up_to(rule_checks(one), error)
         else:
-            self.succeed()
             part = PartialHit(granted, conclude(one.checks, outcomes))
+            self.succeed([(one, part.decision)])
         if calls.is_interrupted:
             charged = _costing(one, part.granted)
             if is_here:
@@ -271,10 +271,12 @@ class Engine:
         if interrupted.reply is not None:
             yield from self._undo(verdict_of(plan, (interrupted.reply,)), Calls(self.store))
 
-    def succeed(self) -> None:
-        """Record that the store has answered, if an outage or unreported usage waits for that."""
+    def succeed(self, decided: Iterable[tuple[RulePlan, Decision]] = ()) -> None:
+        """Record that the store has *decided* something, if an outage, unreported usage, or an
+        outage that was a moment ago waits for that."""
         if self.fallback.needs_success:
-            self.fallback.succeed()
+            enforced = [pair for pair in decided if pair[0].rule.mode == "enforce"]
+            self.fallback.succeed([(rule_checks(one), decision) for one, decision in enforced])
 
     # ---- reserve and settle ------------------------------------------------------------------
 
@@ -346,8 +348,8 @@ class Engine:
             else:
                 decision = self.fallback.refund(amounts, error)
         else:
-            self.succeed()
             decision = conclude(operation.checks, outcomes)
+            self.succeed([(one, decision)])
         calls.end()
         return decision
 
@@ -488,7 +490,7 @@ class Engine:
                 raise
             verdict = self.decide_here(plan, error, consume=consume)
         else:
-            self.succeed()
+            self.succeed(verdict.pairs)
         return self._with_slots(verdict)
 
     def _with_slots(self, verdict: Verdict) -> Verdict:
@@ -503,7 +505,7 @@ class Engine:
             verdict = verdict_of(plan, replies)
         except StoreError as error:
             return self.decide_here(plan, error)
-        self.succeed()
+        self.succeed(verdict.pairs)
         return verdict
 
     def decide_here(

@@ -127,9 +127,9 @@ class LimiterVerbs:
             yield from engine.undo_take(stack.plan(key, cost), interrupted)
             raise
         else:
-            if engine.fallback.needs_success:
-                engine.succeed()
             decision = decide(key, stack.limits, outcomes)
+            if engine.fallback.needs_success:
+                engine.succeed([(stack.rule_plan(key, cost), decision)])
         if recorder is not None:
             recorder.record(decision, key, cost, began_ns)
         return decision

@@ -22,7 +22,7 @@ from headgate.limits import TokenBucket
 from headgate.observability import METRICS
 from headgate.runtime.background import BackgroundWork
 from headgate.runtime.effects import CLOSE_TIMEOUT
-from headgate.runtime.local_share import RuleChecks, decision_of, mode_of
+from headgate.runtime.local_share import RuleChecks, decision_of, mode_of, unknown_usage
 from headgate.runtime.outage import (
     DECIDED,
     DROPPED,
@@ -31,7 +31,12 @@ from headgate.runtime.outage import (
     log_end,
     log_escalation,
 )
-from headgate.runtime.reconciliation import UnreportedUsage, report_batch
+from headgate.runtime.reconciliation import (
+    MAX_COUNTERS,
+    UnreportedUsage,
+    is_usage,
+    report_batch,
+)
 from headgate.stores.memory import MemoryStore
 from headgate.stores.operations import (
     CancelQueued,
@@ -42,7 +47,7 @@ from headgate.stores.operations import (
     Take,
     TakeUpTo,
 )
-from headgate.units import SECOND
+from headgate.units import MINUTE, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -57,6 +62,9 @@ if TYPE_CHECKING:
 MAX_KEYS: Final = 100_000
 """Keys with counters of their own; further keys share some, which makes them stricter."""
 
+
+REMEMBER_NS: Final = MINUTE
+"""The time after a failed call for which counters follow what the store says is used."""
 
 PEEK_PAUSE: Final = (1.0, 2.0)
 """Seconds between two peeks at a store that is gone, at least and at most."""
@@ -95,13 +103,14 @@ class Fallback:
     allows while its share of this process has room and denies beyond; so does one that is `local`.
     Limits that are decided together are charged all or none: if one denies or is closed, none is.
 
-    Counters are kept when the store is back, until they are fresh: if it goes again at once, the
-    share still holds.
+    Counters are kept when the store is back, until they are fresh: however often it goes, the share
+    holds. For `REMEMBER_NS` they also follow what the store says is used, so that a store that
+    comes and goes grants no fresh share to a caller that has used up its limit.
     """
 
     def __init__(self, store: Store, clock: Clock | None = None) -> None:
         self.local = MemoryStore(clock=clock, max_keys=MAX_KEYS)
-        """The counters of this process."""
+        """The counters of this process, which decide."""
         self.is_out = False
         """True if the store is gone."""
         self.needs_success = False
@@ -112,6 +121,8 @@ class Fallback:
         self._random = Random()  # noqa: S311 (it spreads load, and keeps no secret)
         self._outage = Outage()
         self._unreported = UnreportedUsage()
+        self._own = MemoryStore(clock=self._clock, max_keys=MAX_COUNTERS)
+        """The part of the usage here that the store is to know, as far as it still counts."""
         self._recovery = BackgroundWork(
             self, "headgate-recovery", monotonic_ns, Fallback.next_round_ns, Fallback.recover
         )
@@ -150,8 +161,13 @@ class Fallback:
         if begins:
             log_beginning(self._where, error)
 
-    def succeed(self) -> None:
-        """Record that a call succeeded; needed only while `needs_success`."""
+    def succeed(self, decided: Iterable[tuple[RuleChecks, Decision]] = ()) -> None:
+        """Record that a call succeeded, with what it *decided*; only while `needs_success`."""
+        for rule, decision in decided:
+            for use in unknown_usage(rule, decision, self.local.used_in):
+                self.local.run(TakeUpTo((use,)))
+            if len(self._unreported) and self._unreported.hurry(rule.checks):
+                self._recovery.start(0)
         self._calls += 1  # unlocked: it only has to be another number
         self._is_closed = False
         breaker = self._breaker
@@ -166,10 +182,12 @@ class Fallback:
             self._end(is_certain=True)
 
     def _end(self, *, is_certain: bool) -> None:
+        now = self._clock()
         with self._lock:
-            ended: Ended | None = self._outage.end(self._clock(), is_certain=is_certain)
+            ended: Ended | None = self._outage.end(now, is_certain=is_certain)
             self.is_out = self._outage.began_ns is not None
-            self.needs_success = self.is_out or len(self._unreported) > 0
+            is_recent = self._outage.has_failed_since(now - REMEMBER_NS)
+            self.needs_success = self.is_out or is_recent or len(self._unreported) > 0
         if ended is not None:
             log_end(self._where, ended)
         if self.needs_recovery and not self.is_out:
@@ -187,6 +205,8 @@ class Fallback:
         if not self.needs_recovery:
             self._stage = "peek"
             return None
+        if self._unreported.has_urgent:
+            return monotonic_ns()
         if self.is_out:
             self._stage, pause = "peek", PEEK_PAUSE
         elif self._stage == "peek":
@@ -196,18 +216,20 @@ class Fallback:
         return monotonic_ns() + int(self._random.uniform(*pause) * SECOND)
 
     def recover(self) -> Effects[None]:
-        """One round: peek at a store that is gone, or report a batch to one that is back."""
+        """One round: peek at a store that is gone, or report a batch to one that is back, or to one
+        that is coming back if its counters are used there already."""
         if self._is_closed:
             return
-        if self.is_out:
+        is_urgent = self._unreported.has_urgent
+        if self.is_out and not is_urgent:
             if (peek := self.next_peek()) is not None:
                 try:
                     yield from self._store.effects(peek)
                 except StoreError:
                     return  # as the breaker knows
                 self.succeed()
-        elif self._stage != "peek":  # else the outage has just ended
-            is_known = yield from report_batch(self._store, self._unreported, self.local.used_in)
+        elif is_urgent or self._stage != "peek":  # else the outage has just ended
+            is_known = yield from report_batch(self._store, self._unreported, self._own.used_in)
             if not is_known:
                 self._stage = "peek"
 
@@ -272,7 +294,8 @@ class Fallback:
         if is_counted:
             self._count(policies, decisions)
         if take.consume and is_reported and all(decisions):
-            self._report_later([check for one in open_rules for check in one.checks], error)
+            for one in open_rules:
+                self.report_later(one, error)
         return decisions
 
     def raise_if_required(self, rules: Iterable[RuleChecks], error: StoreError) -> None:
@@ -292,7 +315,8 @@ class Fallback:
             rest = tuple([check.with_cost(check.cost - granted) for check in rule.checks])
             part = PartialHit(granted, decision_of(rule._replace(checks=rest), policy, outcomes))
             if granted:
-                self._report_later([check.with_cost(granted) for check in rule.checks], error)
+                used = tuple([check.with_cost(granted) for check in rule.checks])
+                self.report_later(rule._replace(checks=used), error)
         self._count([policy], [part.decision])
         return part
 
@@ -331,7 +355,14 @@ class Fallback:
     def report_later(self, rule: RuleChecks, error: StoreError) -> None:
         """Report the amounts, which were charged here, to the store later, unless *error*, which it
         has raised, means that it may know them."""
-        self._report_later(rule.checks, error)
+        if not error.is_undone:
+            return
+        self._own.run(Charge(tuple([check for check in rule.shared if is_usage(check)])))
+        if dropped := self._unreported.add(rule.checks):
+            DROPPED.add(dropped)
+        self.needs_success = True
+        if self.needs_recovery:
+            self._recovery.start()
 
     def cancel_queued(self, rule: RuleChecks, times_ns: Sequence[int]) -> bool:
         """Give up places in queues that were granted here; False if one has come."""
@@ -341,15 +372,6 @@ class Fallback:
         """Forget the counters of *rules*, and do not report them."""
         self.local.run(Reset(rule.shared))
         self._unreported.drop(rule.checks)
-
-    def _report_later(self, checks: Sequence[Check], error: StoreError) -> None:
-        if not error.is_undone:
-            return
-        if dropped := self._unreported.add(checks):
-            DROPPED.add(dropped)
-        self.needs_success = True
-        if self.needs_recovery:
-            self._recovery.start()
 
     # ---- helpers ---------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from headgate.stores.base import concluded
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from fractions import Fraction
 
     from headgate.decision import Decision, OnFailure
@@ -83,6 +83,30 @@ def decision_of(rule: RuleChecks, policy: ActivePolicy, outcomes: Outcomes) -> D
         source = policy.mode if policy.mode == "local" or outcome.allowed else "fallback"
         parts.append(concluded(check.key, check.limit, outcome._replace(source=source)))
     return combine(parts)
+
+
+UNKNOWN: Final = 1 / 16
+"""The part of a quota by which counters here may lag behind the store."""
+
+
+def unknown_usage(
+    rule: RuleChecks, decision: Decision, used: Callable[[str, str], int]
+) -> Iterator[Check]:
+    """The usage that this process does not know by *used*, of the counters on which the store made
+    *decision*: so that under the share no more is left than the share of what the store has left.
+
+    Less than `UNKNOWN` of a quota is not worth a charge, unless the store has nothing left.
+    """
+    parts = decision.limits
+    if rule.on_failure.mode == "fail_closed" or len(parts) != len(rule.checks):
+        return
+    for check, part in zip(rule.shared, parts, strict=True):
+        if part.source == "store" and check.limit.is_divisible:
+            quota = check.limit.quota
+            left = quota * part.remaining // part.limit.quota
+            unknown = quota - left - used(check.group, check.key)
+            if unknown > (quota * UNKNOWN if left else 0):
+                yield check.with_cost(unknown)
 
 
 def mode_of(policies: Sequence[ActivePolicy], decisions: Sequence[Decision]) -> Mode | None:

@@ -45,7 +45,7 @@ class Outage:
     def __init__(self) -> None:
         self.began_ns: int | None = None
         """The time of the first failed call; None if the store is there."""
-        self._failed_ns = 0
+        self._failed_ns: int | None = None
         self._gone_ns: int | None = None
         self._decided: dict[Mode, int] = {}
         self._escalations: set[str] = set()
@@ -54,7 +54,7 @@ class Outage:
         """Record a failed call; True if an outage begins with it."""
         if self._gone_ns is None:
             self._gone_ns = now
-        self._failed_ns = max(now, self._failed_ns)
+        self._failed_ns = now if self._failed_ns is None else max(now, self._failed_ns)
         if self.began_ns is not None:
             return False
         self.began_ns = self._failed_ns = now
@@ -68,11 +68,16 @@ class Outage:
         """Record a successful call, or that the store *is_certain* to be back; the outage, if it
         ends now."""
         self.succeed()
-        if self.began_ns is None or (not is_certain and now - self._failed_ns < QUIET_NS):
+        is_quiet = is_certain or not self.has_failed_since(now - QUIET_NS)
+        if self.began_ns is None or not is_quiet:
             return None
         ended = Ended(max(now - self.began_ns, 0), self._decided)
         self.began_ns, self._decided, self._escalations = None, {}, set()
         return ended
+
+    def has_failed_since(self, time_ns: int) -> bool:
+        """True if a call has failed after *time_ns*."""
+        return self._failed_ns is not None and self._failed_ns > time_ns
 
     def active_policy(self, on_failure: OnFailure, now: int) -> ActivePolicy:
         """The failure policy of a limit with *on_failure* now. The time that it may fail open

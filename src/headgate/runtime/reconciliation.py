@@ -32,13 +32,15 @@ MAX_COUNTERS: Final = 10_000
 """Counters whose usage is kept; that of further ones is not reported."""
 
 
+def is_usage(check: Check) -> bool:
+    """True if *check* charges something that is to be reported: slots are not."""
+    return check.cost > 0 and not isinstance(check.limit, Concurrency | ConstantLimit)
+
+
 class UnreportedUsage:
-    """Usage by counter, of at most *max_counters* counters. Safe to share among threads.
+    """Usage by counter, of at most *max_counters* counters. Safe to share among threads."""
 
-    Slots are not usage: they are not reported.
-    """
-
-    __slots__ = ("_by_counter", "_lock", "_max_counters")
+    __slots__ = ("_by_counter", "_lock", "_max_counters", "_urgent")
 
     def __init__(self, max_counters: int = MAX_COUNTERS) -> None:
         self._max_counters = max_counters
@@ -48,6 +50,7 @@ class UnreportedUsage:
         """Drop the usage, which the parent process reports."""
         self._lock = threading.Lock()
         self._by_counter: dict[tuple[str, str], tuple[Limit, int]] = {}
+        self._urgent: dict[tuple[str, str], None] = {}
 
     def __len__(self) -> int:
         return len(self._by_counter)
@@ -58,7 +61,7 @@ class UnreportedUsage:
         with self._lock:
             usage = self._by_counter
             for check in checks:
-                if not check.cost or isinstance(check.limit, Concurrency | ConstantLimit):
+                if not is_usage(check):
                     continue
                 counter = check.group, check.key
                 known = usage.get(counter)
@@ -85,11 +88,33 @@ class UnreportedUsage:
             for check in checks:
                 self._by_counter.pop((check.group, check.key), None)
 
-    def pop(self, count: int) -> list[Check]:
-        """Remove and return the usage of up to *count* counters."""
+    @property
+    def has_urgent(self) -> bool:
+        """True if some usage was put first."""
+        return bool(self._urgent)
+
+    def hurry(self, checks: Iterable[Check]) -> bool:
+        """Put the counters of *checks*, which the store decides on again, first; True if one has
+        usage and was not put first before."""
+        counters = [(check.group, check.key) for check in checks]
         with self._lock:
-            counters = list(islice(self._by_counter, count))
-            popped = [(counter, *self._by_counter.pop(counter)) for counter in counters]
+            hurried = [
+                one for one in counters if one in self._by_counter and one not in self._urgent
+            ]
+            self._urgent.update(dict.fromkeys(hurried))
+        return bool(hurried)
+
+    def pop(self, count: int) -> list[Check]:
+        """Remove and return the usage of up to *count* counters: those put first alone, if any."""
+        with self._lock:
+            counters = list(islice(self._urgent or self._by_counter, count))
+            popped = [
+                (counter, *self._by_counter.pop(counter))
+                for counter in counters
+                if counter in self._by_counter
+            ]
+            for counter in counters:
+                self._urgent.pop(counter, None)
         return [Check(group, key, limit, amount) for (group, key), limit, amount in popped]
 
 

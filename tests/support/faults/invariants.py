@@ -13,9 +13,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING, Final, Literal
 
-from tests.support.faults.subjects import BATCH, CAPACITY, KINDS, LOCAL, subject
+from tests.support.faults.subjects import BATCH, CAPACITY, KINDS, LOCAL, SHARE, subject
 from tests.support.servers import ServerError, wait_until
 
 if TYPE_CHECKING:
@@ -80,11 +81,18 @@ class Trail:
             case "fail_closed":
                 return answer.source == "fail_closed" and not answer.allowed
             case "local":
-                return answer.source == "local" and answer.allowed == (self.here < LOCAL)
-            case _ if self.here < LOCAL:
-                return answer.source == "fail_open" and answer.allowed
+                return answer.source == "local" and self._may_be_so(answer)
             case _:
-                return answer.source == "fallback" and not answer.allowed
+                source = "fail_open" if answer.allowed else "fallback"
+                return answer.source == source and self._may_be_so(answer)
+
+    def _may_be_so(self, answer: Answer) -> bool:
+        """Whether a process may decide so by itself: it admits a share, less that of what it knows
+        to be used in the store, or may know: a call without a reply may have been carried out."""
+        if answer.allowed:
+            return self.here < LOCAL
+        used = len(self.answers) - self.decided(*self.by_store) + self.admitted(*self.by_store)
+        return self.here + ceil(SHARE * used) >= LOCAL
 
     def check_counted(self, used: int, *, keeps_data: bool) -> None:
         """Check what the store has recorded as *used* against all the answers."""

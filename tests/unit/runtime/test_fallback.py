@@ -14,6 +14,7 @@ from headgate.limits import Concurrency, FixedWindow, Limit, TokenBucket
 from headgate.observability import METRICS
 from headgate.runtime.fallback import fallback_of
 from headgate.runtime.local_share import RuleChecks
+from headgate.stores.base import conclude
 from headgate.stores.operations import Check, ReleaseSlot, RenewSlot, Take
 from headgate.units import SECOND
 from tests.support.failing_fallback import FailingStore, reconcile
@@ -53,6 +54,17 @@ class Desk:
         self.clock.advance(2)
         self.fallback.succeed()
         reconcile(self.fallback)
+
+    def hit(self, rule: RuleChecks) -> Decision:
+        """What comes of a request: the decision of the store, or of this process."""
+        try:
+            outcomes = self.store.run(Take(rule.checks))
+        except StoreError as error:
+            return self.decide(rule, error=error)[0]
+        decision = conclude(rule.checks, outcomes)
+        if self.fallback.needs_success:
+            self.fallback.succeed([(rule, decision)])
+        return decision
 
     def used(self, group: str = "g0", key: str = "k") -> int:
         return self.store.inner.used_in(group, key)
@@ -254,6 +266,84 @@ def test_the_share_holds_when_the_store_goes_again_at_once() -> None:
         desk.come_back()
     assert admitted == 5
     assert desk.used() == 5
+
+
+def flap(desk: Desk, *rules: RuleChecks) -> list[Decision]:
+    """The store goes and comes back, and decides; then it goes again. The decisions by then."""
+    desk.store.fault = "circuit_open"
+    desk.fallback.fail(GONE)
+    desk.clock.advance(2)
+    desk.store.fault = None
+    for rule in rules:
+        desk.hit(rule)
+    desk.store.fault = "circuit_open"
+    return [desk.hit(rule) for rule in rules]
+
+
+def test_a_store_that_comes_and_goes_grants_no_fresh_share_of_what_it_knows_to_be_used() -> None:
+    desk = Desk()
+    desk.store.run(_take(10))
+    (said,) = flap(desk, asked())
+    assert (said.allowed, said.source) == (False, "fallback")
+
+
+@pytest.mark.parametrize(("used", "left"), [(3, 3), (4, 3), (5, 2), (8, 1), (9, 0)])
+def test_a_share_of_what_the_store_has_left_is_left_here(used: int, left: int) -> None:
+    desk = Desk()
+    desk.store.run(_take(used - 1))
+    flap(desk, asked(HALF))
+    assert desk.hit(asked(HALF, 0)).remaining == max(left - 1, 0)
+
+
+def test_one_hour_after_the_store_knew_of_usage_it_does_not_count_here() -> None:
+    desk = Desk()
+    desk.store.run(_take(10))
+    flap(desk, asked())
+    desk.clock.advance(3_600)
+    assert sum(desk.hit(asked()).allowed for _ in range(12)) == 10
+
+
+def test_what_the_store_says_is_used_is_not_reported_to_it() -> None:
+    desk = Desk()
+    bucket = TokenBucket(10, 1)
+    desk.decide(asked(OPEN, 4, bucket))
+    desk.clock.advance(4)
+    desk.store.run(Take((Check("g0", "k", bucket, 8),)))
+    desk.hit(asked(OPEN, 1, bucket))
+    reconcile(desk.fallback)
+    assert desk.used() == 9
+
+
+def test_other_limits_of_a_request_are_remembered_too_and_slots_are_not() -> None:
+    desk = Desk()
+    stack = asked(OPEN, 1, TEN, FixedWindow(2, 60), Concurrency(5, 60))
+    desk.decide(stack, lease="one")
+    desk.clock.advance(2)
+    outcomes = desk.store.run(Take(stack.checks, lease="two"))
+    desk.fallback.succeed([(stack, conclude(stack.checks, outcomes))])
+    assert [desk.fallback.local.used_in(f"g{n}", "k") for n in range(3)] == [1, 1, 1]
+    outcomes = desk.store.run(Take(stack.checks, lease="three"))
+    desk.fallback.succeed([(stack, conclude(stack.checks, outcomes))])
+    assert [desk.fallback.local.used_in(f"g{n}", "k") for n in range(3)] == [2, 2, 1]
+
+
+def test_a_minute_after_the_last_failure_nothing_is_recorded_any_more() -> None:
+    desk = Desk()
+    desk.fallback.fail(GONE)
+    desk.clock.advance(59)
+    desk.hit(asked())
+    assert desk.fallback.needs_success
+    desk.clock.advance(1)
+    desk.hit(asked())
+    assert not desk.fallback.needs_success
+    assert not desk.fallback.is_out
+
+
+def test_a_rule_that_fails_closed_has_no_counters_here() -> None:
+    desk = Desk()
+    desk.store.run(_take(10))
+    flap(desk, asked(CLOSED))
+    assert len(desk.fallback.local) == 0
 
 
 def test_if_the_store_goes_again_the_merge_goes_on_later() -> None:

@@ -19,6 +19,7 @@ from headgate.runtime.background import BackgroundWork
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.fallback import Fallback
 from headgate.runtime.local_share import RuleChecks
+from headgate.stores.base import conclude
 from headgate.stores.layers.circuit_breaker import CircuitBreakerStore
 from headgate.stores.operations import Check, Operation, Take
 from headgate.units import SECOND
@@ -153,6 +154,21 @@ def test_pauses_are_random_and_the_first_report_waits_after_the_end_of_an_outage
     batches = pauses()
     assert len(batches) > 1
     assert 0.025 * SECOND <= min(batches) <= max(batches) <= 0.1 * SECOND
+
+
+def test_a_counter_that_the_store_decides_on_again_is_reported_before_the_outage_ends() -> None:
+    fallback, store = failing()
+    fail(fallback)
+    other = RuleChecks((Check("g", "other", TEN),), OnFailure())
+    fallback.decide([other], GONE)
+    (outcome,) = store.run(Take(RULE.checks))
+    fallback.succeed([(RULE, conclude(RULE.checks, (outcome,)))])
+    assert fallback.is_out, "a second has not passed"
+    fallback.next_round_ns()
+    drive(fallback.recover())
+    assert store.inner.used_in("g", "k") == 2
+    assert store.inner.used_in("g", "other") == 0, "its turn comes later"
+    assert fallback.next_peek() is None
 
 
 def test_a_round_that_the_end_of_an_outage_cuts_short_reports_nothing() -> None:

@@ -45,6 +45,28 @@ def test_usage_is_popped_a_few_counters_at_a_time() -> None:
     assert [len(usage.pop(2)) for _ in range(4)] == [2, 2, 1, 0]
 
 
+def test_what_the_store_decides_on_again_is_popped_first_and_alone() -> None:
+    usage = UnreportedUsage()
+    usage.add([check(str(n)) for n in range(5)])
+    assert not usage.has_urgent
+    assert usage.hurry([check("3"), check("9")])
+    assert not usage.hurry([check("3")])
+    assert usage.has_urgent
+    assert usage.pop(9) == [check("3")]
+    assert not usage.has_urgent
+    assert len(usage.pop(9)) == 4
+
+
+def test_what_was_reset_or_refunded_is_not_popped_first() -> None:
+    usage = UnreportedUsage()
+    usage.add([check("a"), check("b"), check("c")])
+    usage.hurry([check("a"), check("b")])
+    usage.drop([check("a")])
+    usage.subtract([check("b")])
+    assert usage.pop(9) == []
+    assert usage.pop(9) == [check("c")]
+
+
 def test_a_reset_drops_usage_and_a_changed_limit_replaces_the_old() -> None:
     usage = UnreportedUsage()
     other = FixedWindow(20, 60)
