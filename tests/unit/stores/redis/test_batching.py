@@ -10,8 +10,8 @@ from headgate.errors import StoreError
 from headgate.limits import FixedWindow, TokenBucket
 from headgate.stores.operations import Check, Reset, Take
 from headgate.stores.redis.batching import Batch, PendingResult, PreparedHit, ThreadBatcher
-from headgate.stores.redis.codec import PacedSpec, spec_of
 from headgate.stores.redis.naming import Names
+from headgate.stores.redis.store import RedisStore
 from headgate.stores.redis.transport import Transport
 
 if TYPE_CHECKING:
@@ -275,9 +275,7 @@ def test_what_concerns_one_key_is_sent_in_its_order() -> None:
     names = Names(has_tags=False)
     batch = Batch(names, lambda: b"")
     check = Check("g", "k", FixedWindow(1, 1))
-    spec = spec_of(TokenBucket(1, 1))
-    assert isinstance(spec, PacedSpec)
-    hit = PreparedHit("g", spec, names)
+    hit = PreparedHit(RedisStore("redis://127.0.0.1"), [("g", TokenBucket(1, 1))], names)
     for add in ("take", "take", "reset", "take", "hit", "hit", "take", "hit", "reset", "hit"):
         if add == "hit":
             hit.add_to(batch, (names.counter("g", "k"),), (1,), PendingResult())
