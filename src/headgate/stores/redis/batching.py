@@ -3,7 +3,7 @@
 Most checks are prepared takes: the names, scripts and packed arguments of some limits are bound
 once. A take of one paced limit (token bucket, GCRA, leaky bucket) runs `hit.lua`, or
 `hit_ticks.lua` if its unit does not take whole microseconds: equal hits of one key in a batch are
-one entry, and the reply is one instant for each entry. For 200 callers that is 2.6 times as fast as
+one entry, and the reply is one number for each entry. For 200 callers that is 2.6 times as fast as
 `take.lua`, which any other take runs, with arguments that are packed once for each set of costs.
 
 A `Batch` puts together as few requests as possible. In an event loop a caller that finds the server
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
 from operator import itemgetter
@@ -70,7 +69,7 @@ MOST_TAKES: Final = 16
 """Takes in one call; each may have several checks, and takes the server a few times as long."""
 
 
-class PreparedTake(ABC):
+class _Prepared:
     """A take of the limits of *places* in *store*, for many keys. Counters are named by *names*."""
 
     def __init__(self, store: RedisStore, places: Sequence[Place], names: Names) -> None:
@@ -78,21 +77,11 @@ class PreparedTake(ABC):
         self._places = places
         self._tag_of = names.tag if names.has_tags else None
 
-    @abstractmethod
-    def effect(self, keys: Sequence[str], costs: Sequence[int]) -> effects.Effect:
-        """Return the take of *keys*, one for each limit."""
-
     def _unprepared(self, keys: Sequence[str], costs: Sequence[int]) -> effects.Effect:
         return effects.Run(self._store, Take(checks_at(self._places, keys, costs)))
 
-    @abstractmethod
-    def add_to(
-        self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
-    ) -> bool:
-        """Add a take of *names* to *batch*; return True if it is time to send that."""
 
-
-class PreparedStack(PreparedTake):
+class PreparedStack(_Prepared):
     """A prepared take of any limits, with one key and one cost for each."""
 
     def __init__(self, store: RedisStore, places: Sequence[Place], names: Names) -> None:
@@ -107,6 +96,7 @@ class PreparedStack(PreparedTake):
         self._arguments: dict[tuple[int, ...], tuple[int, bytes]] = {}
 
     def effect(self, keys: Sequence[str], costs: Sequence[int]) -> effects.Effect:
+        """Return the take of *keys*."""
         names = [name_of(key) for name_of, key in zip(self._name_of, keys, strict=True)]
         if self._tag_of is not None and len(set(map(self._tag_of, names))) > 1:
             return self._unprepared(keys, costs)  # the keys are in different slots
@@ -115,6 +105,7 @@ class PreparedStack(PreparedTake):
     def add_to(
         self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
     ) -> bool:
+        """Add a take of *names* to *batch*; return True if it is time to send that."""
         costs = tuple(costs)
         arguments = self._arguments.get(costs) or self._packed(costs)
         return batch.take(names, arguments, partial(self._outcomes, costs), waiter)
@@ -143,7 +134,7 @@ def _denied(outcomes: Outcomes) -> Outcomes:
     return tuple([one._replace(allowed=False, retry_after_ns=MICROSECOND) for one in outcomes])
 
 
-class PreparedHit(PreparedTake):
+class PreparedHit(_Prepared):
     """A prepared take of one paced limit. `unit` and `span` are in ticks, see `codec`."""
 
     def __init__(self, store: RedisStore, places: Sequence[Place], names: Names) -> None:
@@ -163,6 +154,7 @@ class PreparedHit(PreparedTake):
         self._quota = spec.quota
 
     def effect(self, keys: Sequence[str], costs: Sequence[int]) -> effects.Effect:
+        """Return the take of *keys*."""
         if not 0 < costs[0] <= self._quota:  # it needs figures that the script does not report
             return self._unprepared(keys, costs)
         return TakeEffect(self._store, self, (self._name_of(keys[0]),), costs)
@@ -170,6 +162,7 @@ class PreparedHit(PreparedTake):
     def add_to(
         self, batch: Batch, names: Sequence[bytes], costs: Sequence[int], waiter: Waiter
     ) -> bool:
+        """Add a take of *names* to *batch*; return True if it is time to send that."""
         (name,) = names
         place = self if self._tag_of is None else (self, self._tag_of(name))
         hits = batch.hits.get(place) or batch.begin_hits(place, self)
@@ -177,6 +170,10 @@ class PreparedHit(PreparedTake):
             return False
         del batch.hits[place]
         return True
+
+
+PreparedTake = PreparedStack | PreparedHit
+"""A take of the same limits for many keys."""
 
 
 class HitBatch(BatchCall):
@@ -222,18 +219,14 @@ class HitBatch(BatchCall):
         return pack((verb, text, len(names), *names, self._now, *prepared.first, *rest))
 
     def answered(self, reply: Reply) -> None:
-        now, *instants = expect_list(reply)
+        now, *replies = expect_list(reply)
         prepared = self._prepared
         ticks, unit, span = prepared.ticks, prepared.unit, prepared.span
-        for (_, cost, waiters), instant in zip(self.entries, instants, strict=True):
-            if type(instant) is int:
-                in_use = instant - now
-            elif type(instant) is bytes:
-                in_use = prepared.spec.in_use(instant, now)
-            else:
-                self._read(cost, waiters, instant, now)
+        for (_, cost, waiters), reported in zip(self.entries, replies, strict=True):
+            if type(reported) is not int:
+                self._read(cost, waiters, reported, now)
                 continue
-            need = cost * unit
+            in_use, need = reported, cost * unit
             for waiter in waiters:
                 free = span - in_use - need
                 if free >= 0:

@@ -31,7 +31,7 @@ from headgate.stores.redis.batching import (
     ThreadBatcher,
 )
 from headgate.stores.redis.cluster import first_name, slot_groups, split
-from headgate.stores.redis.codec import PacedSpec, spec_of
+from headgate.stores.redis.codec import EXACT, PacedSpec, spec_of
 from headgate.stores.redis.errors import timed_out, too_late
 from headgate.stores.redis.naming import TAGS, Names, slot_of, tags
 from headgate.stores.redis.transport import Transport
@@ -113,7 +113,7 @@ class RedisStore(Store):
         specs = [spec_of(limit) for _, limit in places if not isinstance(limit, ConstantLimit)]
         if len(specs) < len(places) or len({group for group, _ in places}) < len(places):
             return super().prepare(places)  # limits without a counter, or that share one
-        is_hit = len(specs) == 1 and isinstance(specs[0], PacedSpec)
+        is_hit = len(specs) == 1 and isinstance(specs[0], PacedSpec) and specs[0].span < EXACT
         prepared = (PreparedHit if is_hit else PreparedStack)(self, tuple(places), self._names)
         return Prepared.of_effect(prepared.effect)
 
@@ -243,8 +243,8 @@ class RedisStore(Store):
     def _new_loop_batcher(self, loop: asyncio.AbstractEventLoop) -> LoopBatcher:
         for old in [old for old in self._loop_batchers if old.is_closed()]:
             del self._loop_batchers[old]
-        batcher = LoopBatcher(loop, self._loop_transport.submitter(), self._new_batch())
-        self._loop_batchers[loop] = batcher
+        submit = self._loop_transport.submitter()
+        batcher = self._loop_batchers[loop] = LoopBatcher(loop, submit, self._new_batch())
         return batcher
 
 

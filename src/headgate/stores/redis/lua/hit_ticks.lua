@@ -8,8 +8,8 @@
 --        6: the quota   7: microseconds of p units   8, 9: the time of a unit: microseconds, ticks
 --        then, if the hits are not all single ones of one unit, for each counter:
 --        microseconds and ticks of one hit, how many hits, their cost in units
--- reply  now, and for each counter the instant where it stood before, as 'microseconds,ticks';
---        or a list as take.lua's, or an error
+-- reply  now, and for each counter the ticks that were in use before, exact as the whole span is
+--        less than 2^53 of them; or a list as take.lua's, or an error
 
 --@ clock failures gcra slowly
 
@@ -50,7 +50,7 @@ for i, key in ipairs(KEYS) do
   local value = redis.pcall('GET', key)
   local w, f = known(value)
   if w then
-    reply[i + 1] = format('%.0f,%.0f', w, f)
+    reply[i + 1] = (w - now) * p + f
     local new_w, new_f, taken = after(w, f)
     if taken > 0 then
       local text = format('%016.0f%s%.0f', new_w, suffix, new_f)
