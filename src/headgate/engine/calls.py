@@ -16,7 +16,7 @@ Two round trips are needed where something has to be known before anything may b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from headgate.algorithms import Outcome
 from headgate.decision import Decision, combine, decide_blocked
@@ -156,33 +156,24 @@ def is_allowed(parts: Sequence[Part], decisions: Sequence[Decision]) -> bool:
     return allowed > 0 or not quotas
 
 
-def decide_call_now(engine: Engine, call: CallPlan) -> list[Decision] | None:
-    """Decide *call* at once: the decision on each part; None if it needs `decide_call`."""
-    if not call.is_plain:
-        return None
-    verdict = engine.decide_now(call.plan)
-    return None if verdict is None else [one for one in verdict.decisions if one is not None]
+class DecidedCall(Protocol):
+    """The decisions on the parts of a call, none of which is None."""
+
+    @property
+    def decisions(self) -> Sequence[Any]: ...
 
 
-def decide_call(engine: Engine, call: CallPlan) -> Effects[list[Decision]]:
-    """Decide *call*: the decision on each part.
+def decide_call_now(engine: Engine, call: CallPlan) -> DecidedCall | None:
+    """Decide *call* at once; None if it needs `decide_call`."""
+    return engine.decide_now(call.plan) if call.is_plain else None
+
+
+def decide_call(engine: Engine, call: CallPlan) -> Effects[DecidedCall]:
+    """Decide *call*.
 
     Raises `StoreError` if the store is gone and a rule is to raise then.
     """
-    if call.is_plain:
-        verdict = yield from engine.decide(call.plan)
-        return [one for one in verdict.decisions if one is not None]
-    began_ns = read_timer()
-    deciding = _Deciding(engine, call)
-    yield from deciding.decide()
-    decisions = deciding.decisions
-    if call.plan.rules:
-        pairs = zip(call.parts, decisions, strict=True)
-        taken = [
-            decision for part, decision in pairs if part.verb == "take"
-        ]  # others decide nothing
-        record(Verdict(call.plan, taken, is_allowed(call.parts, decisions)), began_ns)
-    return decisions
+    return engine.decide(call.plan) if call.is_plain else _Deciding(engine, call).decide()
 
 
 def went_beyond(limit: Limit, outcome: Outcome) -> bool:
@@ -301,7 +292,8 @@ class _Deciding:
         self._here: set[int] = set()  # parts that were decided without the store
         self.decisions: list[Any] = [one.at_once() for one in self._parts]
 
-    def decide(self) -> Effects[None]:
+    def decide(self) -> Effects[_Deciding]:
+        began_ns = read_timer()
         steps, call = self._steps, self._call
         if steps.first_operations:
             yield from self._perform(
@@ -316,6 +308,11 @@ class _Deciding:
         if self._calls.is_interrupted:
             yield from self._undo()
             self._calls.end()
+        if call.plan.rules:
+            pairs = zip(call.parts, self.decisions, strict=True)
+            taken = [one for part, one in pairs if part.verb == "take"]  # others decide nothing
+            record(Verdict(call.plan, taken, is_allowed(call.parts, self.decisions)), began_ns)
+        return self
 
     def _perform(
         self, step: Step, operations: Sequence[Operation[Any]], *, is_open: bool = True

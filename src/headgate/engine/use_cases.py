@@ -175,18 +175,17 @@ class Engine:
         """Decide *plan* at once; None if it needs `decide`, and nothing was charged then."""
         if plan.engine is not self:
             self._prepare(plan)
+        if plan.prepared and not plan.is_immediate:
+            return None
         began_ns = read_timer()
         if plan.decide is not None:
             one = plan.rules[0]
             decision = plan.decide(one.key, one.cost)
             decided = Verdict(plan, (decision,), decision.allowed)
-            if decision.allowed and RECORDER.until_sampled > 1 and not RECORDER.has_listeners:
+            if decision.allowed and RECORDER.until_sampled > 1 and not RECORDER.listeners:
                 return count_allowed(decided)
             return record(decided, began_ns)
-        if plan.is_immediate:
-            verdict = self._take_now(plan)
-        else:
-            verdict = None if plan.prepared else verdict_at_once(plan)
+        verdict = self._take_now(plan) if plan.prepared else verdict_at_once(plan)
         return None if verdict is None else record(verdict, began_ns)
 
     def decide(self, plan: Plan, *, is_recorded: bool = True) -> Effects[Verdict]:

@@ -231,14 +231,14 @@ def verdict_of(
     *without* are the rules under which it is a free retry: they have no say. Raises the
     `StoreError` that came in place of what the deciding rules say.
     """
-    left = iter(replies)
-    outcomes = next(left) if plan.deciding else ()
+    outcomes = replies[0] if plan.deciding else ()
     if isinstance(outcomes, StoreError):
         raise outcomes
-    if plan.is_plain and len(plan.rules) == 1 and plan.deciding:
+    if plan.is_plain and len(plan.rules) == 1 and outcomes:
         one = plan.rules[0]
         only = decide(one.key, one.limits, outcomes)
         return Verdict(plan, (only,), only.allowed)
+    left = iter(replies[1:] if plan.deciding else replies)
     decisions: list[Decision | None] = []
     place, allowed = 0, True
     for one in plan.rules:

@@ -45,6 +45,7 @@ class Call:
 
     __slots__ = (
         "_held",
+        "_is_working",
         "connection",
         "deadline",
         "headers_sent",
@@ -67,6 +68,8 @@ class Call:
         """Loop time at which the call was first seen waiting for its request."""
         self._held = 0
         """Bytes of the request in memory."""
+        self._is_working = False
+        """True if the method of a unary call is running."""
 
     def feed(self, data: bytes) -> None:
         """Process bytes of the request."""
@@ -113,6 +116,9 @@ class Call:
             task.cancel()
         if self._held:
             self._hold(0)
+        if self._is_working:
+            self._is_working = False
+            self.connection.working -= 1
         self.connection.forget(self)
 
     def _respond(self, trailers: Fields) -> None:
@@ -133,14 +139,13 @@ class Call:
 class UnaryCall(Call):
     """A call of one message each way. The method runs when the request has ended."""
 
-    __slots__ = ("_is_working", "_message", "_messages", "_method")
+    __slots__ = ("_message", "_messages", "_method")
 
     def __init__(self, connection: Connection, stream: zttp.Stream, method: Unary) -> None:
         super().__init__(connection, stream)
         self._method = method
         self._message: bytes | None = None
         self._messages: Messages | None = None
-        self._is_working = False
 
     def feed(self, data: bytes) -> None:
         if self._message is None and self._messages is None:
@@ -176,8 +181,8 @@ class UnaryCall(Call):
             if isinstance(reply, bytes):
                 self._answer(reply)
                 return
-            # The awaitable itself becomes the task: cancelled before it began, it is closed too.
-            self.task = asyncio.ensure_future(reply, loop=self.connection.loop)
+            # The coroutine itself becomes the task: cancelled before it began, it is closed too.
+            self.task = self.connection.loop.create_task(reply)
             self.task.add_done_callback(self._done)
             self._is_working = True
             self.connection.working += 1
@@ -204,12 +209,6 @@ class UnaryCall(Call):
         if stream.pending_bytes:
             self.connection.park(stream)
         self.drop()
-
-    def drop(self) -> None:
-        if self._is_working:
-            self._is_working = False
-            self.connection.working -= 1
-        super().drop()
 
 
 class StreamCall(Call):

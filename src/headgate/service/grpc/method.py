@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from headgate.errors import HeadgateError
 
-Unary = Callable[[bytes], bytes | Awaitable[bytes]]
+Unary = Callable[[bytes], bytes | Coroutine[Any, Any, bytes]]
 """A method with one message each way: the request's bytes to the reply's.
 
-Returns bytes if the reply is ready, an awaitable only if it has to wait. The awaitable is cancelled
+Returns bytes if the reply is ready, a coroutine only if it has to wait. The coroutine is cancelled
 when the caller is gone. `CallError` is the only exception whose text reaches the caller.
 """
 

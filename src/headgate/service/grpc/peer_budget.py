@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _MAX_CREDIT_S: Final = 10
 
 _PREFACE: Final = 24
 _FRAME_HEADER: Final = 9
+_SIZE_KIND_FLAGS: Final = Struct(">HBBB").unpack_from
 _DATA, _HEADERS, _PRIORITY = range(3)
 _END_STREAM: Final = 1
 _PADDED: Final = 8
@@ -72,8 +74,8 @@ class PeerBudget:
             data, self._header = self._header + data, b""
         start, size = self._to_skip, len(data)
         while start + _FRAME_HEADER <= size:
-            length = int.from_bytes(data[start : start + 3], "big")
-            kind, flags = data[start + 3], data[start + 4]
+            high, low, kind, flags = _SIZE_KIND_FLAGS(data, start)
+            length = high << 8 | low
             if kind == _DATA:
                 is_empty = not length or flags & _PADDED
                 self.overhead += bool(is_empty and not flags & _END_STREAM)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from headgate.service.http.replies import RejectedError, problem
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from headgate.service.http.replies import HttpOptions, Receive, Scope
 
 
@@ -18,15 +20,15 @@ class DisconnectedError(Exception):
     """The client has disconnected, so there is no one to answer; not an error."""
 
 
-async def json_body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes:
+def json_body_of(scope: Scope, receive: Receive, options: HttpOptions) -> Awaitable[bytes]:
     """Read a body that must be declared as JSON; otherwise like `body_of`."""
     kind, length = _announced(scope)
     if kind != _JSON:
         _check_kind(kind)
-    return await _received(receive, length, options)
+    return _received(receive, length, options)
 
 
-async def body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes:
+def body_of(scope: Scope, receive: Receive, options: HttpOptions) -> Awaitable[bytes]:
     """Read an optional body; its content type, if any, must be JSON.
 
     Raises `RejectedError` if it is too large, and `DisconnectedError` if the client leaves.
@@ -34,12 +36,12 @@ async def body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes
     kind, length = _announced(scope)
     if kind is not None:
         _check_kind(kind)
-    return await _received(receive, length, options)
+    return _received(receive, length, options)
 
 
-async def any_body_of(scope: Scope, receive: Receive, options: HttpOptions) -> bytes:
+def any_body_of(scope: Scope, receive: Receive, options: HttpOptions) -> Awaitable[bytes]:
     """Read a body of any content type."""
-    return await _received(receive, _announced(scope)[1], options)
+    return _received(receive, _announced(scope)[1], options)
 
 
 def _announced(scope: Scope) -> tuple[bytes | None, bytes]:

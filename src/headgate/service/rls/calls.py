@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.engine.calls import decide_call, decide_call_now, is_allowed
 from headgate.engine.tracing import traced
@@ -24,7 +24,7 @@ from headgate.service.rls.rule_lines import RuleLines
 from headgate.service.rls.shapes import Shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Sequence
+    from collections.abc import Coroutine, Iterator, Sequence
 
     from headgate.engine.calls import Part
     from headgate.observability import Counter
@@ -76,7 +76,7 @@ class RateLimitCalls:
         self._shapes = Shapes(self._in_force.compiled.policy, core.envoy)
         self._basis: tuple[object, ...] = ()
 
-    def should_rate_limit(self, request: bytes) -> bytes | Awaitable[bytes]:
+    def should_rate_limit(self, request: bytes) -> bytes | Coroutine[Any, Any, bytes]:
         """The reply to *request*, at once if the store does not have to be waited for.
 
         Raises `CallError` for a call that cannot be answered.
@@ -89,14 +89,14 @@ class RateLimitCalls:
         known = self._ready.get(request)
         planned = self._read(request) if known is None else known[0]
         try:
-            decisions = decide_call_now(self._engine, planned.plan)
-            if decisions is None:
+            decided = decide_call_now(self._engine, planned.plan)
+            if decided is None:
                 if self._engine.store.waits:
                     return self._reply_later(planned)
-                decisions = drive(decide_call(self._engine, planned.plan))
+                decided = drive(decide_call(self._engine, planned.plan))
         except StoreError as error:
             raise CallError(Code.UNAVAILABLE, _NO_STORE) from error
-        return self._reply(planned, decisions)
+        return self._reply(planned, decided.decisions)
 
     async def json(self, body: bytes) -> tuple[int, bytes]:
         """The status and the body of the reply to `POST /json`."""
@@ -135,10 +135,10 @@ class RateLimitCalls:
 
     async def _reply_later(self, planned: PlannedCall) -> bytes:
         try:
-            decisions = await adrive(decide_call(self._engine, planned.plan))
+            decided = await adrive(decide_call(self._engine, planned.plan))
         except StoreError as error:
             raise CallError(Code.UNAVAILABLE, _NO_STORE) from error
-        return self._reply(planned, decisions)
+        return self._reply(planned, decided.decisions)
 
     def _reply(self, planned: PlannedCall, decisions: Decisions) -> bytes:
         if planned.is_configured:

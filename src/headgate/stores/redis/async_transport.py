@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
@@ -23,7 +23,7 @@ from headgate.stores.redis.connection import Backoff, Endpoint, dial_server, dia
 from headgate.stores.redis.naming import slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from headgate.server_urls import Address
     from headgate.stores.redis.cluster import SlotMap
@@ -355,12 +355,16 @@ class AsyncTransport:
         To be called in a running event loop, where `answered` or `failed` is called too, as soon
         as by `Transport.perform`. Requests for one server are executed in their order.
         """
+        self.submitter()(request)
+
+    def submitter(self) -> Callable[[Request], None]:
+        """Return `submit` for the running event loop alone, which need not look for that."""
         loop = asyncio.get_running_loop()
         entry = self._entries.get(loop) or self._enter(loop)
-        if entry is None:
-            loop.call_soon(request.failed, errors.closed(str(self._url)))
-        else:
-            entry.connections.submit(request)
+        if entry is not None:
+            return entry.connections.submit
+        closed = errors.closed(str(self._url))
+        return lambda request: cast("None", loop.call_soon(request.failed, closed))
 
     def owner_of(self, slot: int) -> str:
         """Return the owner of *slot* as far as is known in the running event loop; else ""."""

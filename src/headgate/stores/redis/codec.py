@@ -226,11 +226,6 @@ class PacedSpec(ComputedSpec):
         is_in_debt = instant > now_ns * self._pace.ticks_per_ns + self._pace.span
         return (instant, now_ns) if is_in_debt else instant
 
-    def in_use(self, state: bytes, now: int) -> int:
-        """Return the ticks in use at *now*."""
-        whole, _, ticks = state.partition(b",")
-        return max(0, (int(whole) - now) * self.ticks + int(ticks))
-
 
 class QueueSpec(Spec):
     """A queue: the instant at which it is empty, and places that were given up."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from binascii import crc32
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.clock import checked_clock
@@ -12,12 +11,11 @@ from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.limits import ConstantLimit
 from headgate.runtime.drivers import adrive, drive
-from headgate.runtime.effects import Effect, Run, StoreEffect
-from headgate.stores.base import Prepared, Store, checks_at
+from headgate.runtime.effects import Effect
+from headgate.stores.base import Prepared, Store
 from headgate.stores.operations import (
     CheckOperation,
     Operation,
-    Take,
     TakeEach,
     divide,
     independent_results,
@@ -29,11 +27,11 @@ from headgate.stores.redis.batching import (
     PendingResult,
     PreparedHit,
     PreparedStack,
-    PreparedTake,
+    TakeEffect,
     ThreadBatcher,
 )
 from headgate.stores.redis.cluster import first_name, slot_groups, split
-from headgate.stores.redis.codec import PacedSpec, spec_of
+from headgate.stores.redis.codec import EXACT, PacedSpec, spec_of
 from headgate.stores.redis.errors import timed_out, too_late
 from headgate.stores.redis.naming import TAGS, Names, slot_of, tags
 from headgate.stores.redis.transport import Transport
@@ -44,9 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headgate.clock import Clock
-    from headgate.runtime.effects import Effects, Pending
+    from headgate.runtime.effects import Effects
     from headgate.stores.base import Place
     from headgate.stores.operations import Outcomes
+    from headgate.stores.redis.requests import Waiter
 
 R = TypeVar("R")
 
@@ -114,37 +113,21 @@ class RedisStore(Store):
         specs = [spec_of(limit) for _, limit in places if not isinstance(limit, ConstantLimit)]
         if len(specs) < len(places) or len({group for group, _ in places}) < len(places):
             return super().prepare(places)  # limits without a counter, or that share one
-        prepared: PreparedTake
-        if len(specs) == 1 and isinstance(specs[0], PacedSpec):
-            prepared = PreparedHit(places[0][0], specs[0], self._names)
-        else:
-            prepared = PreparedStack(places, self._names)
+        is_hit = len(specs) == 1 and isinstance(specs[0], PacedSpec) and specs[0].span < EXACT
+        prepared = (PreparedHit if is_hit else PreparedStack)(self, tuple(places), self._names)
+        return Prepared.of_effect(prepared.effect)
 
-        def effect(keys: Sequence[str], costs: Sequence[int]) -> Effect:
-            names = prepared.names(keys, costs)
-            if names is None:
-                return Run(self, Take(checks_at(places, keys, costs)))
-            return _TakePrepared(self, prepared, names, costs)
-
-        return Prepared.of_effect(effect)
-
-    def take(
-        self, prepared: PreparedTake, names: Sequence[bytes], costs: Sequence[int]
-    ) -> Outcomes:
+    def take(self, take: TakeEffect) -> Outcomes:
         """Make a prepared take in this thread."""
-        result = PendingResult()
-        add = partial(prepared.add_to, names=names, costs=costs, waiter=result)
-        self._perform(names[0], add, result)
-        return cast("Outcomes", result.result())
+        self._perform(take.names[0], take.add_to, take)
+        return cast("Outcomes", take.result())
 
-    def _perform(
-        self, name: bytes, add: Callable[[Batch], object], *results: PendingResult
-    ) -> None:
+    def _perform(self, name: bytes, add: Callable[[Batch], object], *results: Waiter) -> None:
         """Send the requests that *add* adds to a batch; fail those of *results* that are late."""
         was_sent = self._thread_batcher(name).perform(add)
         self._fail_late(results, was_sent=was_sent)
 
-    def _fail_late(self, results: Sequence[PendingResult], *, was_sent: bool) -> None:
+    def _fail_late(self, results: Sequence[Waiter], *, was_sent: bool) -> None:
         late = timed_out if was_sent else too_late
         for result in results:
             if not result.done():
@@ -260,38 +243,9 @@ class RedisStore(Store):
     def _new_loop_batcher(self, loop: asyncio.AbstractEventLoop) -> LoopBatcher:
         for old in [old for old in self._loop_batchers if old.is_closed()]:
             del self._loop_batchers[old]
-        batcher = LoopBatcher(loop, self._loop_transport, self._new_batch())
-        self._loop_batchers[loop] = batcher
+        submit = self._loop_transport.submitter()
+        batcher = self._loop_batchers[loop] = LoopBatcher(loop, submit, self._new_batch())
         return batcher
-
-
-class _TakePrepared(StoreEffect):
-    """Make a prepared take."""
-
-    __slots__ = ("_costs", "_names", "_prepared")
-
-    store: RedisStore
-
-    def __init__(
-        self,
-        store: RedisStore,
-        prepared: PreparedTake,
-        names: Sequence[bytes],
-        costs: Sequence[int],
-    ) -> None:
-        self.store = store
-        self._prepared = prepared
-        self._names = names
-        self._costs = costs
-
-    def perform(self) -> Outcomes:
-        return self.store.take(self._prepared, self._names, self._costs)
-
-    def begin(self) -> Pending:
-        return self.store.loop_batcher().take(self._prepared, self._names, self._costs)
-
-    async def aperform(self) -> Outcomes:
-        return cast("Outcomes", await self.begin())
 
 
 class _RunParts(Effect):

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow, TokenBucket
 from headgate.stores.operations import Check, Reset, Take
-from headgate.stores.redis.batching import Batch, PendingResult, PreparedHit, ThreadBatcher
-from headgate.stores.redis.codec import PacedSpec, spec_of
+from headgate.stores.redis.batching import (
+    Batch,
+    PendingResult,
+    PreparedHit,
+    PreparedStack,
+    TakeEffect,
+    ThreadBatcher,
+)
 from headgate.stores.redis.naming import Names
+from headgate.stores.redis.store import RedisStore
 from headgate.stores.redis.transport import Transport
 
 if TYPE_CHECKING:
@@ -275,9 +283,7 @@ def test_what_concerns_one_key_is_sent_in_its_order() -> None:
     names = Names(has_tags=False)
     batch = Batch(names, lambda: b"")
     check = Check("g", "k", FixedWindow(1, 1))
-    spec = spec_of(TokenBucket(1, 1))
-    assert isinstance(spec, PacedSpec)
-    hit = PreparedHit("g", spec, names)
+    hit = PreparedHit(RedisStore("redis://127.0.0.1"), [("g", TokenBucket(1, 1))], names)
     for add in ("take", "take", "reset", "take", "hit", "hit", "take", "hit", "reset", "hit"):
         if add == "hit":
             hit.add_to(batch, (names.counter("g", "k"),), (1,), PendingResult())
@@ -295,3 +301,15 @@ def test_what_concerns_one_key_is_sent_in_its_order() -> None:
         "ScriptRequest",
         "HitBatch",
     ]
+
+
+def test_a_limit_of_more_ticks_than_doubles_count_is_taken_by_the_general_script() -> None:
+    store = RedisStore("redis://127.0.0.1")
+    # 2^53 is 9.007e15.
+    for seconds, expected in ((9_000, PreparedHit), (9_010, PreparedStack)):
+        limit = TokenBucket(10**6, Fraction(11, seconds))
+        effect = store.prepare([("g", limit)]).effect
+        assert effect is not None
+        take = effect(["k"], [1])
+        assert isinstance(take, TakeEffect)
+        assert type(take.prepared) is expected

@@ -7,10 +7,10 @@
 --        4: microseconds that a unit takes
 --        then, if the hits are not all single ones of one unit, for each counter:
 --        microseconds of one hit, how many hits of this length, their cost in units
--- reply  now, and for each counter the instant where it stood before, now if that is later;
+-- reply  now, and for each counter the microseconds that were in use before;
 --        a list as take.lua's if it had to be asked the long way; or an error
 --
--- A counter that can take m of n equal hits takes m. Where it stood says how many those were.
+-- A counter that can take m of n equal hits takes m. What was in use says how many those were.
 
 --@ clock
 
@@ -34,7 +34,7 @@ for i = 1, #KEYS do
   end
   if each then cost, times = tonumber(ARGV[3 * i + 2]), tonumber(ARGV[3 * i + 3]) end
   if before then
-    reply[i + 1] = before
+    reply[i + 1] = before - now
     local after = before + cost
     if times > 1 then
       local taken = floor((last - before) / cost)
