@@ -215,7 +215,7 @@ def normalised_host(raw: str) -> str:
     """
     host = raw.strip().lower()
     if _NAME.fullmatch(host) is None:
-        host = _without_port(host.rpartition("@")[2])
+        host = _without_port(host)
     if not host.isascii():
         host = _in_ascii(host)
     return host.rstrip(".")
@@ -228,18 +228,20 @@ def wildcards(host: str, deepest: int) -> list[str]:
 
 
 def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return _short_address(host[1:].partition("]")[0])
-    if host.count(":") > 1:
-        return _short_address(host)
-    return host.partition(":")[0]
+    """The part that apps compare: it ends at the first colon, whatever follows."""
+    name = host.rpartition("@")[2]
+    if name.startswith("["):
+        inner = name[1:].partition("]")[0]
+        return _short_address(inner) or inner
+    return _short_address(name) or host.partition(":")[0].rpartition("@")[2]
 
 
 def _short_address(text: str) -> str:
+    """The IPv6 address *text* in its short form; "" if it is none."""
     try:
         return IPv6Address(text.partition("%")[0]).compressed
     except ValueError:
-        return text
+        return ""
 
 
 def _in_ascii(host: str) -> str:
