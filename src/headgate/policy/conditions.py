@@ -88,13 +88,13 @@ def cookies_of(request: Request) -> dict[str, list[str]]:
     """Names, and all values of each in all Cookie lines, as they are and decoded.
 
     Blanks around both and one pair of quotes around a value do not count. What has no `=` or no
-    name is passed over; nothing spoils the rest. Names are compared as they are.
+    name is passed over; nothing spoils the rest. Names are in one spelling.
     """
     found: dict[str, list[str]] = {}
     strict, loose = _pairs(request)
     for label, text in (*strict, *loose):
         if label:
-            values = found.setdefault(label, [])
+            values = found.setdefault(_spelt_name(label), [])
             for value in (_unquoted(text), *_spelt_values(text)):
                 if value is not None and value not in values:
                     values.append(value)
@@ -297,7 +297,7 @@ class FactReader:
         self._deepest = max((_depth(host) for match in matches for host in match.hosts), default=0)
         self._tier = any(match.tiers for match in matches)
         self._headers = {name.lower(): _header(name) for m in matches for name, _ in m.headers}
-        self._cookies = {name: _cookie(name) for m in matches for name, _ in m.cookies}
+        self._cookies = {_spelt_name(name): _cookie(name) for m in matches for name, _ in m.cookies}
         self._attributes = {name: _attribute(name) for m in matches for name, _ in m.attributes}
 
     def facts(self, request: Request, found: Mapping[str, str | None]) -> Facts:
@@ -355,7 +355,7 @@ def _header(name: str) -> str:
 
 
 def _cookie(name: str) -> str:
-    return f"cookie {name}"
+    return f"cookie {_spelt_name(name)}"
 
 
 def _attribute(name: str) -> str:
