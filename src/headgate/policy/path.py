@@ -378,30 +378,34 @@ ROUTE: Final = "route"
 """The attribute that has the template of the route, if a framework knows it: `/users/{id}`."""
 
 
-def endpoint_of(request: Request, endpoints: tuple[str, ...] = ()) -> str | None:
+def endpoints_of(request: Request, endpoints: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The route that a framework chose for *request*; else its normalised path.
 
-    None if the path is ambiguous: servers may take it for different resources. If a rule for
-    *endpoints* is for one of them alone, it is that one.
+    Several if servers may take the path for different resources: of these the ones that a rule for
+    *endpoints* is for.
 
     It is not the pattern of a rule: one counter for all that a pattern fits is what a rule without
     `endpoint` in its key has anyway.
     """
     route = request.attributes.get(ROUTE)
     if route:
-        return route
-    return endpoint_at(request.path, endpoints)
+        return (route,)
+    path = request.path
+    return _endpoints_at(path, endpoints) if len(path) > SHORT else _cached_at(path, endpoints)
 
 
-def endpoint_at(path: str, endpoints: tuple[str, ...] = ()) -> str | None:
-    """The same for a request without a route."""
+def _endpoints_at(path: str, endpoints: tuple[str, ...]) -> tuple[str, ...]:
     found = resources(path)
-    named = {resource for resource, _ in found}
+    named = dict.fromkeys(resource for resource, _ in found)
     if len(named) > 1 and endpoints:
         patterns = [compiled(one) for one in endpoints]
-        named = {
+        fitting = dict.fromkeys(
             resource
             for resource, segments in found
             if any(one.fits(segments) or one.fits(segments_of(resource)) for one in patterns)
-        }
-    return named.pop() if len(named) == 1 else None
+        )
+        named = fitting or named
+    return tuple(named)
+
+
+_cached_at = lru_cache(maxsize=4096)(_endpoints_at)
