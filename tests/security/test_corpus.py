@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
 from tests.support.integrations.http_servers import UvicornServer
 from tests.support.security.apps import asgi_echo
-from tests.support.security.corpus import groups
+from tests.support.security.corpus import FOLDER, groups
 from tests.support.security.exceptions import known_escapes
 from tests.support.security.readings import LIMIT, Journal
 from tests.support.security.targets import GATEWAYS, INTEGRATIONS
@@ -20,6 +21,16 @@ def test_the_corpus_has_at_least_800_entries_with_names_of_their_own() -> None:
     for group in found.values():
         names = Counter(entry.name for entry in group.entries)
         assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_the_figures_in_the_docs_are_those_of_the_corpus() -> None:
+    sizes = {name: len(group.entries) for name, group in groups().items()}
+    page = (FOLDER.parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    assert f" {sum(sizes.values())} spellings" in page
+    rows = re.findall(r"^\| (`.*`) \| (\d+) \|", page, re.MULTILINE)
+    told = [(re.findall(r"`(\w+)`", names), int(count)) for names, count in rows]
+    assert sorted(name for names, _ in told for name in names) == sorted(sizes)
+    assert [sum(sizes[name] for name in names) for names, _ in told] == [n for _, n in told]
 
 
 def test_every_exception_names_a_target_and_an_entry_and_has_a_reason() -> None:
