@@ -327,8 +327,10 @@ class FactReader:
     def _add_headers(self, facts: Facts, request: Request) -> None:
         for name, value in request.headers:
             subject = self._headers.get(name.lower())
-            if subject is not None:
-                facts[subject] = (*facts.get(subject, (None,)), value.strip())
+            if subject is not None:  # a proxy may have joined several lines by commas
+                parts = value.split(",") if "," in value else ()
+                values = value.strip(), *map(str.strip, parts)
+                facts[subject] = (*facts.get(subject, (None,)), *values)
 
     def _add_cookies(self, facts: Facts, request: Request) -> None:
         cookies = cookies_of(request)
