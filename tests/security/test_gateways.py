@@ -1,4 +1,4 @@
-"""No spelling of a request gives more than the limit: behind nginx and Headgate's gateway."""
+"""No spelling of a request gives more than the limit: behind gateways."""
 
 from __future__ import annotations
 

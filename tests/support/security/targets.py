@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -37,12 +38,21 @@ INTEGRATIONS: Final[dict[str, tuple[Callable[..., Any], Callable[[Any], HttpServ
 }
 """The app of each integration, and its server."""
 
-GATEWAYS: Final = ("nginx", "exact", "quota", "local")
-"""nginx before the decision service, and the ways in which Headgate's own gateway decides."""
+PRINTED: Final = ("nginx", "caddy", "envoy")
+"""Gateways that ask the decision service, on the configurations that `headgate` prints."""
+
+GATEWAYS: Final = (*PRINTED, "exact", "quota", "local")
+"""Those, and the ways in which Headgate's own gateway decides."""
 
 _BY_QUOTA: Final = ("address", "framing", "key", "method", "pair", "path", "plan", "shop", "user")
 """The groups whose rules Envoy can decide by quota; it asks the service about the others. In its
 first moments it allows a caller the limit by itself, and a share comes on top."""
+
+
+def _with_proxies(text: str) -> str:
+    """The printed text with the trusted proxies of the rules, which Caddy has to be told too."""
+    block = re.compile(r"(reverse_proxy [^\n{]*\{\n)")
+    return block.sub(r"\1trusted_proxies 127.0.0.9\n", text)
 
 
 @contextmanager
@@ -64,12 +74,16 @@ def gateway(name: str, directory: Path) -> Iterator[Target]:
         server = _httptools(upstream_app(journal))
         closing.callback(server.close)
         upstream = f"http://127.0.0.1:{server.port}"
-        if name == "nginx":
-            service = closing.enter_context(decision_service.serving(directory, rules=POLICY))
-            at = ("--service", service.url)
-            url = closing.enter_context(
-                gateway_templates.gateway("nginx", directory / "nginx", *at, upstream=upstream)
-            )
+        if name in PRINTED:
+            serving = decision_service.serving(directory, rules=POLICY, grpc=name == "envoy")
+            service = closing.enter_context(serving)
+            options = [
+                *gateway_templates.at(service, name),
+                "--rules",
+                str(directory / "rules.yaml"),
+            ]
+            made_for = partial(gateway_templates.gateway, name, directory / name, *options)
+            url = closing.enter_context(made_for(upstream=upstream, edited=_with_proxies))
             yield Target(name, int(url.rpartition(":")[2]), journal)
             return
         flags = ("--decide", name)
