@@ -40,15 +40,17 @@ if TYPE_CHECKING:
 # matching: a rule is for a request if it is for any value.
 
 
-_BLANKS: Final = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\0\ufeff\udc85\udca0"
+BLANKS: Final = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\0\ufeff\udc85\udca0"
+"""What some program takes for a blank: lone bytes of Latin-1, as gRPC has them, included."""
+
 _CONTROLS: Final = "\x01-\x1f\x7f"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]*")
-_IS_LOOSE: Final = re.compile(rf'[,"\t-\r{_CONTROLS}{_BLANKS.replace(" ", "")}]|(?<!;) ')
+_IS_LOOSE: Final = re.compile(rf'[,"\t-\r{_CONTROLS}{BLANKS.replace(" ", "")}]|(?<!;) ')
 """A line in which some server sees other pairs than those between semicolons."""
 
 _LOOSE_PAIR: Final = re.compile(
-    rf'(?:^|(?<=[;,"{_CONTROLS}{_BLANKS}]))([^=;,"{_CONTROLS}{_BLANKS}]++)[{_BLANKS}]*+='
-    rf'(?=[{_BLANKS}"]*+([^;,"{_CONTROLS}{_BLANKS}]*+))'
+    rf'(?:^|(?<=[;,"{_CONTROLS}{BLANKS}]))([^=;,"{_CONTROLS}{BLANKS}]++)[{BLANKS}]*+='
+    rf'(?=[{BLANKS}"]*+([^;,"{_CONTROLS}{BLANKS}]*+))'
 )
 """A pair that some server sees: after a blank, a comma or a quote, and up to the next."""
 
@@ -56,7 +58,7 @@ _VALUE: Final = re.compile(r"[!#-+\--~]*")
 """A value that RFC 6265 allows, or one with backslashes: no blanks, quotes, commas, controls, and
 nothing beyond ASCII."""
 
-_START: Final = re.compile(rf'[^;,"{_CONTROLS}{_BLANKS}]+')
+_START: Final = re.compile(rf'[^;,"{_CONTROLS}{BLANKS}]+')
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\[ -~])*)"')
 _ESCAPED: Final = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
 _MOST_PASSES: Final = 6
@@ -109,9 +111,9 @@ def _pairs(request: Request) -> tuple[Pairs, Pairs]:
     lines = request.header_lines("cookie")
     for line in lines:
         for part in line.split(";"):
-            name, equals, value = part.strip(_BLANKS).partition("=")
+            name, equals, value = part.strip(BLANKS).partition("=")
             if equals:
-                strict.append((name.rstrip(_BLANKS), value.lstrip(_BLANKS)))
+                strict.append((name.rstrip(BLANKS), value.lstrip(BLANKS)))
     if any(map(_IS_LOOSE.search, lines)):
         loose = [pair for line in lines for pair in _LOOSE_PAIR.findall(line)]
     return strict, loose
@@ -120,7 +122,7 @@ def _pairs(request: Request) -> tuple[Pairs, Pairs]:
 def _spelt_name(name: str) -> str:
     """One spelling for all names that some server takes for *name*."""
     if _PLAIN_NAME.fullmatch(name) is None:
-        name = unquote(name, encoding="latin-1").strip(_BLANKS)
+        name = unquote(name, encoding="latin-1").strip(BLANKS)
         name = name.replace(".", "_").replace(" ", "_").replace("+", "_")
     return name.lower()
 
@@ -130,7 +132,7 @@ def _spelt_values(text: str) -> Iterator[str | None]:
     early; None for an empty one."""
     is_plain = _VALUE.fullmatch(text) is not None
     if not is_plain and (quoted := _QUOTED.fullmatch(text)) is not None:
-        text = quoted[1].strip(_BLANKS)
+        text = quoted[1].strip(BLANKS)
     for _ in range(_MOST_PASSES):
         decoded = _ESCAPED.sub(_unescaped, unquote(text, encoding="latin-1"))
         if decoded == text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import product
 from math import prod
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.policy.conditions import (
+    BLANKS,
     TIER,
     cookie_readings,
     header_readings,
@@ -184,16 +186,18 @@ def values_at(request: Request, place: Place) -> tuple[str | None, ...]:
     return tuple(map(_credentials, values)) if name in WITH_SCHEME else values
 
 
+_BLANK_RUN: Final = re.compile(rf"[{BLANKS}]+")
+
 WITH_SCHEME: Final = frozenset({"authorization", "proxy-authorization"})
 """Headers that begin with a scheme, in any case (RFC 9110, 11.1)."""
 
 
 def _credentials(value: str | None) -> str | None:
-    """*value* in the one spelling of its scheme and of the blanks behind it."""
+    """*value* in the one spelling of its scheme and of blanks; a token without a scheme stays."""
     if value is None:
         return None
-    scheme, *rest = value.split(maxsplit=1) or [value]
-    return " ".join([scheme.capitalize(), *rest])
+    scheme, _, rest = _BLANK_RUN.sub(" ", value).strip().partition(" ")
+    return f"{scheme.capitalize()} {rest}" if rest else scheme
 
 
 def place_of(source: Source) -> Place | None:
