@@ -57,7 +57,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 # Files of these folders wait for processes, the others keep a core busy. Workers that get both at
 # the same time leave no core idle. Those that wait are over first: the last to end are short.
 
-_WAITING = tuple(Path(__file__).parent / name for name in ("integration", "faults", "golden"))
+_WAITING_FOLDERS = ("integration", "faults", "golden", "security")
+_WAITING = tuple(Path(__file__).parent / name for name in _WAITING_FOLDERS)
 
 
 @pytest.hookimpl(trylast=True)

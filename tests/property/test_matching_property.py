@@ -14,7 +14,7 @@ from headgate.limits import TokenBucket
 from headgate.policy.conditions import cost_of
 from headgate.policy.matcher import CallerMatcher, Matcher
 from headgate.policy.model import Cost, EndpointCost, Match, Policy, Rule
-from headgate.policy.path import compiled, endpoint_of, normalised_path, readings
+from headgate.policy.path import compiled, endpoints_of, normalised_path, readings
 from tests.support.histories import examples
 
 if TYPE_CHECKING:
@@ -229,10 +229,9 @@ def test_a_normalised_path_has_a_slash_in_front_and_no_loose_ends(raw: str) -> N
 @examples(1000)
 @given(odd_paths)
 def test_no_reading_of_a_path_has_another_counter_than_the_plain_path(raw: str) -> None:
-    endpoint = endpoint_of(Request(path=raw))
-    if endpoint is not None:
-        for way in readings(raw):
-            assert normalised_path("/" + "/".join(way)) == endpoint
+    endpoints = endpoints_of(Request(path=raw))
+    for way in readings(raw):
+        assert normalised_path("/" + "/".join(way)) in endpoints
 
 
 @examples(1000)
@@ -240,7 +239,7 @@ def test_no_reading_of_a_path_has_another_counter_than_the_plain_path(raw: str) 
 def test_the_first_reading_is_the_normalised_path_and_all_differ(raw: str) -> None:
     ways = readings(raw)
     assert "/" + "/".join(ways[0]) == normalised_path(raw)
-    assert len(set(ways)) == len(ways) <= 12
+    assert len(set(ways)) == len(ways) <= 13
 
 
 words = st.text("abcxyz0189-_~", min_size=1, max_size=5)

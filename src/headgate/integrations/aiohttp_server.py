@@ -66,6 +66,16 @@ class AiohttpRequest(RequestView):
         super().__init__(native.method, native.remote or LOCAL)
         self.native = native
 
+    @property
+    def host(self) -> str:
+        """The host of the target, if it has one, else of the `Host` header."""
+        return self.native.host
+
+    @property
+    def path(self) -> str:
+        """The path as aiohttp finds a route by it: a `%2F` in it is no slash."""
+        return self.native.rel_url.raw_path
+
     def header(self, name: str) -> str | None:
         """The value of the header *name*; of several lines the first."""
         return self.native.headers.get(name)
@@ -76,9 +86,6 @@ class AiohttpRequest(RequestView):
 
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         return tuple(self.native.headers.items())
-
-    def _read_path(self) -> str:
-        return self.native.path
 
 
 def setup(

@@ -40,15 +40,17 @@ if TYPE_CHECKING:
 # matching: a rule is for a request if it is for any value.
 
 
-_BLANKS: Final = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\0\ufeff\udc85\udca0"
+BLANKS: Final = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\0\ufeff\udc85\udca0"
+"""What some program takes for a blank: lone bytes of Latin-1, as gRPC has them, included."""
+
 _CONTROLS: Final = "\x01-\x1f\x7f"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]*")
-_IS_LOOSE: Final = re.compile(rf'[,"\t-\r{_CONTROLS}{_BLANKS.replace(" ", "")}]|(?<!;) ')
+_IS_LOOSE: Final = re.compile(rf'[,"\t-\r{_CONTROLS}{BLANKS.replace(" ", "")}]|(?<!;) ')
 """A line in which some server sees other pairs than those between semicolons."""
 
 _LOOSE_PAIR: Final = re.compile(
-    rf'(?:^|(?<=[;,"{_CONTROLS}{_BLANKS}]))([^=;,"{_CONTROLS}{_BLANKS}]++)[{_BLANKS}]*+='
-    rf'(?=[{_BLANKS}"]*+([^;,"{_CONTROLS}{_BLANKS}]*+))'
+    rf'(?:^|(?<=[;,"{_CONTROLS}{BLANKS}]))([^=;,"{_CONTROLS}{BLANKS}]++)[{BLANKS}]*+='
+    rf'(?=[{BLANKS}"]*+([^;,"{_CONTROLS}{BLANKS}]*+))'
 )
 """A pair that some server sees: after a blank, a comma or a quote, and up to the next."""
 
@@ -56,7 +58,7 @@ _VALUE: Final = re.compile(r"[!#-+\--~]*")
 """A value that RFC 6265 allows, or one with backslashes: no blanks, quotes, commas, controls, and
 nothing beyond ASCII."""
 
-_START: Final = re.compile(rf'[^;,"{_CONTROLS}{_BLANKS}]+')
+_START: Final = re.compile(rf'[^;,"{_CONTROLS}{BLANKS}]+')
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\[ -~])*)"')
 _ESCAPED: Final = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
 _MOST_PASSES: Final = 6
@@ -88,13 +90,13 @@ def cookies_of(request: Request) -> dict[str, list[str]]:
     """Names, and all values of each in all Cookie lines, as they are and decoded.
 
     Blanks around both and one pair of quotes around a value do not count. What has no `=` or no
-    name is passed over; nothing spoils the rest. Names are compared as they are.
+    name is passed over; nothing spoils the rest. Names are in one spelling.
     """
     found: dict[str, list[str]] = {}
     strict, loose = _pairs(request)
     for label, text in (*strict, *loose):
         if label:
-            values = found.setdefault(label, [])
+            values = found.setdefault(_spelt_name(label), [])
             for value in (_unquoted(text), *_spelt_values(text)):
                 if value is not None and value not in values:
                     values.append(value)
@@ -109,9 +111,9 @@ def _pairs(request: Request) -> tuple[Pairs, Pairs]:
     lines = request.header_lines("cookie")
     for line in lines:
         for part in line.split(";"):
-            name, equals, value = part.strip(_BLANKS).partition("=")
+            name, equals, value = part.strip(BLANKS).partition("=")
             if equals:
-                strict.append((name.rstrip(_BLANKS), value.lstrip(_BLANKS)))
+                strict.append((name.rstrip(BLANKS), value.lstrip(BLANKS)))
     if any(map(_IS_LOOSE.search, lines)):
         loose = [pair for line in lines for pair in _LOOSE_PAIR.findall(line)]
     return strict, loose
@@ -120,7 +122,7 @@ def _pairs(request: Request) -> tuple[Pairs, Pairs]:
 def _spelt_name(name: str) -> str:
     """One spelling for all names that some server takes for *name*."""
     if _PLAIN_NAME.fullmatch(name) is None:
-        name = unquote(name, encoding="latin-1").strip(_BLANKS)
+        name = unquote(name, encoding="latin-1").strip(BLANKS)
         name = name.replace(".", "_").replace(" ", "_").replace("+", "_")
     return name.lower()
 
@@ -130,7 +132,7 @@ def _spelt_values(text: str) -> Iterator[str | None]:
     early; None for an empty one."""
     is_plain = _VALUE.fullmatch(text) is not None
     if not is_plain and (quoted := _QUOTED.fullmatch(text)) is not None:
-        text = quoted[1].strip(_BLANKS)
+        text = quoted[1].strip(BLANKS)
     for _ in range(_MOST_PASSES):
         decoded = _ESCAPED.sub(_unescaped, unquote(text, encoding="latin-1"))
         if decoded == text:
@@ -215,7 +217,7 @@ def normalised_host(raw: str) -> str:
     """
     host = raw.strip().lower()
     if _NAME.fullmatch(host) is None:
-        host = _without_port(host.rpartition("@")[2])
+        host = _without_port(host)
     if not host.isascii():
         host = _in_ascii(host)
     return host.rstrip(".")
@@ -228,18 +230,20 @@ def wildcards(host: str, deepest: int) -> list[str]:
 
 
 def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return _short_address(host[1:].partition("]")[0])
-    if host.count(":") > 1:
-        return _short_address(host)
-    return host.partition(":")[0]
+    """The part that apps compare: it ends at the first colon, whatever follows."""
+    name = host.rpartition("@")[2]
+    if name.startswith("["):
+        inner = name[1:].partition("]")[0]
+        return _short_address(inner) or inner
+    return _short_address(name) or host.partition(":")[0].rpartition("@")[2]
 
 
 def _short_address(text: str) -> str:
+    """The IPv6 address *text* in its short form; "" if it is none."""
     try:
         return IPv6Address(text.partition("%")[0]).compressed
     except ValueError:
-        return text
+        return ""
 
 
 def _in_ascii(host: str) -> str:
@@ -295,7 +299,7 @@ class FactReader:
         self._deepest = max((_depth(host) for match in matches for host in match.hosts), default=0)
         self._tier = any(match.tiers for match in matches)
         self._headers = {name.lower(): _header(name) for m in matches for name, _ in m.headers}
-        self._cookies = {name: _cookie(name) for m in matches for name, _ in m.cookies}
+        self._cookies = {_spelt_name(name): _cookie(name) for m in matches for name, _ in m.cookies}
         self._attributes = {name: _attribute(name) for m in matches for name, _ in m.attributes}
 
     def facts(self, request: Request, found: Mapping[str, str | None]) -> Facts:
@@ -325,8 +329,10 @@ class FactReader:
     def _add_headers(self, facts: Facts, request: Request) -> None:
         for name, value in request.headers:
             subject = self._headers.get(name.lower())
-            if subject is not None:
-                facts[subject] = (*facts.get(subject, (None,)), value.strip())
+            if subject is not None:  # a proxy may have joined several lines by commas
+                parts = value.split(",") if "," in value else ()
+                values = value.strip(), *map(str.strip, parts)
+                facts[subject] = (*facts.get(subject, (None,)), *values)
 
     def _add_cookies(self, facts: Facts, request: Request) -> None:
         cookies = cookies_of(request)
@@ -353,7 +359,7 @@ def _header(name: str) -> str:
 
 
 def _cookie(name: str) -> str:
-    return f"cookie {name}"
+    return f"cookie {_spelt_name(name)}"
 
 
 def _attribute(name: str) -> str:

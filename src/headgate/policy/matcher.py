@@ -321,7 +321,7 @@ class CallerMatcher:
 
 
 def only_endpoint(match: Match) -> str | None:
-    """The one endpoint that requests can have which *match* is for, as `endpoint_of` has it; None
+    """The one endpoint that requests can have which *match* is for, as `endpoints_of` has it; None
     if there may be several."""
     routes = [values for name, values in match.attributes if name == ROUTE]
     if routes:

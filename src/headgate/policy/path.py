@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 
 Segments = tuple[str, ...]
 Dots = Literal["resolved", "resolved among empty segments", "kept"]
-Way = tuple[bool, bool, Dots]
-"""How to read a path: leniently or not, `\\` and `%2F` as slashes or not, dots resolved or not."""
+Text = Literal["lenient", "literal", "without parameters"]
+Way = tuple[Text, bool, Dots]
+"""How to read a path: which text, `\\` and `%2F` as slashes or not, dots resolved or not."""
 
 MOST_SEGMENTS: Final = 256
 """Of a path with more, only so many are looked at: half of them at each end. Patterns that are
@@ -86,15 +87,18 @@ _BLANK_NAME = re.compile(rf"/[{_BLANKS}]+;")
 _NOISY = re.compile(rf"[\0?#;{_BLANKS}]|\.(?:$|[/\\{_SLASH}])")
 _ALL_DOTS: tuple[Dots, ...] = ("resolved", "resolved among empty segments", "kept")
 _MAIN_WAYS: tuple[Way, ...] = (
-    (True, True, "resolved"),  # Tomcat, and all that forgives
-    (False, True, "resolved"),  # nginx
-    (False, True, "kept"),  # WSGI and ASGI
-    (False, False, "kept"),  # Express, and all that routes before it decodes
+    ("lenient", True, "resolved"),  # all that forgives
+    ("literal", True, "resolved"),  # nginx
+    ("literal", True, "kept"),  # WSGI and ASGI
+    ("literal", False, "kept"),  # Express, and all that routes before it decodes
 )
+_TEXTS: tuple[Text, ...] = ("lenient", "literal")
 _MAIN_RESOURCES: tuple[Way, ...] = (
-    *((mild, separators, _ALL_DOTS[0]) for mild in (True, False) for separators in (True, False)),
-    *((mild, True, _ALL_DOTS[1]) for mild in (True, False)),
+    *((text, separators, _ALL_DOTS[0]) for text in _TEXTS for separators in (True, False)),
+    *((text, True, _ALL_DOTS[1]) for text in _TEXTS),
 )
+_TOMCAT: Way = ("without parameters", True, "resolved")
+"""Of servers that drop `;x`, but do not end a path at an encoded `#` or `?`."""
 
 
 def normalised_path(raw: str) -> str:
@@ -148,7 +152,7 @@ def resources(raw: str) -> tuple[tuple[str, Segments], ...]:
 
 
 def _resources(lenient: str, literal: str) -> tuple[tuple[str, Segments], ...]:
-    ways = _MAIN_RESOURCES if len(literal) > LONG else _ways(lenient, literal)
+    ways = _ways(lenient, literal, _MAIN_RESOURCES)
     found: dict[tuple[str, Segments], None] = {}
     for read in _read_in(ways, lenient, literal):
         if lenient == literal:  # it needs no decoding, and has nothing that is dropped
@@ -174,18 +178,20 @@ def _plain(raw: str) -> str | None:
     return raw.lower() if raw[-1] != "." else None
 
 
-def _ways(lenient: str, literal: str) -> Iterable[Way]:
-    """The ways to read a text that differ at all."""
+def _ways(lenient: str, literal: str, main: tuple[Way, ...] = _MAIN_WAYS) -> Iterable[Way]:
+    """The ways to read a text that differ at all; the *main* ones of a long text."""
+    keeps_ends = ";" in literal and any(end in literal for end in _ENDS)
     if len(literal) > LONG:
-        return _MAIN_WAYS
+        return (*main, _TOMCAT) if keeps_ends else main
     noisy = lenient != literal or _NOISY.search(literal) is not None
     separated = "\\" in lenient or _SLASH in lenient
     dotted = _DOTTED.search(lenient) is not None
-    return product(
-        (True, False) if noisy else (True,),
+    ways = product(
+        _TEXTS if noisy else _TEXTS[:1],
         (True, False) if separated else (True,),
         _ALL_DOTS if dotted else _ALL_DOTS[:1],
     )
+    return (*ways, _TOMCAT) if keeps_ends else ways
 
 
 def _texts(raw: str) -> tuple[str, str]:
@@ -233,10 +239,14 @@ def _short(overlong: re.Match[bytes]) -> bytes:
 
 def _read_in(ways: Iterable[Way], lenient: str, literal: str) -> Iterator[str]:
     """The path as it is read in each of *ways*."""
-    separated = {text: _separated(text) for text in (lenient, literal)}
-    for mild, separators, dots in ways:
-        text = lenient if mild else literal
-        yield _read(separated[text] if separators else text, mild=mild, dots=dots)
+    texts = {"lenient": lenient, "literal": literal}
+    separated = {name: _separated(text) for name, text in texts.items()}
+    for name, separators, dots in ways:
+        if name == "without parameters":
+            yield _read(_separated(_PARAMETERS.sub("", literal)), mild=False, dots=dots)
+            continue
+        text = separated[name] if separators else texts[name]
+        yield _read(text, mild=name == "lenient", dots=dots)
 
 
 def _read(text: str, *, mild: bool, dots: Dots) -> str:
@@ -378,30 +388,34 @@ ROUTE: Final = "route"
 """The attribute that has the template of the route, if a framework knows it: `/users/{id}`."""
 
 
-def endpoint_of(request: Request, endpoints: tuple[str, ...] = ()) -> str | None:
+def endpoints_of(request: Request, endpoints: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The route that a framework chose for *request*; else its normalised path.
 
-    None if the path is ambiguous: servers may take it for different resources. If a rule for
-    *endpoints* is for one of them alone, it is that one.
+    Several if servers may take the path for different resources: of these the ones that a rule for
+    *endpoints* is for.
 
     It is not the pattern of a rule: one counter for all that a pattern fits is what a rule without
     `endpoint` in its key has anyway.
     """
     route = request.attributes.get(ROUTE)
     if route:
-        return route
-    return endpoint_at(request.path, endpoints)
+        return (route,)
+    path = request.path
+    return _endpoints_at(path, endpoints) if len(path) > SHORT else _cached_at(path, endpoints)
 
 
-def endpoint_at(path: str, endpoints: tuple[str, ...] = ()) -> str | None:
-    """The same for a request without a route."""
+def _endpoints_at(path: str, endpoints: tuple[str, ...]) -> tuple[str, ...]:
     found = resources(path)
-    named = {resource for resource, _ in found}
+    named = dict.fromkeys(resource for resource, _ in found)
     if len(named) > 1 and endpoints:
         patterns = [compiled(one) for one in endpoints]
-        named = {
+        fitting = dict.fromkeys(
             resource
             for resource, segments in found
             if any(one.fits(segments) or one.fits(segments_of(resource)) for one in patterns)
-        }
-    return named.pop() if len(named) == 1 else None
+        )
+        named = fitting or named
+    return tuple(named)
+
+
+_cached_at = lru_cache(maxsize=4096)(_endpoints_at)

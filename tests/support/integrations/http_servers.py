@@ -14,7 +14,7 @@ import socket
 import threading
 from contextlib import ExitStack, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+HttpParser = Literal["auto", "h11", "httptools"]
 PATIENCE = 30.0
 NUMBER = "x-exchange"
 
@@ -183,10 +184,11 @@ class _Uvicorn(uvicorn.Server):
 class UvicornServer(HttpServer):
     """uvicorn, in the event loop of a thread."""
 
-    def __init__(self, app: Any, *, has_lifespan: bool) -> None:
+    def __init__(self, app: Any, *, has_lifespan: bool, http: HttpParser = "auto") -> None:
         super().__init__()
         config = uvicorn.Config(
             self._watched(app),
+            http=http,
             lifespan="on" if has_lifespan else "off",
             log_level="critical",
             timeout_graceful_shutdown=1,
@@ -235,12 +237,12 @@ class _Worker(ThreadWorker):  # type: ignore[misc]
 
 
 class _Application(BaseApplication):  # type: ignore[misc]
-    def __init__(self, app: WSGIApplication) -> None:
-        self._app = app
+    def __init__(self, app: WSGIApplication, threads: int) -> None:
+        self._app, self._threads = app, threads
         super().__init__()
 
     def load_config(self) -> None:
-        self.cfg.set("threads", 4)
+        self.cfg.set("threads", self._threads)
         self.cfg.set("loglevel", "critical")
 
     def load(self) -> WSGIApplication:
@@ -250,9 +252,9 @@ class _Application(BaseApplication):  # type: ignore[misc]
 class GunicornServer(HttpServer):
     """A worker of gunicorn with threads."""
 
-    def __init__(self, app: WSGIApplication) -> None:
+    def __init__(self, app: WSGIApplication, *, threads: int = 4) -> None:
         super().__init__()
-        application = _Application(self._watched(app))
+        application = _Application(self._watched(app), threads)
         cfg = application.cfg
         log = cfg.logger_class(cfg)
         self._worker = _Worker(1, os.getppid(), [self.listener], application, 30, cfg, log)
@@ -261,7 +263,7 @@ class GunicornServer(HttpServer):
 
     def _watched(self, app: WSGIApplication) -> WSGIApplication:
         def watched(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-            number = environ["HTTP_X_EXCHANGE"]
+            number = environ.get("HTTP_X_EXCHANGE", "")
             try:
                 return _Watched(app(environ, start), self.ends, number)
             except BaseException:

@@ -153,7 +153,7 @@ def _entries(policy: Policy, rules: Sequence[Rule], settings: GatewaySettings) -
     return [*request_actions(address, headers), *map(_matched_line, _matched_values(rules))]
 
 
-def request_actions(address: Json, headers: Iterable[str]) -> list[Json]:
+def request_actions(address: Json, headers: Iterable[str] = ()) -> list[Json]:
     """The actions that send a request's method, path, host, *address* and *headers*."""
     return [
         _header(":method", METHOD),
@@ -200,6 +200,11 @@ def _matched_line(matched: tuple[str, str]) -> Json:
         )
     ]
     return _expression(name, f"{' || '.join(tests)} ? {_quoted(value)} : {_FAILING_EXPRESSION}")
+
+
+def all_lines(name: str) -> Json:
+    """The action that sends all lines of the header *name*, joined by commas."""
+    return _expression(name, f"request.headers[{_quoted(name)}]")
 
 
 def _quoted(text: str) -> str:

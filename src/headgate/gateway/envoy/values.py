@@ -87,7 +87,7 @@ def _names_of_callers(policy: Policy) -> list[str]:
     places = [place for rule in policy.rules for place in identifier.places(rule)]
     if any(rule.match.tiers for rule in policy.rules):
         places += identifier.tier_places
-    names = {name for kind, name in places if kind != _COOKIE}
+    names = {str(name) for kind, name in places if kind == "header"}
     return sorted(names | (headers_of_interest(policy) & {_COOKIE}))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.config import Address
 from headgate.gateway.envoy.clusters import is_literal
-from headgate.gateway.envoy.exact import DEBUG_ACTION, REMOTE_ADDRESS, request_actions
+from headgate.gateway.envoy.exact import DEBUG_ACTION, REMOTE_ADDRESS, all_lines, request_actions
 from headgate.gateway.templates.options import UNAVAILABLE, filled, quoted
 from headgate.policy.envoy_config.attributes import (
     ADDRESS,
@@ -83,9 +83,13 @@ def address_text(address: Address) -> str:
 
 
 def _entries(options: TemplateOptions) -> str:
-    """The actions that describe a request to Headgate, one a line."""
+    """The actions that describe a request to Headgate, one a line.
+
+    An action for a header sends its first line alone, and an app may read another one.
+    """
     headers = [name for name in options.sent_headers if name not in _RESERVED]
-    return "\n".join(map(_item, request_actions(REMOTE_ADDRESS, headers)))
+    actions = [*request_actions(REMOTE_ADDRESS), *map(all_lines, headers)]
+    return "\n".join(map(_item, actions))
 
 
 def _item(action: Json) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import product
 from math import prod
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.policy.conditions import (
+    BLANKS,
     TIER,
     cookie_readings,
     header_readings,
@@ -18,7 +20,7 @@ from headgate.policy.conditions import (
 from headgate.policy.identity.address import Trail, peer_address
 from headgate.policy.identity.parts import claim_of, hashed, joined, part_of, source_named
 from headgate.policy.model import BUILT_IN_PARTS, GLOBAL
-from headgate.policy.path import endpoint_of
+from headgate.policy.path import endpoints_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -40,8 +42,8 @@ MOST_READINGS: Final = 64
 
 _BLANKS: Final = " \t"
 
-Place = tuple[str, str]
-"""Where the value of a source is: `header` or `cookie`, and its name."""
+Place = tuple[str, str] | tuple[str, tuple[str, ...]]
+"""Where a value is: `header` or `cookie`, and its name; or `endpoint`, and what the rule is for."""
 
 Chosen = dict[Place, tuple[str | None, ...]]
 """The values that are read at places."""
@@ -128,6 +130,15 @@ class Found(Mapping[str, str | None]):
         other = None if source.lookup is None else self[source.lookup]
         return None if other is None else source.values.get(other)
 
+    def endpoint(self, request: Request, endpoints: tuple[str, ...]) -> str:
+        """The route of *request*, or its path, for a rule for *endpoints*.
+
+        *request* is another one where the caller is asked about and not its request.
+        """
+        if request is not self.request:
+            return endpoints_of(request, endpoints)[0]
+        return self._values_at(("endpoint", endpoints))[0] or ""
+
     def readings(self, places: Sequence[Place]) -> tuple[Found, ...]:
         """The caller in each way in which apps may read the values at *places*; () if there is only
         one. An app is counted on to read a request like one of them, whichever that is.
@@ -162,6 +173,8 @@ class AmbiguityError(Exception):
 def values_at(request: Request, place: Place) -> tuple[str | None, ...]:
     """The values that apps may read at *place*; only one if it is known how the app reads it."""
     kind, name = place
+    if not isinstance(name, str):
+        return endpoints_of(request, name)
     if kind == "cookie":
         cookies = request.cookies()
         return cookie_readings(request, name) if cookies is None else (cookies.get(name) or None,)
@@ -173,16 +186,18 @@ def values_at(request: Request, place: Place) -> tuple[str | None, ...]:
     return tuple(map(_credentials, values)) if name in WITH_SCHEME else values
 
 
+_BLANK_RUN: Final = re.compile(rf"[{BLANKS}]+")
+
 WITH_SCHEME: Final = frozenset({"authorization", "proxy-authorization"})
 """Headers that begin with a scheme, in any case (RFC 9110, 11.1)."""
 
 
 def _credentials(value: str | None) -> str | None:
-    """*value* in the one spelling of its scheme and of the blanks behind it."""
+    """*value* in the one spelling of its scheme and of blanks; a token without a scheme stays."""
     if value is None:
         return None
-    scheme, *rest = value.split(maxsplit=1) or [value]
-    return " ".join([scheme.capitalize(), *rest])
+    scheme, _, rest = _BLANK_RUN.sub(" ", value).strip().partition(" ")
+    return f"{scheme.capitalize()} {rest}" if rest else scheme
 
 
 def place_of(source: Source) -> Place | None:
@@ -207,7 +222,8 @@ def account_of(
     if name == GLOBAL:
         return "one counter for everybody"
     if name == "endpoint":
-        return _endpoint(endpoint_of(request, rule.match.endpoints), request.path)
+        endpoint = found.endpoint(request, rule.match.endpoints)
+        return f"{_shown(endpoint)}, of the path {_shown(request.path)}"
     if name == "method":
         return _method(methods_of(request))
     if name == "host":
@@ -215,12 +231,6 @@ def account_of(
     if name == "ip":
         return _address(found, trail)
     return _claim(claim_of(name, identity), found, identity.fallback, salt)
-
-
-def _endpoint(endpoint: str | None, path: str) -> str:
-    if endpoint is None:
-        return f"ambiguous, of the path {_shown(path)}, so all such paths share a counter"
-    return f"{_shown(endpoint)}, of the path {_shown(path)}"
 
 
 def _method(methods: Sequence[str]) -> str:
@@ -334,11 +344,13 @@ class Identifier:
         return list(dict.fromkeys(lines))
 
     def places(self, rule: Rule) -> tuple[Place, ...]:
-        """The headers and cookies that the key and the limits of *rule* depend on."""
+        """What the key and the limits of *rule* depend on and apps may read differently."""
         names = [name for name in rule.key_by if name not in BUILT_IN_PARTS]
         if any(tier is not None for tier in rule.limits):
             names.append(TIER)
-        return self._places_of(names)
+        places = self._places_of(names)
+        is_endpoint = "endpoint" in rule.key_by
+        return (*places, ("endpoint", rule.match.endpoints)) if is_endpoint else places
 
     def _places_of(self, names: Iterable[str]) -> tuple[Place, ...]:
         sources = self._identity.sources

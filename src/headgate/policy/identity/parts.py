@@ -5,7 +5,6 @@ api_key=~3fa0...        the same of a secret
 api_key!ip=1.2.3.4      missing: the address stands in
 api_key!shared          missing: one counter for all of whom it is
 endpoint=/login         a property of the request, not of its caller: never missing
-endpoint!ambiguous      servers take the path for different resources: one counter for all such
 global                  one counter for all callers
 """
 
@@ -14,14 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
 from headgate.policy.conditions import methods_of, normalised_host
 from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, Source
-from headgate.policy.path import ROUTE, SHORT, endpoint_at, endpoint_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,8 +111,6 @@ SECRET_HEADERS: Final = frozenset(
     {"authorization", "proxy-authorization", "cookie", "x-api-key", "x-auth-token"}
 )
 """Headers that are secret under every policy. So is every cookie."""
-
-AMBIGUOUS_ENDPOINT: Final = "endpoint!ambiguous"
 
 Part = Callable[["Request", "Found"], str | None]
 """The text of one part of the key of a request; None: the rule does not apply."""
@@ -218,22 +213,7 @@ def joined(parts: Sequence[Part]) -> Part:
 
 
 def _endpoint(endpoints: tuple[str, ...]) -> Part:
-    def text(request: Request, _: Found) -> str:
-        path = request.path
-        if len(path) > SHORT or request.attributes.get(ROUTE):
-            return _endpoint_text(endpoint_of(request, endpoints))
-        return _endpoint_at(path, endpoints)
-
-    return text
-
-
-@lru_cache(maxsize=4096)
-def _endpoint_at(path: str, endpoints: tuple[str, ...]) -> str:
-    return _endpoint_text(endpoint_at(path, endpoints))
-
-
-def _endpoint_text(endpoint: str | None) -> str:
-    return AMBIGUOUS_ENDPOINT if endpoint is None else f"endpoint={spelled(endpoint)}"
+    return lambda request, found: f"endpoint={spelled(found.endpoint(request, endpoints))}"
 
 
 _BUILT_IN: Final[dict[str, Part]] = {

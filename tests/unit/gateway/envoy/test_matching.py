@@ -39,7 +39,10 @@ REQUESTS = st.builds(
     method=st.sampled_from(["GET", "HEAD", "POST", "post", "PUT"]),
     path=st.sampled_from(["/", "/login", "/LOGIN;x", "/a/b", "/b", "/b/c/d", "/%6cogin"]),
     host=st.sampled_from(
-        ["", "api.example.com", "API.example.com.:80", "u@x.example.com", "other.test", "[::1]:8"]
+        [
+            *("", "api.example.com", "API.example.com.:80", "u@x.example.com", "other.test"),
+            *("[::1]:8", "api.example.com:80:81", "other.test:80@u", "a:b@other.test"),
+        ]
     ),
     headers=st.lists(
         st.sampled_from(

@@ -109,17 +109,22 @@ def test_the_printed_filter_of_envoy_is_that_of_the_gateway() -> None:
     assert {"domain", "timeout", "failure_mode_deny", "rate_limit_service"} < shared
     assert {name: printed[name] for name in shared} == {name: own[name] for name in shared}
     first, second = (made["rate_limits"][0]["actions"] for made in (own, printed))
-    assert [one for one in first if one not in second] == []
+    names = [one["request_headers"]["header_name"] for one in first if one not in second]
+    assert names == ["x-api-key", "x-tenant-id", "x-tier", "x-user-id"]
 
 
 def test_envoy_names_the_headers_of_the_rules() -> None:
     wanted = TemplateOptions(headers=("host", "x-a", "x-'b"))
     made = ratelimit(yaml.safe_load(gateway_named("envoy").text(wanted)))
     actions = made["rate_limits"][0]["actions"]
-    keys = [one.get("request_headers", {}).get("descriptor_key") for one in actions]
-    assert keys == ["headgate.debug", "method", "path", "host", None, "x-a", "x-'b"]
+    keys = [one.get("request_headers", {}).get("descriptor_key") for one in actions[:5]]
+    assert keys == ["headgate.debug", "method", "path", "host", None]
+    lines = [one["extension"]["typed_config"] for one in actions[5:]]
+    assert [one["descriptor_key"] for one in lines] == ["x-a", "x-'b"]
+    assert [one["text"] for one in lines] == ['request.headers["x-a"]', 'request.headers["x-\'b"]']
     # An action that finds nothing makes the whole descriptor go, and the limits with it.
-    assert all(one["request_headers"]["skip_if_absent"] for one in (*actions[:4], *actions[5:]))
+    assert all(one["request_headers"]["skip_if_absent"] for one in actions[:4])
+    assert all(one["skip_if_error"] for one in lines)
 
 
 def test_envoy_reports_to_rules_whose_costs_are_known_afterwards() -> None:

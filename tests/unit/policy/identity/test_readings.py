@@ -90,6 +90,14 @@ def test_the_scheme_of_credentials_has_one_spelling(sent: str) -> None:
     assert keys(rule, ("authorization", "Bearer KEY")) != keys(rule, ("authorization", sent))
 
 
+def test_blanks_beyond_ascii_do_not_count_in_credentials_nor_case_without_a_scheme() -> None:
+    rule = "key_by: 'header:authorization', limit: 1/s"
+    plain = keys(rule, ("authorization", "Bearer key"))
+    for sent in ("Bearer key\xa0", "Bearer \udca0key", "Bearer key\x85"):
+        assert keys(rule, ("authorization", sent)) == plain
+    assert keys(rule, ("authorization", "Key")) != keys(rule, ("authorization", "kEY"))
+
+
 PARSERS: dict[str, Callable[[list[str]], str]] = {
     "first line": lambda lines: lines[0],
     "last line": lambda lines: lines[-1],

@@ -1,0 +1,26 @@
+"""No spelling of a request gives more than the limit: on uvicorn and aiohttp's server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.security.judging import GROUPS, check
+from tests.support.security.targets import integration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.security.trial import Target
+
+
+@pytest.fixture(scope="module", params=["asgi", "starlette", "fastapi", "litestar", "aiohttp"])
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    with integration(request.param) as found:
+        yield found
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_no_spelling_gives_more_than_the_limit(target: Target, group: str) -> None:
+    check(target, group)
