@@ -118,7 +118,7 @@ class RateLimits:
         app.before_request(functools.partial(_check_app, app, state))
         # The first one is called last, with the response that is sent.
         app.after_request_funcs.setdefault(None, []).insert(0, _record_content)
-        app.wsgi_app = _Completing(app.wsgi_app, limiter)  # type: ignore[method-assign]
+        app.wsgi_app = _CompletingApp(app.wsgi_app, limiter)  # type: ignore[method-assign]
 
     def limit(
         self, limits: Limits | Callable[..., Limits | None], **options: Unpack[LimitOptions]
@@ -328,7 +328,7 @@ def _is_static(app: Flask, state: _State, endpoint: str) -> bool:
     return holder is not None and holder.has_static_folder
 
 
-class _Completing:
+class _CompletingApp:
     """The `wsgi_app` of an app, with headers, and with requests completed at the end."""
 
     def __init__(self, app: WSGIApplication, limiter: RequestLimiter) -> None:

@@ -100,12 +100,12 @@ class _Screen:
                 loop.call_soon_threadsafe(self._receive, result, began_s)
             is_stopped.wait(max(0.0, interval - (monotonic() - began_s)))
 
-    def _receive(self, result: Live | AdminError, asked_s: float) -> None:
+    def _receive(self, result: Live | AdminError, began_s: float) -> None:
         trouble = ""
         if isinstance(result, AdminError):
             if result.is_final and self._latest is None:
                 self._quit(result)
-            self._failed_s = self._failed_s or asked_s
+            self._failed_s = self._failed_s or began_s
             seconds = monotonic() - self._failed_s
             since = f" for {seconds:.0f} s" if seconds >= 1 else ""
             trouble = f"No figures from {self._picture.url}{since}: {result}. Retrying."

@@ -81,7 +81,7 @@ class ReconnectingConnection:
             error = self._unavailable()
             if error is not None:
                 self._fail_soon(one.request, error)
-                self._owner.want_map()
+                self._owner.request_map()
                 return
             self._attempt = self._loop.create_task(self._connect())
         self._waiting.append(one)
@@ -104,7 +104,7 @@ class ReconnectingConnection:
         """Stop using *connection*."""
         if self._connection is connection:
             self._connection = None
-            self._owner.want_map()
+            self._owner.request_map()
 
     @property
     def is_idle(self) -> bool:
@@ -163,7 +163,7 @@ class ReconnectingConnection:
         self._backoff.failed(error, _monotonic())
         self._attempt = None
         self._fail_waiting(error)
-        self._owner.want_map()
+        self._owner.request_map()
 
     def _fail_waiting(self, error: StoreError) -> None:
         waiting, self._waiting = self._waiting, deque()
@@ -177,23 +177,23 @@ class LoopConnections:
         self._url = url
         self._loop = asyncio.get_running_loop()
         self.nodes = Nodes(url)
-        self._links: dict[Address, ReconnectingConnection] = {}
+        self._servers: dict[Address, ReconnectingConnection] = {}
         self._waiting: list[Attempt] = []  # for the map
-        self._asking: asyncio.Task[None] | None = None
+        self._fetching: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._is_closed = False
         if not url.is_cluster:
             address = url.addresses[0]
-            link = ReconnectingConnection(dialer_for(url), url, self, address, str(url))
-            self._links[address] = link
-            self.submit = link.submit  # type: ignore[method-assign]
+            server = ReconnectingConnection(dialer_for(url), url, self, address, str(url))
+            self._servers[address] = server
+            self.submit = server.submit  # type: ignore[method-assign]
 
     def submit(self, request: Request) -> None:
         """Send *request* to the node that owns its slot."""
         address = self.nodes.owners[slot_of(request.key)]
-        link = None if address is None else self._links.get(address)
-        if link is not None:
-            link.submit(request)
+        server = None if address is None else self._servers.get(address)
+        if server is not None:
+            server.submit(request)
         else:
             self._route(Attempt(request), _monotonic() + self._url.timeout)
 
@@ -202,23 +202,23 @@ class LoopConnections:
         self._is_closed = True
         if self._later is not None:
             self._later.cancel()
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.gather(self._fetching, return_exceptions=True)
         waiting, self._waiting = self._waiting, []
         errors.fail_all((one.request for one in waiting), errors.closed(str(self._url)))
-        for link in list(self._links.values()):
-            await link.aclose()
+        for server in list(self._servers.values()):
+            await server.aclose()
 
     def _route(self, one: Attempt, deadline: float) -> None:
         """Send a request until *deadline*, or as soon as the map is known."""
         slot = 0 if one.target else slot_of(one.request.key)
         address = one.target or self.nodes.owners[slot]
         if address is not None:
-            self._link_to(address).forward(one, deadline)
+            self._server_at(address).forward(one, deadline)
             return
-        self.want_map()
-        if self._asking is not None:
+        self.request_map()
+        if self._fetching is not None:
             self._waiting.append(one)
             return
         error = self.nodes.unserved(slot, _monotonic())
@@ -226,24 +226,24 @@ class LoopConnections:
             one.request.failed, errors.closed(str(self._url)) if self._is_closed else error
         )
 
-    def want_map(self) -> None:
+    def request_map(self) -> None:
         """Request the map if it is due and not requested yet; otherwise a little later."""
         nodes, now = self.nodes, _monotonic()
         nodes.is_stale = True
-        if self._is_closed or self._asking is not None or not self._url.is_cluster:
+        if self._is_closed or self._fetching is not None or not self._url.is_cluster:
             return
         if nodes.is_due(now):
             nodes.begin(now)
-            self._asking = self._loop.create_task(self._ask_for_map())
+            self._fetching = self._loop.create_task(self._fetch_map())
         elif self._later is None and (wait := nodes.spacing(now)):
-            self._later = self._loop.call_later(wait, self._want_map_again)
+            self._later = self._loop.call_later(wait, self._request_map_again)
 
-    def _want_map_again(self) -> None:
+    def _request_map_again(self) -> None:
         self._later = None
         if self.nodes.is_stale:
-            self.want_map()
+            self.request_map()
 
-    async def _ask_for_map(self) -> None:
+    async def _fetch_map(self) -> None:
         nodes, url = self.nodes, self._url
         error: StoreError | None = None
         try:
@@ -255,7 +255,7 @@ class LoopConnections:
             nodes.learned(found)
             self._adopt(found)
         finally:
-            self._asking = None
+            self._fetching = None
         waiting, self._waiting = self._waiting, []
         now = _monotonic()
         for one in waiting:
@@ -268,32 +268,32 @@ class LoopConnections:
     def _adopt(self, found: SlotMap) -> None:
         known = {address for address in found if address is not None}
         for address in known:
-            self._link_to(address)
-        for address, link in list(self._links.items()):
+            self._server_at(address)
+        for address, server in list(self._servers.items()):
             if address not in known:
-                link.renew()  # it closes when all that is in flight has been answered
-                if link.is_idle:
-                    del self._links[address]
+                server.renew()  # it closes when all that is in flight has been answered
+                if server.is_idle:
+                    del self._servers[address]
 
-    def _link_to(self, address: Address) -> ReconnectingConnection:
-        link = self._links.get(address)
-        if link is None:
+    def _server_at(self, address: Address) -> ReconnectingConnection:
+        server = self._servers.get(address)
+        if server is None:
             dialer = dial_server(Endpoint(self._url, address))
-            link = ReconnectingConnection(dialer, self._url, self, address, str(address))
-            self._links[address] = link
-        return link
+            server = ReconnectingConnection(dialer, self._url, self, address, str(address))
+            self._servers[address] = server
+        return server
 
     def error_reply(
-        self, link: ReconnectingConnection, where: str, pending: InFlight, text: str
+        self, server: ReconnectingConnection, where: str, pending: InFlight, text: str
     ) -> None:
-        """React to the error reply of *where* to the *pending* request, which *link* has sent."""
+        """React to the error reply of *where* to the *pending* request, which *server* has sent."""
         request, deadline, detours = pending
-        found = self.nodes.react(Attempt(request, None, detours), link.address, where, text)
+        found = self.nodes.react(Attempt(request, None, detours), server.address, where, text)
         if isinstance(found, Failure):
             request.failed(found.error)
             if found.is_stale:
-                link.renew()
-                self.want_map()
+                server.renew()
+                self.request_map()
             return
         for one in found:
             if one.waits:
@@ -302,7 +302,7 @@ class LoopConnections:
                 fresh = _monotonic() + self._url.timeout
                 self._route(one, fresh if one.is_whole else deadline)
         if self.nodes.is_stale:
-            self.want_map()
+            self.request_map()
 
     def _route_later(self, one: Attempt, deadline: float, error: StoreError) -> None:
         left = deadline - _monotonic()
