@@ -315,7 +315,7 @@ def divide(operation: Operation[Any]) -> Divided | None:
     checks = operation.checks
     if isinstance(operation, Charge | Refund):
         checks = tuple([replace(check, cost=1) for check in checks])
-    is_denied = isinstance(operation, Take | TakeUpTo | Hold) and not all(map(_is_allowed, checks))
+    is_denied = isinstance(operation, Take | TakeUpTo | Hold) and not all(map(may_pass, checks))
     rest: Operation[Any] = replace(operation, checks=kept)
     if is_denied:
         rest = Take(kept, consume=False)
@@ -354,7 +354,7 @@ def _divide_each(operation: TakeEach) -> Divided | None:
     return Divided(TakeEach(rest) if rest else None, joined)
 
 
-def _is_allowed(check: Check) -> bool:
+def may_pass(check: Check) -> bool:
     """Return False if *check* is denied without a counter."""
     return not (check.cost and isinstance(check.limit, ConstantLimit) and not check.limit.quota)
 
@@ -371,5 +371,5 @@ def _joined(checks: tuple[Check, ...], outcomes: Outcomes | None) -> Outcomes:
 
 
 def _outcome(check: Check) -> Outcome:
-    is_allowed = _is_allowed(check)
+    is_allowed = may_pass(check)
     return Outcome(is_allowed, check.limit.quota, 0 if is_allowed else None, 0)

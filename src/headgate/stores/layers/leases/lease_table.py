@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headgate.observability import METRICS
 from headgate.stores.layers.leases.denials import Denials, denial_of
 from headgate.stores.layers.leases.lease import Bound, Demand, Lease, LeaseGroup
-from headgate.stores.operations import Check
+from headgate.stores.operations import Check, may_pass
 from headgate.units import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -319,7 +319,8 @@ class LeaseTable:
         return local.all_outcomes()
 
     def begin(self, checks: Sequence[Check], now_ns: int) -> LocalTake:
-        """Take what can be taken here. If anything is denied here, nothing is taken."""
+        """Take what can be taken here. If anything is denied here, or by a limit of 0, nothing is
+        taken."""
         outcomes: list[Outcome | None] = []
         rest: list[Check] = []
         taken: list[Taken] = []
@@ -331,6 +332,7 @@ class LeaseTable:
                 outcome = self.decide(group, check.key, check.cost, now_ns)
             if group is None or outcome is None:
                 rest.append(check)
+                is_denied = is_denied or not may_pass(check)
             elif outcome.allowed:
                 lease = group.leases[check.key]
                 taken.append(Taken(lease, lease.serial, check.cost))
