@@ -93,11 +93,11 @@ class Verdict:
         return self.plan.revision
 
     @property
-    def pairs(self) -> Iterator[tuple[RulePlan, Decision]]:
+    def pairs(self) -> list[tuple[RulePlan, Decision]]:
         """The rules that have a say, in the order of the policy, with their decisions."""
-        for one, decision in zip(self.plan.rules, self.decisions, strict=True):
-            if decision is not None:
-                yield one, decision
+        pairs = zip(self.plan.rules, self.decisions, strict=True)
+        # No generator: an interrupt that comes as one is closed is only printed.
+        return [(one, decision) for one, decision in pairs if decision is not None]
 
     @property
     def rules(self) -> tuple[RuleVerdict, ...]:
