@@ -108,9 +108,11 @@ def test_a_partition_leaves_no_more_debt_than_it_may(
         assert all(world.hit(name) for name in NAMES)
         wait_until(lambda: world.lag() > 2 * SECOND, "all nodes to see that reports fail")
         assert [world.exhaust(name) for name in NAMES] == [29, 29, 29]
+        wait_until(lambda: world.lag() > 4 * SECOND, "reports of all of it to fail")
         regions.heal()
         world.wait_until_reported()
-        assert [world.used(name) for name in NAMES] == [used] * 3
+        in_flight = len(NAMES) - 1  # the first reports, each of one unit, may arrive late
+        assert all(used <= world.used(name) <= used + in_flight for name in NAMES)
 
 
 def test_reports_whose_replies_are_lost_are_repeated_and_counted_once(regions: Regions) -> None:
