@@ -41,9 +41,7 @@ class Price:
     cache_write: Amount | None = None
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if getattr(self, field.name) is not None:
-                _scaled(getattr(self, field.name), field.name)
+        _ = self.scaled
 
     @property
     def scaled(self) -> _Scaled:
