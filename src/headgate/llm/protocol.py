@@ -52,7 +52,8 @@ _LAST_SECOND: Final = 253_402_300_799  # of the year 9999
 
 def protocol_of(path: str) -> Protocol:
     """Return the protocol of a request to *path*: `/messages` is Anthropic's, all else OpenAI's."""
-    return "anthropic" if bare_path(path).endswith("/messages") else "openai"
+    is_messages = bare_path(path).endswith(("/messages", "/messages/count_tokens"))
+    return "anthropic" if is_messages else "openai"
 
 
 def bare_path(path: str) -> str:

@@ -43,7 +43,9 @@ _MOST_MEMBERS: Final = 1_000
 _LONGEST_MODEL: Final = 256
 _LONGEST_NUMBER: Final = 40
 _DECODER: Final = json.JSONDecoder()
-_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_OPEN, _CLOSE, _COLON, _COMMA = (
+    re.compile(rf"[ \t\n\r]*{mark}[ \t\n\r]*") for mark in (r"\{", r"\}", ":", ",")
+)
 _STATED: Final = re.compile(
     r'"(max_(?:completion_|output_)?tokens|n_predict|n|best_of|stream)"\s*+:\s*+'
     r'(true\b|"?+\s*+[0-9][0-9.eE+]{0,20})',
@@ -77,8 +79,13 @@ class ModelRequest:
 
 
 def read_request(path: str, body: bytes, content_type: str | None = None) -> ModelRequest:
-    """Read the *body* of a request to *path*. Raises nothing: a bad body has a cautious reading."""
+    """Read the *body* of a request to *path*. Raises nothing: a bad body has a cautious reading.
+
+    A request without a body generates nothing.
+    """
     protocol = protocol_of(path)
+    if not body:
+        return ModelRequest(protocol, 0, output_tokens=0, is_readable=False)
     if (content_type or "").lower().startswith("multipart/") and body.startswith(b"--"):
         return ModelRequest(protocol, len(body), is_readable=False)
     members = _members(text := _text(body))
@@ -148,33 +155,29 @@ def _members(text: str) -> list[_Member] | None:
     """Return the members of the JSON object at the start of *text*, duplicates too; else None."""
     members: list[_Member] = []
     try:
-        place = _after(text, "{", 0)
-        if text[_skip(text, place)] == "}":
+        place = _after(_OPEN, text, 0)
+        if _CLOSE.match(text, place):
             return members
         while len(members) < _MOST_MEMBERS:
-            key, place = _DECODER.raw_decode(text, _skip(text, place))
-            start = _skip(text, _after(text, ":", place))
+            key, place = _DECODER.raw_decode(text, place)
+            if not isinstance(key, str):
+                return None
+            start = _after(_COLON, text, place)
             value, end = _DECODER.raw_decode(text, start)
             members.append(_Member(key, value, start, end))
-            place = _skip(text, end)
-            if text[place] == "}":
-                return members if all(isinstance(one.key, str) for one in members) else None
-            place = _after(text, ",", place)
-    except (ValueError, IndexError, RecursionError):
+            if _CLOSE.match(text, end):
+                return members
+            place = _after(_COMMA, text, end)
+    except (ValueError, RecursionError):
         pass
     return None
 
 
-def _skip(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    return place if found is None else found.end()
-
-
-def _after(text: str, mark: str, place: int) -> int:
-    place = _skip(text, place)
-    if text[place] != mark:
-        raise ValueError(mark)
-    return place + 1
+def _after(mark: re.Pattern[str], text: str, place: int) -> int:
+    found = mark.match(text, place)
+    if found is None:
+        raise ValueError(mark.pattern)
+    return found.end()
 
 
 def _by_key(members: Iterable[_Member]) -> dict[str, list[Any]]:

@@ -53,6 +53,7 @@ def test_a_chat_call_states_model_output_and_stream() -> None:
         (MESSAGES, "anthropic"),
         ("/v1/messages/?beta=true", "anthropic"),
         ("/anthropic/v1/messages", "anthropic"),
+        ("/v1/messages/count_tokens", "anthropic"),
         (CHAT, "openai"),
         (RESPONSES, "openai"),
         ("/v1/chat/completions?x=/messages", "openai"),
@@ -262,6 +263,12 @@ def test_a_form_is_not_searched() -> None:
     assert read_request(CHAT, b'{"max_tokens": 5}', "multipart/form-data").output_tokens == 5
 
 
+def test_a_request_without_a_body_generates_nothing() -> None:
+    assert read_request("/v1/models", b"") == ModelRequest(
+        "openai", 0, output_tokens=0, is_readable=False
+    )
+
+
 def test_the_estimate_of_a_prompt_is_bytes_by_four_rounded_up() -> None:
     assert [estimated_prompt_tokens(size) for size in (0, 1, 4, 5, 4000)] == [0, 1, 1, 2, 1000]
     assert estimated_prompt_tokens(10, bytes_per_token=3) == 4
@@ -335,7 +342,7 @@ def test_asking_for_usage_changes_nothing_else(
     assert with_usage_reported(changed) == changed
 
 
-pairs = st.lists(
+pairs: st.SearchStrategy[list[tuple[str, Any]]] = st.lists(
     st.tuples(
         st.sampled_from(["max_tokens", "max_completion_tokens", "n", "model", "stream", "a"]),
         st.integers(-5, 5000) | st.sampled_from(["5", "m", 2.5, None, True, [], [[{}]]]),

@@ -241,10 +241,20 @@ def test_the_last_usage_of_a_stream_counts_and_is_final_with_the_last_event() ->
     assert (reader.usage, reader.is_final) == (Usage(100, 30), True)
 
 
-def test_a_usage_that_is_null_or_damaged_does_not_replace_the_last() -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"usage": None, "a_tokens": 1},
+        {"usage": {**CHAT, "prompt_tokens": -1}},
+        {"response": {"usage": None}, "usage": {**CHAT, "prompt_tokens": 1}},
+        ["tokens"],
+        '{"usage": {"prompt_tokens": 1, "completion_tokens": 1}',
+    ],
+)
+def test_a_usage_that_is_null_or_damaged_does_not_replace_the_last(bad: object) -> None:
     good = event({"choices": [], "usage": CHAT})
-    for bad in ({"usage": None, "a_tokens": 1}, {"usage": {**CHAT, "prompt_tokens": -1}}, []):
-        assert streamed([good, event(bad)]).usage == Usage(100, 20)
+    reader = streamed([good, event(bad)])
+    assert (reader.usage, reader.is_final) == (Usage(100, 20), True)
 
 
 def test_a_stream_of_anthropic_that_was_cut_states_no_usage() -> None:
@@ -334,12 +344,12 @@ def test_what_cannot_be_decompressed_has_no_usage(name: str) -> None:
 def test_a_usage_before_damage_is_not_kept() -> None:
     encoder = zlib.compressobj(wbits=31)
     reader = StreamReader("gzip")
-    reader.feed(encoder.compress(OPENAI[3]) + encoder.flush(zlib.Z_SYNC_FLUSH))
-    assert reader.usage is not None
+    whole = encoder.compress(OPENAI[3]) + encoder.flush(zlib.Z_SYNC_FLUSH)
+    assert streamed([whole], "gzip").usage == Usage(100, 20)
+    reader.feed(whole)
     reader.feed(b"\xff" * 20)
-    assert (reader.usage, reader.is_final) == (None, False)
-    assert streamed(OPENAI).usage is not None
     assert reader.finish() is None
+    assert not reader.is_final
 
 
 def test_what_follows_a_compressed_body_is_ignored() -> None:
