@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Protocol = Literal["openai", "anthropic"]
-Counted = Literal["requests", "tokens", "input_tokens", "output_tokens", "spend"]
-"""What a limit counts, as far as clients are told."""
+Counted = Literal[
+    "requests", "tokens", "input_tokens", "uncached_input_tokens", "output_tokens", "spend"
+]
+"""What a limit counts: requests, or one of `amounts.KINDS`."""
 
 Lines = list[tuple[str, str]]
 
@@ -45,6 +47,7 @@ _ANTHROPIC_NAMES: Final[dict[Counted, str]] = {
     "requests": "requests",
     "tokens": "tokens",
     "input_tokens": "input-tokens",
+    "uncached_input_tokens": "input-tokens",
     "output_tokens": "output-tokens",
 }
 _LAST_SECOND: Final = 253_402_300_799  # of the year 9999
@@ -99,18 +102,22 @@ def rate_limit_headers(
     """Return the headers of *protocol* for the limits in *figures*, at *now_ns* since the epoch.
 
     Neither provider has headers for spend, and OpenAI none that tell input from output tokens:
-    those are left out.
+    those are left out. Of two limits with one name, the one with less left is told.
     """
     if protocol == "openai":
-        return [line for name, one in _named(figures, _OPENAI_NAMES) for line in _openai(name, one)]
+        named = _named(figures, _OPENAI_NAMES)
+        return [line for name, one in named.items() for line in _openai(name, one)]
     named = _named(figures, _ANTHROPIC_NAMES)
-    return [line for name, one in named for line in _anthropic(name, one, now_ns)]
+    return [line for name, one in named.items() for line in _anthropic(name, one, now_ns)]
 
 
-def _named(
-    figures: Mapping[Counted, Figures], names: dict[Counted, str]
-) -> list[tuple[str, Figures]]:
-    return [(name, figures[counted]) for counted, name in names.items() if counted in figures]
+def _named(figures: Mapping[Counted, Figures], names: dict[Counted, str]) -> dict[str, Figures]:
+    named: dict[str, Figures] = {}
+    for counted, name in names.items():
+        one = figures.get(counted)
+        if one and (name not in named or one.remaining < named[name].remaining):
+            named[name] = one
+    return named
 
 
 def _openai(name: str, one: Figures) -> Lines:

@@ -115,8 +115,8 @@ def estimated_prompt_tokens(prompt_bytes: int, bytes_per_token: int = BYTES_PER_
 def with_usage_reported(body: bytes) -> bytes:
     """Return *body*, a streamed call of OpenAI's protocol, with `stream_options.include_usage` set.
 
-    All other bytes stay as they are. A body that is not such a call comes back unchanged, because
-    servers refuse `stream_options` without `stream`.
+    Of use if `ModelRequest.reports_usage` is False. All other bytes stay as they are. A body that
+    is no such call comes back unchanged: servers refuse `stream_options` without `stream`.
     """
     try:
         text = body.decode("utf-8")

@@ -88,8 +88,8 @@ class StreamReader:
 
     *usage* is the last one stated: by the last chunk that has one (OpenAI), by the event that
     completes a response (OpenAI's responses), by `message_delta` with the input of `message_start`
-    (Anthropic). *is_final* tells whether it is the whole usage. A stream that ends without either
-    was cut, and has used more than *usage* says.
+    (Anthropic). *is_final* tells whether it is the usage of the whole call. A stream that ends
+    before that was cut: the call has used what *usage* says, or more.
     """
 
     def __init__(self, content_encoding: str | None = None) -> None:
@@ -251,6 +251,8 @@ class _Decoder:
             return
         if self._inflate is None and chunk:
             self._inflate = zlib.decompressobj(self._window_bits(chunk))
+        elif self._inflate is None or self._inflate.eof:
+            return
         piece = b""
         while chunk or len(piece) == _PIECE_BYTES:  # more may be pending
             try:

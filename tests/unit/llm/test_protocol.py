@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.clients.signals import wait_until_ns
-from headgate.llm import Figures, Protocol, denial_body, rate_limit_headers, retry_headers
+from headgate.llm import (
+    KINDS,
+    Figures,
+    Protocol,
+    denial_body,
+    rate_limit_headers,
+    retry_headers,
+)
 from headgate.llm.protocol import Counted, duration, timestamp
 from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 
@@ -89,6 +96,25 @@ def test_the_headers_of_anthropic() -> None:
         ("anthropic-ratelimit-output-tokens-remaining", "8000"),
         ("anthropic-ratelimit-output-tokens-reset", "2027-01-15T08:00:01Z"),
     ]
+
+
+@pytest.mark.parametrize(("left", "uncached_left"), [(5, 9), (9, 5)])
+def test_of_two_limits_of_input_the_one_with_less_left_is_told(
+    left: int, uncached_left: int
+) -> None:
+    lines = rate_limit_headers(
+        "anthropic",
+        {
+            "input_tokens": Figures(10, left, 0),
+            "uncached_input_tokens": Figures(10, uncached_left, 0),
+        },
+        0,
+    )
+    assert [value for name, value in lines if name.endswith("-remaining")] == ["5"]
+
+
+def test_denials_know_every_kind_of_cost() -> None:
+    assert set(get_args(Counted)) == {"requests", *KINDS}
 
 
 @pytest.mark.parametrize("protocol", get_args(Protocol))

@@ -306,6 +306,8 @@ def test_an_event_beyond_the_bound_is_skipped_and_what_follows_is_read(size: int
 def test_a_large_event_within_the_bound_is_read() -> None:
     large = event({"usage": CHAT, "x": "y" * (MOST_EVENT_BYTES - 1000)})
     assert streamed(large[at : at + 65_536] for at in range(0, len(large), 65_536)).usage
+    other = event({"tokens": "y" * (MOST_EVENT_BYTES // 2)})
+    assert streamed([other + large]).usage
 
 
 ENCODED: list[tuple[str, Callable[[bytes], bytes]]] = [
@@ -346,8 +348,9 @@ def test_a_usage_before_damage_is_not_kept() -> None:
     reader = StreamReader("gzip")
     whole = encoder.compress(OPENAI[3]) + encoder.flush(zlib.Z_SYNC_FLUSH)
     assert streamed([whole], "gzip").usage == Usage(100, 20)
-    reader.feed(whole)
+    reader.feed(whole + encoder.compress(b"data: x") + encoder.flush(zlib.Z_SYNC_FLUSH))
     reader.feed(b"\xff" * 20)
+    assert not reader._buffer
     assert reader.finish() is None
     assert not reader.is_final
 
