@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.control import PolicyFiles, PolicyWatcher
 from headgate.engine.holds import charged_after
-from headgate.engine.plan import CompiledRule, Plan, RulePlan
+from headgate.engine.plan import NOTHING_OPEN, CompiledRule, Plan, RulePlan
 from headgate.engine.recorder import record_denial
 from headgate.engine.use_cases import Engine
 from headgate.engine.verdict import Verdict
@@ -204,6 +204,8 @@ class RequestLimiter:
         """True if the times of requests are measured, for `pressure`."""
         self.counts_endpoints = False
         """True if a rule in force counts by endpoint, so that the route has to be known."""
+        self.reads_models = False
+        """True if a rule in force needs to know what requests ask of a language model."""
         self._simple_policy: CompiledPolicy | None = None
         """The policy in force, if its requests need nothing but one take."""
         self.rules: AppPolicy | None = None
@@ -219,12 +221,14 @@ class RequestLimiter:
         if self.pressure is not None:
             self.pressure.adopt(compiled.policy.pressure)
         self.counts_endpoints = compiled.counts_endpoints
+        self.reads_models = compiled.reads_models
         self.is_measured = compiled.policy.pressure is not None
         is_simple = not (
             self._calls_functions
             or self.limit is not None
             or compiled.has_slots
             or compiled.charges_after
+            or compiled.has_estimates
             or self.is_measured
         )
         self._simple_policy = compiled if is_simple else None
@@ -232,6 +236,10 @@ class RequestLimiter:
             engine: Engine | None = self.__dict__.get("engine")
             if engine is not None:
                 engine.set_accuracies(self, compiled.accuracies)
+
+    def reads_model(self, request: Request) -> bool:
+        """True if a rule needs to know what *request* asks of a language model."""
+        return self.rules is not None and self.rules.compiled.reads_model(request)
 
     # ---- the plan of a request -------------------------------------------------------------
 
@@ -295,6 +303,7 @@ class RequestLimiter:
             queues=plan.queues,
             is_preflight=is_apart,
             charges_after=compiled.charges_after,
+            opened=plan.open,
         )
 
     def plan_route(
@@ -454,11 +463,13 @@ def request_plan_of(
     queues: tuple[Queueing, ...] = (),
     is_preflight: bool = False,
     charges_after: bool = False,
+    opened: frozenset[str] = NOTHING_OPEN,
 ) -> RequestPlan | None:
     """The plan of *rules* and route limits together; None if there are none.
 
     *queues* are the fair queues to wait in. A preflight has counters of its own, and does not wait.
-    *charges_after*: some rules may charge at the end of the request.
+    *charges_after*: some rules may charge at the end of the request. The cost of those that are
+    *opened* is an estimate.
     """
     planned = _distinct(rules, planned)
     every = (*rules, *[one for one, _ in planned])
@@ -467,15 +478,16 @@ def request_plan_of(
     if is_preflight:
         every, queues = tuple(_of_preflights(one) for one in every), ()
     later = [(one.rule.id, limit) for one, limit in planned if limit.is_settled_later]
-    opened = frozenset(rule for rule, _ in later)
+    estimated = [one.rule for one in rules if one.rule.id in opened]
+    opened |= {rule for rule, _ in later}
     lease = new_name() if any(one.has_slots for one in every) else None
     plan = Plan(revision, every, lease, opened, queues, awaits_places=bool(queues))
     after = charged_after(every) if charges_after else ()
-    if not later:
+    if not opened:
         return RequestPlan(plan, after=after)
     charge_when = {rule: one.charge_when for rule, one in later if one.charge_when is not None}
-    is_known_at_start = not any(one.is_estimate for _, one in later)
-    ttl_ns = max(one.ttl_ns for _, one in later)
+    is_known_at_start = not estimated and not any(one.is_estimate for _, one in later)
+    ttl_ns = max([*(one.ttl_ns for _, one in later), *(one.hold_ns or 0 for one in estimated)])
     return RequestPlan(plan, charge_when, ttl_ns, is_known_at_start, after)
 
 
