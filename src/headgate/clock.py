@@ -34,13 +34,3 @@ def checked_clock(clock: Clock) -> Clock:
     if type(now := clock()) is not int:
         raise OptionError(f"the clock says {now!r}; expected a function like time.time_ns")
     return clock
-
-
-def clock_origin(clock: Clock) -> int:
-    """Where the numbers of `clock_reading` start, in nanoseconds since the epoch."""
-    return clock.offset if type(clock) is MonotonicClock else 0
-
-
-def clock_reading(clock: Clock) -> Clock:
-    """The quickest way to read *clock*, counted from `clock_origin`."""
-    return time.monotonic_ns if type(clock) is MonotonicClock else clock
