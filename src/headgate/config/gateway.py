@@ -30,21 +30,21 @@ EXPECTED: Final = (
 _PORTS: Final = {"http": 80, "https": 443, "grpc": 80, "grpcs": 443}
 _UNIX: Final = "unix:"
 _HOST: Final = re.compile(r"(?:\*\.)?[\w-]+(?:\.[\w-]+)*|\[[0-9A-Fa-f:.]+\]|", re.ASCII)
-"""Without a port: that of a request does not matter."""
+"""Hosts without a port: the port in a request does not matter."""
 
 _PATH: Final = re.compile(r"/|(?:/(?!\.{1,2}(?:/|$))[^/?#\s\\;]+)+")
-"""Paths in the one spelling that requests are routed by."""
+"""Paths in normal form, by which requests are routed."""
 
 _SERVER: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?|[0-9A-Fa-f:.]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A server, and the requests that it is for: those of *for_host* ("" for any, `*.` in front for
-    all below it) whose path is *for_path* or below it.
+    """A server, and the requests that go to it: those for *for_host* ("" for any host, `*.` in
+    front for all hosts below it) whose path is *for_path* or below it.
 
-    Either *host* and *port*, or *path*, that of a unix socket. With *is_http2* it is spoken to as
-    servers of gRPC are, else as those of HTTP/1.1.
+    Either *host* and *port*, or *path*, that of a unix socket. With *is_http2* the gateway speaks
+    HTTP/2, as gRPC servers need, otherwise HTTP/1.1.
     """
 
     host: str = ""
@@ -73,7 +73,7 @@ class Upstream:
 
 
 def parse_upstream(text: str) -> Upstream:
-    """The upstream that *text* is. Raises `OptionError`."""
+    """Parse *text*, such as `/shop=http://10.0.0.5:80`. Raises `OptionError`."""
     which, equals, url = text.partition("=")
     if not equals or "://" in which or which.startswith(_UNIX):
         which, url = "", text
