@@ -1,4 +1,4 @@
-"""What time it is, in integer nanoseconds since the epoch."""
+"""Clocks: the time in integer nanoseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from headgate.errors import OptionError
 
 Clock = Callable[[], int]
-"""A callable like `time.time_ns`. It may stand still or step back; Headgate never minds."""
+"""A callable like `time.time_ns`. It may stand still or step back."""
 
 
 class MonotonicClock:

@@ -414,7 +414,8 @@ def whole(least: int, most: int) -> FieldType:
             raise expected(node, what)
         return found
 
-    return FieldType(what, read, {"type": "integer", "minimum": least, "maximum": most})
+    schema = {"type": "integer", "minimum": least, "maximum": most}
+    return FieldType(what, read, schema, metavar="N")
 
 
 QUOTA: Final = whole(1, LARGEST_QUOTA)

@@ -344,7 +344,7 @@ class Identifier:
         return list(dict.fromkeys(lines))
 
     def places(self, rule: Rule) -> tuple[Place, ...]:
-        """What the key and the limits of *rule* depend on and apps may read differently."""
+        """The inputs of the key and of the tier of *rule* that apps may read differently."""
         names = [name for name in rule.key_by if name not in BUILT_IN_PARTS]
         if any(tier is not None for tier in rule.limits):
             names.append(TIER)

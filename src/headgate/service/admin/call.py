@@ -65,7 +65,7 @@ async def to_thread(function: Callable[..., T], *given: Any, **more: Any) -> T:
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """What the operations work on.
+    """The parts of a worker that admin operations use.
 
     *editor* changes the rules, *watcher* puts them in force here; *audit* records every change
     before it is made. *counters* lists counters of the store, if that is possible; *live* has the

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     """The samples of metrics by name."""
 
 FORMAT: Final = b"headgate live 3\n"
-"""Change the number with `Snapshot`: a dead worker may be replaced by one of newer code while the
-others still run the old one."""
+"""Raise the number when `Snapshot` changes: after an upgrade, a worker that is restarted runs newer
+code than the others."""
 
 MAX_KEYS: Final = 40
 """Keys of each kind per worker: more than are shown, because workers have different keys."""
@@ -56,11 +56,12 @@ class TopKeys(NamedTuple):
 class Snapshot:
     """The figures of a worker.
 
-    *seen_ns* is its time on the machine's monotonic clock, which all processes share. *requests*
-    are denied and allowed ones, *latency* those of the last minute by latency bucket. *cells* are
-    decisions by rule, outcome and source, without those of *previous* workers in the same place;
-    *rates* are recent ones per second. *queues* have for each gate: requests that wait, those in
-    flight, slots, and seconds to wait. *metrics* are all metrics except the cells.
+    *seen_ns* is the time of the snapshot on the monotonic clock, which all processes share.
+    *requests* are the numbers of denied and allowed ones, *latency* the requests of the last minute
+    by latency bucket. *cells* count decisions by rule, outcome and source, *rates* are their recent
+    rates per second; *previous* are the cells of earlier workers in the same place. *queues* have
+    for each gate: requests that wait, requests in flight, slots, and seconds to wait. *metrics* are
+    all metrics except the cells.
     """
 
     seen_ns: int
@@ -98,7 +99,7 @@ class Snapshot:
         return replace(self, seconds=empty[0], minutes=empty[1], candidates=[])
 
     def ended(self) -> Snapshot:
-        """The same as the last snapshot of a previous worker."""
+        """The same, to be continued by the next worker in the same place."""
         return replace(
             self,
             cells={},
@@ -213,7 +214,7 @@ def key_row(core: Core, rule: str | None, heavy: Heavy) -> KeyRow:
 
 
 def _rules_by_group(core: Core) -> dict[str, str]:
-    """The rules of groups of counters."""
+    """The rule of each group of counters."""
     return {
         group: rule.id
         for rule in core.rules.in_force.policy.rules
