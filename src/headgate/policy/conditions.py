@@ -204,39 +204,51 @@ def methods_of(request: Request) -> tuple[str, ...]:
 
 
 # One spelling for all spellings of a host, and the wildcards it falls under.
+#
+# Of `shop.example:x@other.example/y` apps that cut it at the first colon read `shop.example`, those
+# that read a URL with it `other.example`. Both are readings.
 
 
-_NAME = re.compile(r"[a-z0-9._-]*")
+_USUAL = re.compile(r"([a-z0-9._-]*)(?::[0-9]*)?")
+_AFTER = re.compile(r"[/?#\\]")
+"""What ends the host in a URL."""
+
 _LONGEST_NAME = 253
 
 
-def normalised_host(raw: str) -> str:
-    """*raw* in lower case, without a port, a user and a dot at the end.
+def host_readings(raw: str) -> tuple[str, ...]:
+    """The hosts that apps may read in *raw*, each in one spelling: in lower case, without a port, a
+    user and a dot at the end.
 
     An IPv6 address is in its short form without brackets and zone; letters beyond ASCII are as the
     DNS has them (`xn--`). Never raises.
     """
     host = raw.strip().lower()
-    if _NAME.fullmatch(host) is None:
-        host = _without_port(host)
-    if not host.isascii():
-        host = _in_ascii(host)
-    return host.rstrip(".")
+    usual = _USUAL.fullmatch(host)
+    if usual is not None:
+        return (usual[1].rstrip("."),)
+    in_url = _AFTER.split(host, maxsplit=1)[0].replace("\t", "").rpartition("@")[2]
+    cut = host if host.startswith("[") or _short_address(host) else host.partition(":")[0]
+    readings = cut.rpartition("@")[2], in_url
+    return tuple(dict.fromkeys(_in_ascii(_without_port(one)).rstrip(".") for one in readings))
+
+
+def normalised_host(raw: str) -> str:
+    """*raw* as apps read it that cut it at the first colon."""
+    return host_readings(raw)[0]
 
 
 def wildcards(host: str, deepest: int) -> list[str]:
     """The `*.` names with up to *deepest* labels that the normalised *host* falls under."""
-    labels = host.rsplit(".", deepest)
+    labels = host.rsplit(".", deepest) if deepest else ()
     return ["*." + ".".join(labels[first:]) for first in range(1, len(labels))]
 
 
 def _without_port(host: str) -> str:
-    """The part that apps compare: it ends at the first colon, whatever follows."""
-    name = host.rpartition("@")[2]
-    if name.startswith("["):
-        inner = name[1:].partition("]")[0]
+    if host.startswith("["):
+        inner = host[1:].partition("]")[0]
         return _short_address(inner) or inner
-    return _short_address(name) or host.partition(":")[0].rpartition("@")[2]
+    return _short_address(host) or host.partition(":")[0]
 
 
 def _short_address(text: str) -> str:
@@ -248,7 +260,7 @@ def _short_address(text: str) -> str:
 
 
 def _in_ascii(host: str) -> str:
-    if len(host) > _LONGEST_NAME:
+    if host.isascii() or len(host) > _LONGEST_NAME:
         return host
     try:
         return host.encode("idna").decode("ascii")
@@ -321,11 +333,10 @@ class FactReader:
         return facts
 
     def _add_host(self, facts: Facts, request: Request) -> None:
-        host = normalised_host(request.host)
-        if not host:
-            return
-        below = wildcards(host, self._deepest) if self._deepest else ()
-        facts[HOST] = (None, host, *below)
+        hosts = [host for host in host_readings(request.host) if host]
+        if hosts:
+            below = [name for host in hosts for name in wildcards(host, self._deepest)]
+            facts[HOST] = (None, *hosts, *below)
 
     def _add_headers(self, facts: Facts, request: Request) -> None:
         found: dict[str, dict[Value, None]] = {}
