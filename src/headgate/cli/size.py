@@ -22,7 +22,7 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from headgate.cli.command import JSON, Command, ExitStatus, argument
+from headgate.cli.command import JSON, Command, ExitStatus, argument, number
 from headgate.errors import OptionError
 from headgate.terminal import counted
 
@@ -151,8 +151,8 @@ _ARGUMENTS: Final = (
         type=_count,
         default=COUNTER_BYTES,
     ),
-    argument("--use", "SHARE", "the utilisation of a core (0.6)", type=float, default=0.6),
-    argument("--room", "FACTOR", "spare memory (1.5)", type=float, default=1.5),
+    argument("--use", "SHARE", "the utilisation of a core (0.6)", type=number, default=0.6),
+    argument("--room", "FACTOR", "spare memory (1.5)", type=number, default=1.5),
     argument("--workers-a-machine", "N", "workers per machine (4)", type=_count, default=4),
     JSON,
 )
