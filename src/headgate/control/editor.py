@@ -193,6 +193,23 @@ class PolicyEditor:
         message = f"the history does not say which mode the rule {quoted(rule_id)} had before"
         raise UnknownModeError(f"{message}; name it: enforce or shadow")
 
+    def changes_of(self, rule_id: str, *, before: int, most: int) -> list[tuple[int, Change]]:
+        """Return at most *most* revisions below *before* that changed a rule, newest first.
+
+        The list ends where the rule was created, or where the history does.
+        """
+        found: list[tuple[int, Change]] = []
+        revision = self.head()
+        while len(found) < most and rule_id in rules_by_id(revision.document):
+            number = revision.version_of(rule_id)
+            try:
+                if number < before:
+                    found.append((number, self.source.at(number).change))
+                revision = self.source.at(number - 1)
+            except UnknownRevisionError:
+                break
+        return found
+
     def _next(self, newest: Revision, document: Data, request: EditRequest, edit: Edit) -> Revision:
         """Return the revision after *newest*, validated."""
         now_ns = self._clock()
