@@ -66,6 +66,23 @@ class LimitError(HeadgateError, ValueError):
     """A limit whose numbers make no sense."""
 
 
+_CARET_WIDTH: Final = 72
+
+
+def pointed_at(text: str, position: int, width: int = _CARET_WIDTH) -> tuple[str, str]:
+    """*text* and a line with a caret below *position*, cut to *width* columns, so that neither
+    wraps."""
+    shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    if len(shown) >= width:
+        start = max(0, min(position - width // 2, len(shown) + 1 - width))
+        cut = shown[start : start + width - 1]
+        shown = ("\N{HORIZONTAL ELLIPSIS}" + cut[1:]) if start else cut
+        if start + width - 1 < len(text):
+            shown = shown[:-1] + "\N{HORIZONTAL ELLIPSIS}"
+        position -= start
+    return shown, " " * position + "^"
+
+
 class NotationError(LimitError):
     """A text that is not a limit.
 
@@ -81,10 +98,14 @@ class NotationError(LimitError):
         super().__init__(text, position, problem, self.expected)
 
     def __str__(self) -> str:
-        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in self.text)
-        pointer = " " * self.position + "^"
-        wanted = "\n  expected " + " or ".join(self.expected) if self.expected else ""
-        return f"not a limit: {self.problem}\n  {shown}\n  {pointer}{wanted}"
+        line, caret = pointed_at(self.text, self.position)
+        wanted = f"\n  {self.wanted}" if self.expected else ""
+        return f"not a limit: {self.problem}\n  {line}\n  {caret}{wanted}"
+
+    @property
+    def wanted(self) -> str:
+        """What could have stood there, in words."""
+        return f"expected {' or '.join(self.expected)}"
 
 
 class CostError(HeadgateError, ValueError):

@@ -109,8 +109,8 @@ class TestRefusing:
         release_port(port)
         assert status == 2
         assert re.fullmatch(
-            rf"headgate up: cannot listen at 127.0.0.1:{port} \(the gateway\): the address is in "
-            r"use by \S+ \(process \d+\); stop what listens there, or choose another\n",
+            rf"headgate up: cannot listen at 127.0.0.1:{port}: port {port} is in use by "
+            r"\S+ \(pid \d+\); choose another with --listen\n",
             told,
         )
 

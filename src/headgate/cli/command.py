@@ -215,6 +215,14 @@ def whole_number(text: str) -> int:
     raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
 
 
+def number(text: str) -> float:
+    """*text* as a number, for argparse."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a number such as 0.25 or 2") from None
+
+
 def time_ns(text: str) -> int:
     """*text*, such as 90, 90s, 1.5m or 250ms, in nanoseconds, for argparse."""
     try:

@@ -234,7 +234,7 @@ class _Token:
         return NotationError(self.source, self.position, problem, expected)
 
     def misplaced(self, known: Iterable[str], *expected: str) -> NotationError:
-        """The error of a token that cannot stand here, with the nearest *known* word."""
+        """The error of a token that is not expected here, with the nearest *known* word."""
         if self.is_last:
             return self.wrong("the limit ends too early", *expected)
         from difflib import get_close_matches
@@ -250,16 +250,16 @@ class _Peak:
 
     word: _Token
     per_second: Fraction
-    lasting: _Token  # the first of the duration, to point at
+    lasting: _Token  # the first token of the duration, for errors
     seconds: Fraction
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A limit in its parts, each of them valid by itself."""
+    """The parts of a limit, each of them valid by itself."""
 
     count: _Token
-    period: _Token  # the first of the period, to point at
+    period: _Token  # the first token of the period, for errors
     seconds: Fraction
     options: Mapping[str, tuple[_Token, ...]]  # the word of each, then its number if it has one
     peak: _Peak | None = None
@@ -449,7 +449,7 @@ def _build(written: _Written) -> Limit:
 
 
 def _located(error: LimitError, written: _Written) -> NotationError:
-    """Return the model's *error* with its place in the text; its first word names the field."""
+    """Return *error* of a limit type with its place in the text; its first word names the field."""
     match str(error).partition(" ")[0]:
         case "limit" | "capacity" | "burst":
             bounds = f"a whole number from 1 to {LARGEST_QUOTA}"

@@ -589,12 +589,12 @@ class HttpServer:
     def make_room(self) -> None:
         """Close connections that wait for their clients: a hundredth, those that wait longest.
 
-        So whoever holds connections open, silently or byte by byte, cannot lock others out.
+        So a client that holds connections open, silently or byte by byte, does not lock others out.
         """
         waiting = [(since, one) for one in self.connections if (since := one.waiting_since)]
         count = max(1, self.bounds.connections // 100)
         for _, one in nsmallest(count, waiting, key=itemgetter(0)):
-            self.connections.discard(one)  # which happens later otherwise
+            self.connections.discard(one)  # now, not when the transport reports the loss
             one.transport.abort()
 
     async def drain(self, *, linger: float, grace: float) -> bool:

@@ -1,4 +1,7 @@
-"""Operations on counters, wherever they are kept: one counter in one operation, and each verb."""
+"""Operations on counters, whatever the backend.
+
+`CounterTransaction` is one counter in one operation; `execute` carries out an operation.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +49,9 @@ R = TypeVar("R")
 class CounterTransaction(ABC):
     """A counter that an operation reads and changes, and saves with `close`.
 
-    The checks of one operation add up: the second of the same counter has to fit beside the first.
-    Everything in the future of the clock is moved to *now* when the counter is opened (`rebase`),
-    and saved with it, except by a peek, which is never closed.
+    The checks of one operation add up: the second check of a counter has to fit beside the first.
+    If the clock has stepped back, times after *now* are moved to *now* when the counter is opened
+    (`rebase`). That is saved with the counter; a peek saves nothing, because it is never closed.
     """
 
     __slots__ = (
@@ -94,7 +97,7 @@ class CounterTransaction(ABC):
         return wait_beside(self._algorithm, self._state, self._holds, self._asked, self._now)
 
     def outcome(self, wait: int | None) -> Outcome:
-        """Return the figures as they are now, for a cost that has to wait *wait*."""
+        """Return the figures as they are now, for a cost that fits in *wait* nanoseconds."""
         if self._queued is not None:
             return self._queued.placed(self._algorithm.outcome(self._state, wait, self._now))
         if not self._holds:
@@ -124,7 +127,7 @@ class CounterTransaction(ABC):
             self._change(self._algorithm.refund(self._state, amount, self._now))
 
     def vacate(self, place_ns: int, cost: int) -> bool:
-        """Cancel the place of *cost* at *place_ns*; return False if there is none to come."""
+        """Cancel the place of *cost* at *place_ns* in the queue; return False if it has passed."""
         algorithm = self._algorithm
         if not isinstance(algorithm, LeakyQueueAlgorithm):
             return False
@@ -177,8 +180,8 @@ class CounterTransaction(ABC):
     def publish(self, operation: PublishValue) -> PublishedValues:
         """Publish a value and return those of all origins.
 
-        Values are kept as reservations, named by the value and its origin: those expire. In a
-        counter that keys share, those of other groups and keys are skipped.
+        Each value is a reservation whose name contains the value and its origin, so that it
+        expires. Keys may share a counter: values of other groups and keys are skipped.
         """
         subject, origin, now = [operation.group, operation.key], operation.origin, self._now
         values: dict[str, tuple[str, float, float]] = {}
@@ -220,7 +223,7 @@ def execute(operation: Operation[R], open_all: Callable[[tuple[Check, ...]], Ope
     """Carry out *operation* on the counters that *open_all* opens, and return its reply.
 
     Every check has a counter (`operations.divide`). Checks of one counter share its transaction. A
-    denial saves what `rebase` moved, a peek saves nothing. Raises `UsageError` for an operation
+    denial saves the counters as rebased, a peek saves nothing. Raises `UsageError` for an operation
     that only a store with leases carries out.
     """
     function = _FUNCTIONS.get(type(operation))
@@ -247,9 +250,9 @@ def execute(operation: Operation[R], open_all: Callable[[tuple[Check, ...]], Ope
 
 
 def _take(operation: Take, opened: Opened) -> Outcomes:
-    """Charge all counters if all fit, else none; of slots, take the one named by the lease.
+    """Charge all counters if all costs fit, else none. A slot is taken in the name of the lease.
 
-    Slots record what they denied.
+    Counters of slots record denials.
     """
     consume, lease = operation.consume, operation.lease
     waits = [counter.wait(cost) for counter, cost in opened]

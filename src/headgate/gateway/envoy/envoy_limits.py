@@ -9,11 +9,11 @@ They differ from limits that the service enforces:
 - Buckets are full again after a restart, a change of the rule or of the list of filters;
   connections from before a change of the list keep their old buckets.
 
-A rule and limit has at most `MOST_CALLERS` buckets. Beyond that Envoy drops the least recently seen
-caller, which starts with a full bucket when it comes back: whoever may invent keys may have itself
-dropped by them. So all callers share one more bucket, of `MOST_CALLERS` times the limit. It denies
-nobody while no more callers come than are remembered, and what dropped ones get again is counted
-there: a rule never allows more than that many times its limit, whatever keys are invented.
+Each limit of a rule has at most `MOST_CALLERS` buckets. Beyond that Envoy drops the bucket of the
+caller that it saw least recently, and that caller starts with a full bucket when it comes back: a
+caller that invents keys can cause its own bucket to be dropped. So all callers share one more
+bucket, of `MOST_CALLERS` times the limit. It denies no request as long as no bucket is dropped. A
+rule never allows more than `MOST_CALLERS` times its limit, whatever keys are invented.
 """
 
 from __future__ import annotations

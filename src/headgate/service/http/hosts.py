@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headgate.service.http.replies import HttpOptions, Scope
 
 OWN_NAMES: Final = ("localhost", "*.localhost", "host.docker.internal", "host.containers.internal")
-"""The names of this machine for its own programs and containers; nobody can register them."""
+"""The names of this machine for its own programs and containers; they cannot be registered."""
 
 ANY: Final = "*"
 

@@ -1,15 +1,15 @@
 """Reservations: an amount held now and settled when the actual cost is known.
 
-A reservation is settled once. Settling it again returns 409; after it has expired, 410, whether it
-had been settled or not: that is unknown then, and nothing is charged. The worker's clock decides
-between 409 and 410, the store's clock ends the hold: near the end either may be returned. After a
-503 the outcome is unknown; the next attempt returns 409 if it was settled.
+A reservation is settled once. Settling it again returns 409, and after it has expired 410: then it
+is unknown if it had been settled, and nothing is charged. The worker's clock decides between 409
+and 410, but the store's clock ends the hold, so either may be returned near the end. After a 503
+the outcome is unknown; the next attempt returns 409 if it was settled.
 
-A reservation granted during an outage (by a rule that fails open) is held nowhere and charged when
-it is settled: see `OfflineReservations`. Cancelling returns the amount held; what other rules
-charged for the request stays charged.
+A reservation granted during an outage (by a rule that fails open) has no hold in the store; it is
+charged when it is settled: see `OfflineReservations`. Cancelling returns the amount held. The
+charges of rules that hold no amount for the request remain.
 
-A place in a queue cannot be held. A reservation takes one like a check does, at the cost that the
+A place in a queue cannot be held. A reservation takes a place as a check does, at the cost that the
 rule defines, and the answer says how long to wait.
 """
 
@@ -60,12 +60,12 @@ if TYPE_CHECKING:
     from headgate.service.http.replies import HttpOptions, Scope
 
 
-# Reservations granted during an outage: held nowhere, but settled.
+# Reservations granted during an outage: the store has no hold for them.
 #
-# The id contains everything to charge, and the store is charged at settlement. Without a hold that
-# can be settled only once, a mark takes its place: a counter with room for one, in the store or,
-# while that is down, in this process, which reports both later. So nothing is charged twice by any
-# worker, except if two workers settle it at the same time during an outage.
+# The id contains all charges, and the store is charged at settlement. A hold can be settled only
+# once; a mark takes its place here: a counter with a limit of one, in the store or, during an
+# outage, in this process, which later reports the mark and the charges to the store. So a
+# reservation is charged once, except if two workers settle it during the same outage.
 
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ if TYPE_CHECKING:
     """Finds a rule of the policy in force by id."""
 
 MAX_GRANTED: Final = 10_000
-"""Grants of this process that are remembered: they were charged to its fallback counters."""
+"""Receipts of this process that are remembered because its fallback counters were charged."""
 
 
 class OfflineReservations:
-    """Settles them with *engine*. None lasts longer than *longest* seconds."""
+    """Settles reservations granted during an outage, which last at most *longest* seconds."""
 
     def __init__(self, engine: Engine, namespace: str, longest: float) -> None:
         self._engine = engine
@@ -94,7 +94,7 @@ class OfflineReservations:
     def settle(self, receipt: Receipt, amounts: Mapping[str, int], rules: Rules) -> Effects[bool]:
         """Charge each rule its amount; False if that was done before.
 
-        A caller that is cancelled does not end it. Raises `StoreError` if the outcome is unknown.
+        It continues if its caller is cancelled. Raises `StoreError` if the outcome is unknown.
         """
         if not receipt.rules:
             return True
@@ -232,7 +232,7 @@ class Reservations:
         raise RejectedError(problem(410, "this reservation has expired; nothing was charged"))
 
     def _settling(self, receipt: Receipt, amounts: dict[str, int]) -> Effects[bool]:
-        """Settle *receipt* in the store; true if everything was still held."""
+        """Settle *receipt* in the store; True if it was open."""
         if not receipt.is_held:
             if self._core.clock() >= receipt.expires_ns:
                 return False
@@ -244,7 +244,7 @@ class Reservations:
         if receipt.release is not None:
             engine.record_hold(receipt.release, receipt.since_ns)
             was_released = yield from calls.run(receipt.release)
-            was_open &= was_released or settle is not None  # a lease may end before the hold does
+            was_open &= was_released or settle is not None  # a slot may expire before the hold
         return was_open
 
     def _rule(self, name: str) -> Rule | None:
@@ -277,7 +277,7 @@ def _is_queue(rule: Rule) -> bool:
 
 
 def _leases_ns(verdict: Verdict) -> list[int]:
-    """The lease times of slots, if slots are all that a reservation has: it lasts no longer."""
+    """The lease times of its slots if a reservation holds only slots: it lasts no longer."""
     if verdict.held is not None or verdict.slots is None:
         return []
     return [check.limit.period_ns for check in verdict.slots.checks]

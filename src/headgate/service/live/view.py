@@ -18,7 +18,13 @@ from headgate.observability import METRICS, RECORDER
 from headgate.observability.candidates import CANDIDATES
 from headgate.observability.metrics import PREFIX
 from headgate.runtime.supervised_task import SupervisedTask
-from headgate.service.live.merged_view import DECISIONS, encoded_view, merged_view, metrics_text
+from headgate.service.live.merged_view import (
+    DECISIONS,
+    encoded_view,
+    is_live,
+    merged_view,
+    metrics_text,
+)
 from headgate.service.live.recorder import Recorder
 from headgate.service.live.shared_snapshots import SharedSnapshotError
 from headgate.service.live.snapshot import (
@@ -29,7 +35,9 @@ from headgate.service.live.snapshot import (
     store_state,
     top_keys,
 )
+from headgate.service.live.traffic import traffic_view
 from headgate.service.logs import LOG
+from headgate.stores.factory import health_of
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -41,6 +49,7 @@ if TYPE_CHECKING:
     from headgate.observability.metrics import Labels
     from headgate.policy.model import Policy
     from headgate.service.core import Core
+    from headgate.service.live.recorder import Name
     from headgate.service.live.shared_snapshots import SharedSnapshots
 
 T = TypeVar("T")
@@ -119,7 +128,8 @@ class Live:
         previous = self._read_slot(self._worker)
         if previous is not None:
             self._previous = previous.ended()
-            self._recorder.seconds, self._recorder.minutes = previous.seconds, previous.minutes
+            self._recorder.seconds = previous.seconds
+            self._recorder.minutes = previous.minute_series()
         self._recorder.sample(self._clock())
         self._ticking.start()
 
@@ -136,10 +146,49 @@ class Live:
         rules = [(rule.id, rule.mode, rule.candidate_of) for rule in policy.rules]
 
         def merged() -> dict[str, Any]:
-            all_of = [one for _, one in self._published_with(own)]
-            return merged_view(all_of, rules, now_ns=self._monotonic(), at_ns=at_ns)
+            return merged_view(
+                self._all_with(own),
+                rules,
+                now_ns=self._monotonic(),
+                at_ns=at_ns,
+                show_key=self._core.show_key,
+            )
 
         return await asyncio.to_thread(merged)
+
+    async def traffic(self, range_name: str, rule: str | None = None) -> dict[str, Any]:
+        """The traffic of all workers over a time range, of *rule* or of all rules."""
+        own, at_ns = self._snapshot(), self._clock()
+
+        def merged() -> dict[str, Any]:
+            return traffic_view(
+                self._all_with(own),
+                range_name=range_name,
+                rule=rule,
+                now_ns=self._monotonic(),
+                at_ns=at_ns,
+                show_key=self._core.show_key,
+            )
+
+        return await asyncio.to_thread(merged)
+
+    async def busy_keys(self) -> dict[tuple[str | None, str], tuple[float, float]]:
+        """Requests and denials per second of the busiest keys, by rule and key."""
+        own = self._snapshot()
+
+        def found() -> dict[tuple[str | None, str], tuple[float, float]]:
+            rates: dict[tuple[str | None, str], tuple[float, float]] = {}
+            for one in self._all_with(own):
+                for place, rows in enumerate((one.keys.busiest, one.keys.denied)):
+                    for rule, key, least, _ in rows if is_live(one, own.seen_ns) else ():
+                        known = rates.get((rule, key), (0.0, 0.0))
+                        rates[rule, key] = (
+                            known[0] + least * (1 - place),
+                            known[1] + least * place,
+                        )
+            return rates
+
+        return await asyncio.to_thread(found)
 
     async def answer(self) -> bytes:
         """The same as JSON. Concurrent requests are answered one after the other, and those that
@@ -195,13 +244,16 @@ class Live:
         self._sample()
         metrics = tuple(self._measures.snapshot(bare=(DECISIONS,)))
         samples = {one.name.removeprefix(PREFIX): one.samples for one in metrics}
-        cells = dict(self._decisions.counts())
+        cells: dict[Name, int] = dict(self._decisions.counts())
+        health = health_of(self._core.rules.engine.store)
         recent = zip(cells, recorder.recent.rates(), strict=False)
         made = Snapshot(
             seen_ns=now_ns,
             began=self._began,
             policy=policy_state(self._core, self._watcher),
-            store=store_state(self._store, self._trouble(), samples),
+            store=store_state(
+                self._store, self._trouble(), samples, None if health is None else health.outage()
+            ),
             factor=float(in_force.scale.factor),
             requests=(self._decisions.requests[False][0], self._decisions.allowed_requests()),
             latency=recorder.latency.counts(),
@@ -244,6 +296,9 @@ class Live:
             self._has_failed = True
         else:
             self._has_failed = False
+
+    def _all_with(self, own: Snapshot) -> list[Snapshot]:
+        return [one for _, one in self._published_with(own)]
 
     def _published_with(self, own: Snapshot) -> list[tuple[Labels, Snapshot]]:
         """Publish *own*, and return the snapshots of all workers with their labels."""
