@@ -59,6 +59,8 @@ class CompiledRule:
     """True if a request may cost more at its end than it was charged."""
     declared: Any = None
     """The rule of the policy, for explanations; None if there is no policy."""
+    charges_expired: bool = False
+    """True if what is held for a request is charged in full when the hold expires unsettled."""
 
 
 NOTHING_OPEN: Final[frozenset[str]] = frozenset()
