@@ -69,6 +69,8 @@ class CompiledRule:
     """The cost of a call of a language model by its usage, if that decides."""
     declared: Any = None
     """The rule of the policy, for explanations; None if there is no policy."""
+    charges_expired: bool = False
+    """True if what is held for a request is charged in full when the hold expires unsettled."""
 
 
 FinalCost = Callable[["Usage", str | None], int]
