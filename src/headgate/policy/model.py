@@ -813,6 +813,7 @@ def compiled_rule(rule: Rule, prices: Prices | None = None) -> CompiledRule:
         None if llm is None else llm.hold_ns,
         None if llm is None else partial(actual, llm.count, prices=prices),
         rule,
+        charges_expired=llm is not None,
     )
 
 
