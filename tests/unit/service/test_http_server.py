@@ -163,7 +163,7 @@ class TestPatience:
             assert not transport.is_aborted
             connection.sweep(1000.0 + self.LATER)
             assert transport.is_aborted
-            house.server.connections.discard(connection)
+            house.server.connections.pop(connection)
 
         tried(trial)
 
