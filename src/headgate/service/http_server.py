@@ -268,6 +268,9 @@ class Connection(asyncio.Protocol):
             if one is not None:
                 one.end()
         self._waiting.clear()
+        # Reference counts free a connection, as the garbage collector runs rarely: no cycles.
+        self._current = self._arriving = None
+        del self._parser
 
     def data_received(self, data: bytes) -> None:
         if self._is_discarding:
