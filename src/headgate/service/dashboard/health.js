@@ -117,7 +117,7 @@ export function showHealth(live) {
     ["State", storeWords(store, { hasTime: true }), store.state === "ok" ? "good" : "bad"],
     ...(store.calls === undefined || store.calls === null ? [] : [["Calls since start", count(store.calls)]]),
     ["Errors since start", errors.length ? errors.map(([reason, total]) => `${reason} ${count(total)}`).join(", ") : "none", errors.length ? "warning" : ""],
-    ["Decided without the store", store.fail_mode ? "yes, now" : "no", store.fail_mode ? "bad" : ""],
+    ["Decisions without it", store.fail_mode ? "yes, now" : "no", store.fail_mode ? "bad" : ""],
     ...(live.factor < 1 ? [["Pressure", `adaptive limits at ${Math.round(100 * live.factor)} %`, "warning"]] : []),
   ]);
   queues.show((live.queues ?? []).map((one, index) => ({ ...one, id: `${one.gate}\u0000${index}` })));
