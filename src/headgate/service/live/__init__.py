@@ -5,6 +5,7 @@ recorder          samples of the decision recorder: points by second and minute,
 snapshot          all figures of a worker, which it publishes
 shared_snapshots  the memory that the workers share for them
 merged_view       the snapshots of all workers, merged
+envoy_counts      what Envoy decides by itself
 fleet             figures of the nodes that share a store
 traffic           their series over a time range, and latency
 measures          the service's own metrics

@@ -18,6 +18,7 @@ from headgate.observability import METRICS, RECORDER
 from headgate.observability.candidates import CANDIDATES
 from headgate.observability.metrics import PREFIX
 from headgate.runtime.supervised_task import SupervisedTask
+from headgate.service.live.envoy_counts import EnvoyCounts
 from headgate.service.live.fleet import EVERY_S
 from headgate.service.live.merged_view import (
     DECISIONS,
@@ -113,6 +114,7 @@ class Live:
         self._monotonic = monotonic
         self._shared = shared_snapshots
         self._fleet = fleet
+        self._envoy: EnvoyCounts | None = None
         self._publishing = SupervisedTask(self._publish_node, name="headgate-fleet", pause=EVERY_S)
         self._decisions = decisions
         self._measures = measures
@@ -137,6 +139,9 @@ class Live:
             self._recorder.seconds = previous.seconds
             self._recorder.minutes = previous.minute_series()
         self._recorder.sample(self._clock())
+        if self._shared is not None and self._worker == 0:
+            is_successor = previous is not None
+            self._envoy = EnvoyCounts(self._shared, self._decisions, is_successor=is_successor)
         self._ticking.start()
         if self._fleet is not None and self._fleet.is_possible and self._worker == 0:
             self._publishing.start()
@@ -244,6 +249,8 @@ class Live:
             await asyncio.sleep(EVERY_S)
 
     def _sample(self) -> None:
+        if self._envoy is not None:
+            self._envoy.record()
         self._recorder.is_out = self._core.rules.engine.fallback.is_out
         self._recorder.sample(self._clock())
 
