@@ -47,7 +47,8 @@ const storeName = (store) => STORES.get((store?.url ?? "").split(/[:+]/)[0]) ?? 
 function storeWords(store, { hasTime = false } = {}) {
   if (store?.state === "ok") return "healthy";
   if (store?.state !== "open") return store?.reason ?? "failing";
-  return `circuit open${hasTime && store.open_for ? ` for ${duration(store.open_for)}` : ""}${store.reason ? ` (${store.reason})` : ""}`;
+  if (hasTime && store.open_for) return `circuit open for ${duration(Math.round(1e3 * store.open_for) / 1e3)}`;
+  return `circuit open${store.reason ? ` (${store.reason})` : ""}`;
 }
 
 /** The current problems, the worst first. */

@@ -52,8 +52,7 @@ const figure = (name) => (row) => rate(row.per_second?.[name] ?? 0);
 function shareOf(row) {
   const { allowed = 0, denied = 0, shadow_allowed = 0, shadow_denied = 0 } = row.per_second ?? {};
   const totalDenied = denied + shadow_denied;
-  const text = share(totalDenied, totalDenied + allowed + shadow_allowed);
-  return isShadow(row) && totalDenied ? `would be ${text}` : text;
+  return share(totalDenied, totalDenied + allowed + shadow_allowed);
 }
 
 /** Rates, "in Envoy" where nothing is known of what a gateway decides by itself. */
@@ -68,7 +67,7 @@ const table = new Table("Rules and their traffic", [
     setText(cell, rateText(row, row.per_second?.denied ?? 0));
     cell.classList.toggle("is-denied", (row.per_second?.denied ?? 0) > 0);
   } },
-  { head: "Shadow-denied/s", kind: "number shadow", show: (cell, row) => setText(cell, isShadow(row) ? figure("shadow_denied")(row) : "–") },
+  { head: "Shadow-denied/s", kind: "number shadow", show: (cell, row) => setText(cell, isShadow(row) ? figure("shadow_denied")(row) : "") },
   textColumn("Share denied", shareOf, "number share"),
   { head: "2 minutes", kind: "curve", make: (cell) => { cell.spark = new Sparkline(); cell.append(cell.spark.element); },
     show: (cell, row) => cell.spark.show(row.series, lastLive.series?.end, isShadow(row) ? "shadow_denied" : "denied") },
