@@ -117,7 +117,7 @@ def test_peers_that_read_nothing(victim: Victim) -> None:
 
 
 def test_clients_that_send_byte_by_byte(victim: Victim) -> None:
-    head = b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 20
+    head = b"GET / HTTP/1.1\r\nhost: localhost\r\n" + b"a: b\r\n" * 20
     with victim.unharmed(40), ExitStack() as held:
         socks = [held.enter_context(connected(victim.http)) for _ in range(1_000)]
         for at in range(60):
@@ -125,9 +125,9 @@ def test_clients_that_send_byte_by_byte(victim: Victim) -> None:
                 send_all(sock, head[at : at + 1])
 
 
-HEADER = b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"y" * 32_000
+HEADER = b"GET / HTTP/1.1\r\nhost: localhost\r\na: " + b"y" * 32_000
 BODY = (
-    b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     b"content-length: 65536\r\n\r\n" + b"x" * 65_000
 )
 
@@ -139,13 +139,26 @@ def test_requests_without_an_end(victim: Victim, sent: bytes, megabytes: int) ->
             send_all(held.enter_context(connected(victim.http)), sent)
 
 
+PAGE = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("whole", "status"), [(PAGE, 200), (BODY + b"x" * 536, 400)], ids=["page", "body"]
+)
+def test_the_attacks_are_not_refused_before_they_cost_anything(
+    victim: Victim, whole: bytes, status: int
+) -> None:
+    with connected(victim.http) as sock:
+        send_all(sock, whole)
+        assert status_of(sock) == status
+
+
 def test_clients_that_read_nothing(victim: Victim) -> None:
     """They ask for the longest page there is, again and again."""
-    page = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n"
     with victim.unharmed(120), ExitStack() as held:
         for _ in range(HELD):
             sock = held.enter_context(connected(victim.http, receive_buffer=4096))
-            send_what_fits(sock, page * 20_000)
+            send_what_fits(sock, PAGE * 20_000)
 
 
 def test_pipelines(victim: Victim) -> None:
@@ -164,12 +177,12 @@ def test_pipelines(victim: Victim) -> None:
 
 
 CHUNKED = (
-    b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     b"transfer-encoding: chunked\r\n\r\n"
 )
 STREAMS_OF_BYTES = {
-    "a header without an end": (b"GET / HTTP/1.1\r\nhost: x\r\na: ", b"y"),
-    "headers without an end": (b"GET / HTTP/1.1\r\nhost: x\r\n", b"a: b\r\n"),
+    "a header without an end": (b"GET / HTTP/1.1\r\nhost: localhost\r\na: ", b"y"),
+    "headers without an end": (b"GET / HTTP/1.1\r\nhost: localhost\r\n", b"a: b\r\n"),
     "a path without an end": (b"GET /", b"x"),
     "a body without an end": (BODY[:-65_000].replace(b"65536", b"9" * 15), b"x"),
     "chunks without an end": (CHUNKED, b"1\r\nx\r\n"),
