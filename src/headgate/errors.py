@@ -14,7 +14,7 @@
     ├── ControlError                      a change of rules that was not made (`headgate.control`)
     │   ├── ConflictError, StaleVersionError, UnknownRuleError, UnknownRevisionError, ...
     │   ├── ReadOnlyError                 rules that cannot be changed where they are kept
-    │   └── StorageError                  their storage is unavailable
+    │   └── SourceError                   their source cannot be reached or read
     ├── SettingsError                     settings that make no sense (`headgate.config`)
     ├── ListenError, StartError           a service that does not start (`headgate.service`)
     ├── GatewayError                      a gateway that does not run (`headgate.gateway.processes`)
@@ -28,10 +28,11 @@ A denial is not an error: it is a `Decision` that is false.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["MissingPackageError", "not_installed"]
 
@@ -168,6 +169,19 @@ def not_installed(extra: str, error: ModuleNotFoundError) -> MissingPackageError
         f"this part of Headgate needs the package {error.name!r}: pip install 'headgate[{extra}]'",
         name=error.name,
     )
+
+
+_LONGEST_WORD: Final = 60
+_MOST_WORDS: Final = 128
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The one of the *known* words that *word* resembles, in any case; None if none does."""
+    from difflib import get_close_matches  # late: only mistakes need it
+
+    folded = {one.lower(): one for one in islice(known, _MOST_WORDS)}
+    near = get_close_matches(word[:_LONGEST_WORD].lower(), folded, n=1, cutoff=0.55)
+    return folded[near[0]] if near else None
 
 
 class HeadgateWarning(UserWarning):

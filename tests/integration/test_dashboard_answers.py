@@ -276,7 +276,7 @@ def test_a_source_that_is_no_store_is_seen_while_it_decides(
         assert page.text("#rules-table .badge.bad") == "fail_open 12/s"
         expected = "Degraded: Memory: circuit open (timeout); rules apply their on_store_failure"
         assert page.text("#state") == expected
-        assert "Memory: circuit open for 190 ms (timeout)" in page.text("#facts")
+        assert "Memory: circuit open for 190 ms" in page.text("#facts")
         place = "document.querySelector('#rules-table .scrollable')"
         assert page.evaluate(f"{place}.scrollWidth <= {place}.clientWidth"), "no Edit out of sight"
         over = {"sources": sources, "sources_per_second": {"store": 12.0}}
@@ -371,3 +371,51 @@ def test_a_candidate_is_told_in_a_sentence(browser: Browser, fake: FakeService) 
             assert sentence in card
         end = "; live allowed 300 of them; it would have allowed 5 requests that live denied."
         assert end in cards[0]
+
+
+def test_nodes_that_share_a_store_are_listed(browser: Browser, fake: FakeService) -> None:
+    one = {"node": "a:1", "allowed": 12.0, "denied": 3.0, "p99": 0.002, "store": "ok"}
+    one |= {"revision": 7.0, "workers": 2.0, "digest": 5.0}
+    other = one | {"node": "<b>:2", "store": "open", "denied": None, "digest": 6.0}
+    fake.replies["/admin/v1/live"] = live(nodes=[one])
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
+        page.until(IS_OPEN, "it is open")
+        assert page.evaluate("document.querySelector('#nodes').hidden"), "it is alone"
+        fake.replies["/admin/v1/live"] = live(nodes=[one, other])
+        page.until("document.querySelectorAll('#nodes tbody tr').length === 2", "both are there")
+        assert page.text("#nodes-lead").startswith("2 nodes share this store: together 24 allowed")
+        rows = page.text("#nodes tbody").splitlines()
+        cells = [cell.strip() for row in rows for cell in row.split("\t") if cell.strip()]
+        own = ["a:1 this node", "healthy", "12", "3", "2 ms", "2", "7"]
+        away = ["<b>:2", "circuit open", "12", "\u2013", "2 ms", "2", "7, other rules"]
+        assert cells == [*own, *away]
+
+
+def test_a_local_rule_says_who_counts_it(browser: Browser, fake: FakeService) -> None:
+    fake.replies["/admin/v1/rules"] = rules(
+        "r", {"key_by": "ip", "limit": "5/s", "decide": "local"}
+    )
+    fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": {}}])
+    row = "document.querySelector('#rules-table tbody tr').innerText"
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
+        page.until(f"{row}.includes('in Envoy')", "nothing is known of it")
+        pace = {"allowed": 4.0, "denied": 0.0}
+        counted = {"sources": {"envoy": 9}, "sources_per_second": {"envoy": 4.0}}
+        fake.replies["/admin/v1/live"] = live(rules=[RULE | counted | {"per_second": pace}])
+        page.until(f"{row}.includes('envoy 4/s')", "the counters of Envoy are read")
+        assert "in Envoy" not in page.evaluate(row)
+
+
+def test_what_is_copied_is_the_whole_key(browser: Browser, fake: FakeService) -> None:
+    key = {"rule_id": "r", "key": f"api_key=~{'0d3b5a91' * 4}", "per_second": 5.0, "at_most": 5.0}
+    fake.replies["/admin/v1/live"] = live(busiest_keys=[key])
+    with opened(browser, f"{fake.url}/#token=x") as page:
+        page.until("document.querySelector('#busiest .copy')", "the key is there")
+        assert page.text("#busiest .key code") == "api_key=~0d3b5a91…"
+        page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+        page.click("#busiest .copy")
+        page.until("document.querySelector('#busiest .copy').innerText === 'Copied'", "it says so")
+        assert page.evaluate("window.copied") == key["key"]
+        assert page.evaluate("document.querySelector('#busiest .copy').ariaLabel") == (
+            "Copy api_key=~0d3b5a91…"
+        )

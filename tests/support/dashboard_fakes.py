@@ -53,6 +53,8 @@ def live(**more: Any) -> dict[str, Any]:
         "began": now - 100.0,
         "version": "0.1.0",
         "workers": 2,
+        "node": "a:1",
+        "nodes": [],
         "policy": POLICY,
         "store": STORE,
         "factor": 1.0,

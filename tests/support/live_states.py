@@ -69,6 +69,7 @@ def snapshot_of(**more: Any) -> Snapshot:
         "candidates": [],
         "metrics": (),
         "previous": {},
+        "nodes": [],
     }
     return Snapshot(**{**found, **more})
 

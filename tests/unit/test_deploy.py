@@ -300,7 +300,7 @@ class TestChart:
 
 
 class TestEnvoy:
-    @pytest.mark.parametrize("name", ["gateway.yaml", "sidecar.yaml"])
+    @pytest.mark.parametrize("name", ["gateway.yaml", "sidecar.yaml", "tokens.yaml", "quota.yaml"])
     def test_envoy_itself_takes_the_configuration(self, name: str, tmp_path: Path) -> None:
         call = [envoy_binary(), "--mode", "validate", "-c", str(DEPLOY / "envoy" / name)]
         call += ["--log-level", "error"]
@@ -328,3 +328,15 @@ class TestEnvoy:
             if mount["name"] == "sockets"
         ]
         assert mounted == ["headgate", "envoy"]
+
+    @pytest.mark.parametrize("name", ["gateway.yaml", "tokens.yaml", "quota.yaml"])
+    def test_the_page_shows_parts_of_the_configuration(self, name: str) -> None:
+        """The filter of the page, indented as it is there."""
+        page = (DEPLOY.parent / "docs" / "envoy.md").read_text("utf-8")
+        after = page.partition(f"deploy/envoy/{name}")[2]
+        shown = after.partition("```yaml\n")[2].partition("```")[0]
+        text = (DEPLOY / "envoy" / name).read_text("utf-8")
+        lines = [re.sub(r"\s+#.*", "", line).strip() for line in text.splitlines()]
+        wanted = [re.sub(r"\s+#.*", "", line).strip() for line in shown.splitlines()]
+        assert len(wanted) > 10
+        assert "\n".join(filter(None, wanted)) in "\n".join(filter(None, lines))

@@ -19,7 +19,7 @@ from enum import IntEnum
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from headgate.errors import NotationError
+from headgate.errors import NotationError, nearest
 from headgate.limits import parse_rate
 from headgate.terminal import without_secrets
 from headgate.units import SECOND
@@ -201,11 +201,9 @@ class Parser(ArgumentParser):
 
 def _suggestion(word: str, known: Iterable[str]) -> str:
     """The nearest of the *known* words as a hint; empty if none is near."""
-    from difflib import get_close_matches
-
     names = {name.lstrip("-"): name for name in known}
-    nearest = get_close_matches(word.lstrip("-"), names, n=1)
-    return f" (did you mean {names[nearest[0]]}?)" if nearest else ""
+    near = nearest(word.lstrip("-"), names)
+    return "" if near is None else f" (did you mean {names[near]}?)"
 
 
 def whole_number(text: str) -> int:

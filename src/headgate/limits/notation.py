@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import LimitError, NotationError
+from headgate.errors import LimitError, NotationError, nearest
 from headgate.limits.model import (
     GCRA,
     LARGEST_QUOTA,
@@ -237,10 +237,8 @@ class _Token:
         """The error of a token that is not expected here, with the nearest *known* word."""
         if self.is_last:
             return self.wrong("the limit ends too early", *expected)
-        from difflib import get_close_matches
-
-        near = get_close_matches(self.name, known, n=1, cutoff=0.55) if self.kind == "word" else []
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = nearest(self.name, known) if self.kind == "word" else None
+        hint = "" if near is None else f"; did you mean {near!r}?"
         return self.wrong(f"{self.word!r} does not belong here{hint}", *expected)
 
 

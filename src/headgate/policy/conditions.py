@@ -63,6 +63,10 @@ nothing beyond ASCII."""
 _START: Final = re.compile(rf'[^;,"{_CONTROLS}{BLANKS}]+')
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\[ -~])*)"')
 _ESCAPED: Final = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
+_ENCODED: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_OCTETS: Final = re.compile("[\x80-\xff\udc80-\udcff]+")
+"""Bytes beyond ASCII: servers have them as Latin-1; gRPC alone has those that are UTF-8 decoded."""
+
 _MOST_PASSES: Final = 6
 """Servers decode a value fewer times."""
 
@@ -136,8 +140,10 @@ def _spelt_values(text: str) -> Iterator[str | None]:
     is_plain = _VALUE.fullmatch(text) is not None
     if not is_plain and (quoted := _QUOTED.fullmatch(text)) is not None:
         text = quoted[1].strip(BLANKS)
+    if not text.isascii():
+        text = _OCTETS.sub(_raw, text)
     for _ in range(_MOST_PASSES):
-        decoded = _ESCAPED.sub(_unescaped, unquote(text, encoding="latin-1"))
+        decoded = _ESCAPED.sub(_unescaped, _ENCODED.sub(_decoded, text))
         if decoded == text:
             break
         text = decoded
@@ -146,6 +152,21 @@ def _spelt_values(text: str) -> Iterator[str | None]:
     if not is_plain:
         start = _START.search(text)
         yield None if start is None else start[0]
+
+
+def _raw(octets: re.Match[str]) -> str:
+    return _characters(bytes([ord(one) & 0xFF for one in octets[0]]))
+
+
+def _decoded(encoded: re.Match[str]) -> str:
+    return _characters(bytes.fromhex(encoded[0].replace("%", "")))
+
+
+def _characters(octets: bytes) -> str:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return octets.decode("latin-1")
 
 
 def _unescaped(escape: re.Match[str]) -> str:

@@ -18,11 +18,11 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import LimitError, NotationError
+from headgate.errors import LimitError, NotationError, nearest
 from headgate.limits import FixedWindow, parse_limit, parse_rate
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.policy.document import Listing, Scalar, Table, described
-from headgate.policy.problems import MAX_PROBLEMS, did_you_mean, expected_one_of, nearest, quoted
+from headgate.policy.problems import MAX_PROBLEMS, did_you_mean, expected_one_of, quoted
 from headgate.units import MILLISECOND, SECOND, plain_seconds
 
 if TYPE_CHECKING:

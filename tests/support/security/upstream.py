@@ -97,11 +97,11 @@ def _decoded(cookies: Mapping[str, str]) -> dict[str, str]:
 
 
 def _in_url(host: str) -> str:
-    """The host of a URL with *host* in it."""
+    """The host of a URL with *host* in it; if there is no such URL, *host* as it is."""
     try:
         name = urlsplit(f"http://{host}/").hostname or ""
     except ValueError:
-        return ""
+        return host
     return f"[{name}]" if ":" in name else name
 
 

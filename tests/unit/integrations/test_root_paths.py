@@ -55,6 +55,12 @@ def test_a_path_with_and_without_the_root_path_has_one_counter(
     assert statuses(app, *scopes) == [200, 200, 429, 429]
 
 
+def test_equal_paths_below_different_root_paths_are_different() -> None:
+    app = _starlette(read_policy(f"version: 1\nrules: [{RULES['of one path']}]"))
+    scopes = [http("/acct/me", root_path=root) for root in ("/a", "/a", "/api", "/api", "/api")]
+    assert statuses(app, *scopes) == [200, 200, 200, 200, 429]
+
+
 @pytest.mark.parametrize(
     ("path", "root", "whole"),
     [

@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 MOST_CALLERS: Final = 2**18
 """Each takes about a kilobyte, so a limit takes a quarter of a gigabyte when all are there."""
 
+LOCAL_STATS: Final = "local-"
+"""Before the id of a rule: the prefix of what Envoy counts of it. A further limit has `/2`."""
+
+_STATS: Final = "headgate"
+
 _TOGETHER: Final = "headgate.together"
 """The key of the entry of the bucket that all callers of a rule share."""
 
@@ -67,7 +72,9 @@ def local_filters(rule: Rule, identity: Identity, gateways: int) -> tuple[HttpFi
         share = share_of(limit, gateways, cost)
         return share.times(MOST_CALLERS)
 
-    return _filters(f"local-{rule.id}", rule, identity, bucket, cost, together=together)
+    return _filters(
+        f"{LOCAL_STATS}{rule.id}", rule, identity, bucket, cost, together=together, has_stats=True
+    )
 
 
 def backstop_filters(rule: Rule, policy: Policy, cost: int) -> tuple[HttpFilter, ...]:
@@ -108,6 +115,7 @@ def _filters(
     *,
     has_lumps: bool = True,
     together: Callable[[Limit], Json | None] = lambda _: None,
+    has_stats: bool = False,
 ) -> tuple[HttpFilter, ...]:
     groups = groups_of(rule, identity)
     most = max((len(group.limits) for group in groups), default=0)
@@ -120,12 +128,13 @@ def _filters(
                 limit = sorted(group.limits, key=lambda one: one.period_ns)[place]
                 limits[limit] = group.limits.index(limit) + 1
                 rows.append((group, bucket(limit), together(limit)))
+        called = f"{name}/{place + 1}" if place else name
         config = limiter(
             *counts_of(rows, rule, identity, cost, has_lumps=has_lumps),
             headers=local_headers(rule, limits),
             has_retry_after=rule.headers != "redacted",
+            stat_prefix=called if has_stats else _STATS,
         )
-        called = f"{name}/{place + 1}" if place else name
         made.append(HttpFilter(called, _where(rule, identity, called, config)))
     return tuple(made)
 
@@ -186,12 +195,17 @@ def counts_of(
 
 
 def limiter(
-    rate_limits: list[Json], descriptors: list[Json], *, headers: list[Json], has_retry_after: bool
+    rate_limits: list[Json],
+    descriptors: list[Json],
+    *,
+    headers: list[Json],
+    has_retry_after: bool,
+    stat_prefix: str = _STATS,
 ) -> Json:
     """The filter with *rate_limits* and the buckets of *descriptors*."""
     return typed(
         _LOCAL,
-        stat_prefix="headgate",
+        stat_prefix=stat_prefix,
         status={"code": "TooManyRequests"},
         filter_enabled=_ALWAYS,
         filter_enforced=_ALWAYS,

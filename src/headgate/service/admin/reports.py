@@ -29,13 +29,15 @@ MOST_EXPLAINED: Final = 200
 """The most rules that are listed as not applying: those that come nearest."""
 _USUAL_S: Final = 900
 """The default lifetime of a debug token, in seconds."""
-_NOT_ALWAYS: Final = ("factor", "latency", "bounds", "queues", "candidates")
+_NOT_ALWAYS: Final = ("node", "nodes", "factor", "latency", "bounds", "queues", "candidates")
 _LIVE: Final = an_object(
     *("busiest_keys", "refused_keys", "hot_keys", *_NOT_ALWAYS),
     at=of("number"),
     began=of("number"),
     version=TEXT,
     workers=WHOLE,
+    node=of("string", "The name of this node."),
+    nodes=of("array", "What each node reports that shares the store.", items=ANY),
     policy=ANY,
     store=ANY,
     factor=of("number"),

@@ -47,7 +47,8 @@ const storeName = (store) => STORES.get((store?.url ?? "").split(/[:+]/)[0]) ?? 
 function storeWords(store, { hasTime = false } = {}) {
   if (store?.state === "ok") return "healthy";
   if (store?.state !== "open") return store?.reason ?? "failing";
-  return `circuit open${hasTime && store.open_for ? ` for ${duration(store.open_for)}` : ""}${store.reason ? ` (${store.reason})` : ""}`;
+  if (hasTime && store.open_for) return `circuit open for ${duration(Math.round(1e3 * store.open_for) / 1e3)}`;
+  return `circuit open${store.reason ? ` (${store.reason})` : ""}`;
 }
 
 /** The current problems, the worst first. */
@@ -117,7 +118,7 @@ export function showHealth(live) {
     ["State", storeWords(store, { hasTime: true }), store.state === "ok" ? "good" : "bad"],
     ...(store.calls === undefined || store.calls === null ? [] : [["Calls since start", count(store.calls)]]),
     ["Errors since start", errors.length ? errors.map(([reason, total]) => `${reason} ${count(total)}`).join(", ") : "none", errors.length ? "warning" : ""],
-    ["Decided without the store", store.fail_mode ? "yes, now" : "no", store.fail_mode ? "bad" : ""],
+    ["Decisions without it", store.fail_mode ? "yes, now" : "no", store.fail_mode ? "bad" : ""],
     ...(live.factor < 1 ? [["Pressure", `adaptive limits at ${Math.round(100 * live.factor)} %`, "warning"]] : []),
   ]);
   queues.show((live.queues ?? []).map((one, index) => ({ ...one, id: `${one.gate}\u0000${index}` })));

@@ -9,6 +9,7 @@ import { ruleOf, setPolicy, showRules, showRulesRoute, startRules } from "./rule
 import { showRule, startRule } from "./rule.js";
 import { setOutage, setReadiness, showHealth, startHealth } from "./health.js";
 import { showKeys, startKeys } from "./keys.js";
+import { showNodes, startNodes } from "./nodes.js";
 import { showCandidates, startCandidates } from "./candidates.js";
 import { showHistory, startHistory } from "./history.js";
 import { showExplainRoute, startExplain } from "./explain.js";
@@ -116,6 +117,7 @@ function showPolicyError(error) {
 /** Show *live* in the sections that are open. */
 function showAll(live) {
   showHealth(live);
+  showNodes(live);
   showTraffic(live);
   showRules(live);
   showRule(live);
@@ -155,6 +157,7 @@ function start() {
   startRule({ edit, switchRule });
   startHealth();
   startKeys();
+  startNodes();
   startCandidates({ edit, reportChange, lockButtons, ruleOf });
   startHistory({ reportChange, lockButtons });
   startEditor({ reportChange, lockButtons });

@@ -5,8 +5,9 @@ import { Sparkline } from "./charts.js";
 import { hrefOf, route, setQuery } from "./routes.js";
 import { count, keyWords, limitWords, matchWords, rate, share } from "./words.js";
 
-const PAGE_ROWS = 20;
-const OVERVIEW_ROWS = 8;
+const NARROW = matchMedia("(max-width: 46rem)");
+const pageRows = () => (NARROW.matches ? 10 : 20);
+const overviewRows = () => (NARROW.matches ? 4 : 8);
 const WITHOUT_STORE = new Set(["fail_open", "fail_closed", "fallback", "local"]);
 let policy = new Map();
 let order = [];
@@ -51,8 +52,7 @@ const figure = (name) => (row) => rate(row.per_second?.[name] ?? 0);
 function shareOf(row) {
   const { allowed = 0, denied = 0, shadow_allowed = 0, shadow_denied = 0 } = row.per_second ?? {};
   const totalDenied = denied + shadow_denied;
-  const text = share(totalDenied, totalDenied + allowed + shadow_allowed);
-  return isShadow(row) && totalDenied ? `would be ${text}` : text;
+  return share(totalDenied, totalDenied + allowed + shadow_allowed);
 }
 
 /** Rates, "in Envoy" where nothing is known of what a gateway decides by itself. */
@@ -62,13 +62,13 @@ const table = new Table("Rules and their traffic", [
   { head: "Rule", make: (cell) => cell.append(element("a", { class: "name" }), element("span", { class: "sub" })), show: showName },
   { head: "Mode", kind: "mode", make: (cell) => cell.append(element("span")), show: showMode },
   { head: "Limit", kind: "limit", show: showLimit },
-  textColumn("Allowed/s", (row) => rateText(row, (row.per_second?.allowed ?? 0) + (row.per_second?.shadow_allowed ?? 0)), "number"),
-  { head: "Denied/s", kind: "number", show: (cell, row) => {
+  textColumn("Allowed/s", (row) => rateText(row, (row.per_second?.allowed ?? 0) + (row.per_second?.shadow_allowed ?? 0)), "number allowed"),
+  { head: "Denied/s", kind: "number denied", show: (cell, row) => {
     setText(cell, rateText(row, row.per_second?.denied ?? 0));
     cell.classList.toggle("is-denied", (row.per_second?.denied ?? 0) > 0);
   } },
-  { head: "Shadow-denied/s", kind: "number", show: (cell, row) => setText(cell, isShadow(row) ? figure("shadow_denied")(row) : "–") },
-  textColumn("Share denied", shareOf, "number"),
+  { head: "Shadow-denied/s", kind: "number shadow", show: (cell, row) => setText(cell, isShadow(row) ? figure("shadow_denied")(row) : "") },
+  textColumn("Share denied", shareOf, "number share"),
   { head: "2 minutes", kind: "curve", make: (cell) => { cell.spark = new Sparkline(); cell.append(cell.spark.element); },
     show: (cell, row) => cell.spark.show(row.series, lastLive.series?.end, isShadow(row) ? "shadow_denied" : "denied") },
   { head: "Decided by", kind: "sources", show: showSources },
@@ -143,7 +143,7 @@ export function showRules(live) {
   const matching = isOverview ? [...rows] : [...matchingRules($("rules-filter").value, rows)];
   const sortKey = { denied: denials, traffic: requests }[isOverview ? "traffic" : $("rules-order").value];
   if (sortKey) matching.sort((one, other) => sortKey(other) - sortKey(one));
-  const size = isOverview ? OVERVIEW_ROWS : PAGE_ROWS;
+  const size = isOverview ? overviewRows() : pageRows();
   const pages = Math.max(1, Math.ceil(matching.length / size));
   const number = isOverview ? 1 : Math.min(pageNumber(), pages);
   const first = (number - 1) * size;

@@ -29,7 +29,7 @@ export function showSearch(live = lastLive) {
   setText($("results-title"), `Results for “${text}”`);
   const rules = matchingRules(text);
   const keys = new Map(["busiest_keys", "refused_keys", "hot_keys"].flatMap((name) => live?.[name] ?? []).filter((one) => one.key.toLowerCase().includes(text.toLowerCase())).map((one) => [one.key, one]));
-  const version = JSON.stringify([text, rules.map((row) => row.id), [...keys.keys()]]);
+  const version = JSON.stringify([text, rules.map((row) => [row.id, Boolean(row.rule)]), [...keys.keys()], partsOfRules()]);
   if ($("results").dataset.version === version) return;
   $("results").dataset.version = version;
   const list = (items) => element("ul", { class: "results" }, ...items);

@@ -53,6 +53,7 @@ def merged_view(
     now_ns: int,
     at_ns: int,
     show_key: Callable[[str], str],
+    node: str = "",
 ) -> dict[str, Any]:
     """The view of all workers of a node, the reply of `/admin/v1/live`; *rules* are those of the
     policy."""
@@ -63,6 +64,8 @@ def merged_view(
         "began": min(one.began for one in ever),
         "version": __version__,
         "workers": len(now),
+        "node": node,
+        "nodes": max((one.nodes for one in now), key=len, default=[]),
         "policy": _policy(now),
         "store": _store(now, ever),
         "factor": min((one.factor for one in now), default=1.0),

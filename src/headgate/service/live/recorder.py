@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, get_args
 
-from headgate.observability.decision_recorder import BOUNDS_NS, GATEWAY, Outcome
+from headgate.observability.decision_recorder import BOUNDS_NS, ENVOY, GATEWAY, Outcome
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MAX_LINES: Final = 424
 """Lines of a series, enough for a hundred rules and the lines of the whole node."""
 
 REPORT_S: Final = 5
-"""Seconds between two reports of a gateway that decides by quotas."""
+"""Seconds between two reports of a gateway: of quotas, or of Envoy's own counters."""
 
 MAX_SPREAD_S: Final = 60
 """Seconds over which a late sample is spread at most."""
@@ -237,7 +237,7 @@ class Recorder:
             more = count - self._known.get(name, 0)
             if more > 0:
                 line = name[0], name[1]
-                counts = reported if name[2] == GATEWAY else found
+                counts = reported if name[2] in (GATEWAY, ENVOY) else found
                 counts[line] = counts.get(line, 0) + more
                 self._known[name] = count
         if reported:

@@ -69,6 +69,7 @@ class Snapshot:
     rates per second; *previous* are the cells of earlier workers in the same place. *queues* have
     for each gate: requests that wait, requests in flight, slots, and seconds to wait. *metrics* are
     all metrics except the cells. *minutes* are packed if the snapshot is that of another worker.
+    *nodes* are those of the fleet, if this worker publishes for its node.
     """
 
     seen_ns: int
@@ -87,6 +88,7 @@ class Snapshot:
     candidates: list[dict[str, Any]]
     metrics: tuple[MetricSnapshot, ...]
     previous: Mapping[Name, int]
+    nodes: list[dict[str, Any]]
 
     @classmethod
     def decoded(cls, data: bytes) -> Snapshot:

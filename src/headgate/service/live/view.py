@@ -18,6 +18,8 @@ from headgate.observability import METRICS, RECORDER
 from headgate.observability.candidates import CANDIDATES
 from headgate.observability.metrics import PREFIX
 from headgate.runtime.supervised_task import SupervisedTask
+from headgate.service.live.envoy_counts import EnvoyCounts
+from headgate.service.live.fleet import EVERY_S
 from headgate.service.live.merged_view import (
     DECISIONS,
     encoded_view,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from headgate.observability.metrics import Labels
     from headgate.policy.model import Policy
     from headgate.service.core import Core
+    from headgate.service.live.fleet import Fleet
     from headgate.service.live.recorder import Name
     from headgate.service.live.shared_snapshots import SharedSnapshots
 
@@ -80,7 +83,8 @@ class _Cached(Generic[T]):
 class Live:
     """The figures for `/admin/v1/live` and `/metrics`. *shared_snapshots* is None with one worker.
 
-    *store* is the store's URL, without a password, *worker* the number of this worker.
+    *store* is the store's URL, without a password, *worker* the number of this worker. *fleet* are
+    the nodes that share the store.
 
     *store_trouble* describes what is wrong with the store; by default *core* does. Call `start` in
     the event loop; without it there are only points of the times of requests.
@@ -95,6 +99,7 @@ class Live:
         worker: int = 0,
         shared_snapshots: SharedSnapshots | None = None,
         store_trouble: Callable[[], tuple[str, ...]] | None = None,
+        fleet: Fleet | None = None,
         decisions: DecisionRecorder = RECORDER,
         measures: MetricRegistry = METRICS,
         monotonic: Clock = time.monotonic_ns,
@@ -108,6 +113,9 @@ class Live:
         self._clock = core.clock
         self._monotonic = monotonic
         self._shared = shared_snapshots
+        self._fleet = fleet
+        self._envoy: EnvoyCounts | None = None
+        self._publishing = SupervisedTask(self._publish_node, name="headgate-fleet", pause=EVERY_S)
         self._decisions = decisions
         self._measures = measures
         self._recorder = Recorder(decisions)
@@ -131,10 +139,16 @@ class Live:
             self._recorder.seconds = previous.seconds
             self._recorder.minutes = previous.minute_series()
         self._recorder.sample(self._clock())
+        if self._shared is not None and self._worker == 0:
+            is_successor = previous is not None
+            self._envoy = EnvoyCounts(self._shared, self._decisions, is_successor=is_successor)
         self._ticking.start()
+        if self._fleet is not None and self._fleet.is_possible and self._worker == 0:
+            self._publishing.start()
 
     async def aclose(self) -> None:
         """Stop sampling; the counts stay published."""
+        await self._publishing.aclose()
         await self._ticking.aclose()
         self._recorder.finish(self._clock())
         self.publish()
@@ -152,6 +166,7 @@ class Live:
                 now_ns=self._monotonic(),
                 at_ns=at_ns,
                 show_key=self._core.show_key,
+                node="" if self._fleet is None else self._fleet.node,
             )
 
         return await asyncio.to_thread(merged)
@@ -228,7 +243,14 @@ class Live:
             else:
                 await asyncio.to_thread(self._publish, self._snapshot(in_full=False))
 
+    async def _publish_node(self) -> None:
+        while self._fleet is not None:
+            await self._fleet.publish(await self.view())
+            await asyncio.sleep(EVERY_S)
+
     def _sample(self) -> None:
+        if self._envoy is not None:
+            self._envoy.record()
         self._recorder.is_out = self._core.rules.engine.fallback.is_out
         self._recorder.sample(self._clock())
 
@@ -266,6 +288,7 @@ class Live:
             candidates=self._candidates.value(now_ns, is_new=in_full or is_other),
             metrics=metrics,
             previous={},
+            nodes=[] if self._fleet is None else self._fleet.nodes,
         )
         return made if self._previous is None else made.continuing(self._previous)
 

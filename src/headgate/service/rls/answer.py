@@ -179,9 +179,7 @@ class ReplyEncoder:
         place, part = shown[0]
         if len(shown) > 1:
             place, part = min(shown, key=lambda one: decisions[one[0]].remaining)
-            if not all(decisions[other].allowed for other, _ in shown):
-                return None
-        elif not decisions[place].allowed:
+        if not decisions[place].allowed:
             return None
         decision, now_ns = decisions[place], self._core.clock()
         fields = self._fields_of(part, decision.limit)

@@ -70,6 +70,12 @@ def test_cookies_of_all_lines_can_match() -> None:
         (['sid="abc"'], "abc"),
         (['sid="\\141b\\c"'], "abc"),
         (["sid=%61%62c"], "abc"),
+        (["sid=a\xc3\xad"], "a\u00ed"),  # as HTTP servers have it
+        (["sid=a\u00ed"], "a\u00ed"),  # as gRPC has it
+        (["sid=a%C3%AD"], "a\u00ed"),
+        (["sid=a%25C3%25ad"], "a\u00ed"),
+        (["sid=a%ED"], "a\u00ed"),
+        (["sid=\u20ac%C3%AD"], "\u20ac\u00ed"),
         (["sid=%2561bc"], "abc"),
         (["sid=%" + "25" * 4 + "41"], "A"),
         (["sid=a+b"], "a b"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pytest
 
 NAMES = (
-    "at began version workers policy store factor requests latency rules series "
+    "at began version workers node nodes policy store factor requests latency rules series "
     "busiest_keys refused_keys hot_keys bounds queues candidates"
 )
 

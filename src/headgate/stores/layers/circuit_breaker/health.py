@@ -239,7 +239,7 @@ class StoreMetrics:
         self.users: WeakSet[StoreHealth] = WeakSet()
         self.calls = METRICS.counter("store_calls", "Calls made to the store.", store=where)
         self.rejected = METRICS.counter(
-            "store_refused", "Calls not made: the circuit was open.", store=where
+            "store_rejected", "Calls not made: the circuit was open.", store=where
         )
         METRICS.gauge(
             "store_breaker_state",
