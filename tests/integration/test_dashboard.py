@@ -149,6 +149,8 @@ def test_a_rule_has_a_page_whose_address_can_be_shared(
         other.until(f"{label}.startsWith('Requests per second decided by per-ip')", "its chart")
         assert "the last 60 min" in other.evaluate(label)
         assert "3 per hour" in other.text("#rule-facts")
+        other.click("[data-range='6h']")
+        assert other.evaluate("location.href") == address.replace("1h", "6h"), "without the token"
         keys = "document.querySelector('#most-denied').innerText"
         other.until(f"{keys}.includes('198.51.100.4')", "its keys")
         go(other, "rules/searches")

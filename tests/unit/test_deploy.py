@@ -340,3 +340,28 @@ class TestEnvoy:
         wanted = [re.sub(r"\s+#.*", "", line).strip() for line in shown.splitlines()]
         assert len(wanted) > 10
         assert "\n".join(filter(None, wanted)) in "\n".join(filter(None, lines))
+
+    @pytest.mark.parametrize(
+        ("page", "field"),
+        [
+            ("http-api.md", "http_filters"),
+            ("overload.md", "load_balancing_policy"),
+            ("envoy.md", "local_reply_config"),
+        ],
+    )
+    def test_envoy_takes_what_a_page_shows(self, page: str, field: str, tmp_path: Path) -> None:
+        text = (DEPLOY.parent / "docs" / page).read_text("utf-8")
+        [shown] = re.findall(rf"```yaml\n({field}:\n.*?)```", text, re.DOTALL)
+        config = yaml.safe_load((DEPLOY / "envoy" / "gateway.yaml").read_text("utf-8"))
+        [chain] = config["static_resources"]["listeners"][0]["filter_chains"]
+        manager = chain["filters"][0]["typed_config"]
+        router = manager["http_filters"][-1]
+        place = config["static_resources"]["clusters"][0] if "balancing" in field else manager
+        place |= yaml.safe_load(shown)
+        if field == "http_filters":
+            place[field].append(router)
+        file = tmp_path / "envoy.json"
+        file.write_text(json.dumps(config))
+        call = [envoy_binary(), "--mode", "validate", "-c", str(file), "--log-level", "error"]
+        done = subprocess.run(call, capture_output=True, text=True, check=False)  # noqa: S603
+        assert done.returncode == 0, done.stderr

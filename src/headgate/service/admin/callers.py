@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.policy.fields import MAX_KEY
@@ -49,9 +50,10 @@ async def look_up_caller(call: Call) -> Reply:
         call.flaws.append(Flaw("key", f"found {len(given)} of key, identity", "expected one"))
     call.check()
     if "key" in call.body:
-        found = [*_with_key(call, await clear_key(call, call.body["key"]))]
+        every = _with_key(call, await clear_key(call, call.body["key"]))
     else:
-        found = [*_of_identity(call, call.body["identity"])]
+        every = _of_identity(call, call.body["identity"])
+    found = [*islice(every, MOST + 1)]
     if not found:
         hint = "such as ip=203.0.113.7; `key_by` of the rules says which parts keys have"
         raise invalid([Flaw("key", "no rule counts this caller", f"expected a key {hint}")])

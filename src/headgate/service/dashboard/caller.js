@@ -5,7 +5,7 @@ import { moment } from "./clock.js";
 import { admin, changeHeaders, request } from "./api.js";
 import { confirmAction, failure } from "./findings.js";
 import { hrefOf, openPage, route } from "./routes.js";
-import { ruleRows } from "./rules.js";
+import { ruleOf, ruleRows } from "./rules.js";
 import { count, duration, rate } from "./words.js";
 
 const REFRESH_MS = 3_000;
@@ -89,7 +89,8 @@ function showLeft(cell, row) {
 function showState(cell, row) {
   const badge = row.blocked_until ? [`blocked until ${moment(new Date(row.blocked_until))}`, "bad"]
     : row.extra ? [`${count(row.extra)} more until ${moment(new Date(row.until))}`, "good"]
-    : row.is_shared ? ["shared by all callers", ""] : null;
+    : row.is_shared ? ["shared by all callers", ""]
+    : ruleOf(row.rule_id)?.decide === "local" ? ["behind a gateway, Envoy counts it", ""] : null;
   const version = JSON.stringify(badge);
   if (cell.dataset.version === version) return;
   cell.dataset.version = version;
@@ -166,7 +167,7 @@ export async function showCaller({ isChanged = false } = {}) {
 
 // ---- changes
 
-const subject = (row) => element("p", {}, "Caller ", code(shortKey(row.shown_key)), " under the rule ", code(row.rule_id), ".");
+const subject = (row) => element("p", {}, "Caller ", code(shortKey(row.key)), " under the rule ", code(row.rule_id), ".");
 const period = () => element("label", { for: "period" }, "For ", element("select", { id: "period" }, ...PERIODS.map(([value, text]) => element("option", { value, text }))));
 
 async function change(row, path, body, reason, done) {

@@ -65,11 +65,12 @@ export class Sparkline {
 
 /**
  * Values over time. *lines* are `{name, label, isArea}`: areas are stacked, lines are not. *format* writes
- * a value, *unit* follows the largest one on the scale; the scale ends at *least* or above.
+ * a value, *unit* follows the largest one on the scale. The scale ends at *least* or above; if it *isLog*,
+ * it is logarithmic, begins at *least* and ends at a power of ten.
  */
 export class TimeChart {
-  constructor(place, { lines, format, unit = "", least = 1 }) {
-    Object.assign(this, { lines, format, unit, least });
+  constructor(place, { lines, format, unit = "", least = 1, isLog = false }) {
+    Object.assign(this, { lines, format, unit, least, isLog });
     this.marks = lines.map(({ name, isArea }) => svgElement("path", { class: `${isArea ? "area" : "line"}-${name}`, "vector-effect": "non-scaling-stroke" }));
     this.cursor = svgElement("line", { class: "cursor", y1: 0, y2: HEIGHT, "vector-effect": "non-scaling-stroke", visibility: "hidden" });
     this.bands = svgElement("g", { class: "outages" });
@@ -107,9 +108,11 @@ export class TimeChart {
       stack = stack.map((one, index) => one + (values[name][index] ?? 0));
       return stack;
     });
-    const max = roundUp(Math.max(0, ...tops.flat().filter(isKnown)), this.least);
+    const highest = Math.max(0, ...tops.flat().filter(isKnown));
+    const max = this.isLog ? Math.max(100 * this.least, 10 ** Math.ceil(Math.log10(highest || this.least) - 1e-9)) : roundUp(highest, this.least);
+    const part = (value) => (this.isLog ? Math.log(Math.max(value, this.least) / this.least) / Math.log(max / this.least) : value / max);
     const x = (index) => tenths((index * WIDTH) / Math.max(1, length - 1));
-    const y = (value) => tenths(HEIGHT - (value / max) * HEIGHT);
+    const y = (value) => tenths(HEIGHT - part(value) * HEIGHT);
     let floor = new Array(length).fill(0);
     this.lines.forEach(({ name, isArea }, place) => {
       const parts = runsOf(length, (index) => isKnown(values[name][index])).map(([first, last]) => {
@@ -127,7 +130,8 @@ export class TimeChart {
       svgElement("rect", { class: "outage", x: tenths(x(first) - half), y: 0, width: tenths(2 * half * (last - first)), height: HEIGHT })));
     this.legend.querySelector(".key-outage").hidden = !bands.length;
     this.legend.querySelector(".key-gap").hidden = values[this.lines[0].name].every(isKnown);
-    this.scale.forEach((span, index) => setText(span, `${this.format(max * [1, 0.5, 0][index])}${index ? "" : this.unit}`));
+    const marks = this.isLog ? [max, Math.sqrt(max * this.least), this.least] : [max, max / 2, 0];
+    this.scale.forEach((span, index) => setText(span, `${this.format(marks[index])}${index ? "" : this.unit}`));
     this.times.forEach((span, index) => setText(span, index === 2 ? "now" : `${roundDuration((1 - index / 2) * length * step)} ago`));
     this.#showCursor();
     this.#describe();

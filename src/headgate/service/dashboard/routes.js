@@ -15,7 +15,9 @@ function parse(hash) {
   const [first, ...rest] = path.split("/");
   const name = decoded(rest.join("/"));
   const page = PAGES.has(first) ? first : "overview";
-  return { page: name && DETAILS.has(page) ? DETAILS.get(page) : page, name, query: new URLSearchParams(query) };
+  const parts = new URLSearchParams(query);
+  parts.delete("token"); // it is taken by the page, and never written to an address again
+  return { page: name && DETAILS.has(page) ? DETAILS.get(page) : page, name, query: parts };
 }
 
 /** The page that is open: `{page, name, query}`. */

@@ -17,7 +17,7 @@ const requests = new TimeChart($("chart"), {
 });
 const latency = new TimeChart($("latency-chart"), {
   lines: [{ name: "p50", label: "50 %" }, { name: "p90", label: "90 %" }, { name: "p99", label: "99 %" }],
-  format: duration, least: 0.0001,
+  format: duration, least: 0.00001, isLog: true,
 });
 let loaded = null; // the address and the time of the last answer
 let isLoading = false;

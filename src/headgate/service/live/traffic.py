@@ -20,6 +20,7 @@ from headgate.service.live.recorder import (
     OUTCOMES,
     SAMPLED,
     WHOLE,
+    Series,
     quantile,
 )
 from headgate.units import SECOND
@@ -65,7 +66,7 @@ def traffic_view(
     now = [one for one in ever if is_live(one, now_ns)]
     second = last_second([one.seconds for one in now], at_ns // SECOND - 1)
     end = second // step
-    lines = _merged(_points(one, second, step, points) for one in ever)
+    lines = _merged(_points(one, rule, second, step, points) for one in ever)
     nothing = array("q", bytes(8 * points))
 
     def counts(line: Line) -> list[int]:
@@ -83,17 +84,21 @@ def traffic_view(
         "outage": outage if any(outage) else [],
         "requests": requests,
         "latency": _latency(lines, points),
-        "rule": _rule(lines, rule, counts),
+        "rule": _rule(lines, rule, counts, is_full=any(map(_is_full, ever))),
         "busiest_keys": _keys((one.keys.busiest for one in now), rule, show_key),
         "refused_keys": _keys((one.keys.denied for one in now), rule, show_key),
     }
 
 
-def _points(one: Snapshot, second: int, step: int, points: int) -> Lines:
-    """The lines of a worker as *points* of *step* seconds; the last one has *second*."""
+def _points(one: Snapshot, rule: str | None, second: int, step: int, points: int) -> Lines:
+    """The lines of a worker as *points* of *step* seconds; the last one has *second*.
+
+    Only those of the whole node, of *rule*, and of what rules deny in shadow: others take long.
+    """
+    seconds = _of_interest(one.seconds, rule)
     if step == 1:
-        return one.seconds.moved_to(second)
-    lines = _minutes(one, second // MINUTE)
+        return seconds.moved_to(second)
+    lines = _minutes(_of_interest(one.minute_series(), rule), seconds, second // MINUTE)
     each = step // MINUTE
     end = second // step
     # Points begin at multiples of *step*: the last one may not be over.
@@ -101,14 +106,22 @@ def _points(one: Snapshot, second: int, step: int, points: int) -> Lines:
     return {line: _grouped(values, each, missing, points) for line, values in lines.items()}
 
 
-def _minutes(one: Snapshot, last: int) -> Lines:
-    """The minutes of a worker until *last*, which is not over: its seconds so far."""
-    series = one.minute_series()
-    lines = series.moved_to(last)
-    first = last - 1 if series.end is None else series.end + 1
+def _of_interest(series: Series, rule: str | None) -> Series:
+    lines = {
+        line: values
+        for line, values in series.lines.items()
+        if line[0] in (WHOLE, rule) or line[1] == "shadow_denied"
+    }
+    return Series(series.length, series.end, lines)
+
+
+def _minutes(minutes: Series, seconds: Series, last: int) -> Lines:
+    """The *minutes* until *last*, which is not over: its *seconds* so far."""
+    lines = minutes.moved_to(last)
+    first = last - 1 if minutes.end is None else minutes.end + 1
     for number in range(max(first, last - 1), last + 1):
-        for line, count in one.seconds.sums(number * MINUTE, (number + 1) * MINUTE - 1).items():
-            values = lines.setdefault(line, array("q", bytes(8 * series.length)))
+        for line, count in seconds.sums(number * MINUTE, (number + 1) * MINUTE - 1).items():
+            values = lines.setdefault(line, array("q", bytes(8 * minutes.length)))
             values[number - last - 1] += count
     return lines
 
@@ -143,11 +156,16 @@ def _latency(lines: Lines, points: int) -> dict[str, list[float | None]]:
     }
 
 
+def _is_full(one: Snapshot) -> bool:
+    """True if a worker may have dropped lines."""
+    return len(one.seconds.lines) >= MAX_LINES
+
+
 def _rule(
-    lines: Lines, rule: str | None, counts: Callable[[Line], list[int]]
+    lines: Lines, rule: str | None, counts: Callable[[Line], list[int]], *, is_full: bool
 ) -> dict[str, list[int]] | None:
-    """The decisions of *rule*; None if it may have been dropped among too many."""
-    if rule is None or (len(lines) >= MAX_LINES and not any(one[0] == rule for one in lines)):
+    """The decisions of *rule*; None if they may have been dropped among too many."""
+    if rule is None or (is_full and not any(one[0] == rule for one in lines)):
         return None
     return {outcome: counts((rule, outcome)) for outcome in OUTCOMES}
 

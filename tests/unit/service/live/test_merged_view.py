@@ -190,3 +190,19 @@ def test_a_series_has_the_hundred_busiest_rules() -> None:
     found = view_of(snapshot_of(allowed={f"r{n}": [n] for n in range(200)}))
     assert len(found["series"]["rules"]) == 100
     assert next(iter(found["series"]["rules"])) == "r199"
+
+
+def test_the_store_is_out_for_as_long_as_the_worker_that_waits_longest() -> None:
+    waits = [{**STORE, "state": "open", "reason": why, "open_for": s} for why, s in WAITS]
+    found = view_of(snapshot_of(), *(snapshot_of(store=store) for store in waits))["store"]
+    assert (found["state"], found["reason"], found["open_for"]) == ("open", "timeout", 0.19)
+    assert view_of(snapshot_of())["store"]["open_for"] is None
+
+
+WAITS = (("unreachable", 0.0), ("timeout", 0.19))
+
+
+def test_the_nodes_are_those_that_the_first_worker_knows() -> None:
+    nodes = [{"node": "a:1"}, {"node": "b:1"}]
+    found = view_of(snapshot_of(), snapshot_of(nodes=nodes))
+    assert found["nodes"] == nodes
