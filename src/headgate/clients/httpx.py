@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from headgate.clients.caller import KEY_FIELD, Caller, NotSentError, RequestInfo, origin
+from headgate.clients.caller import (
+    KEY_FIELD,
+    Adapter,
+    Caller,
+    NotSentError,
+    OutgoingRequest,
+    RequestInfo,
+    origin,
+)
 from headgate.clients.signals import ResponseInfo
+from headgate.engine.request import Request
 from headgate.errors import OptionError, not_installed
 from headgate.runtime.drivers import adrive, drive
 
@@ -21,10 +30,13 @@ except ModuleNotFoundError as error:
     raise not_installed("httpx", error) from error
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
     from typing import Unpack
 
     from headgate.clients.caller import DiscardBudget
     from headgate.clients.options import AsyncOptions, Options
+    from headgate.clients.policy_limiter import LimitedCall
+    from headgate.runtime.effects import Effects
 
 __all__ = ["AsyncPacedTransport", "HttpxNotSentError", "PacedTransport"]
 
@@ -50,7 +62,9 @@ class PacedTransport(httpx.BaseTransport):
     ) -> None:
         _check_transport(transport, httpx.BaseTransport)
         self._caller: Caller[httpx.Request, httpx.Response]
-        self._caller = Caller(_request, _response, _discard, HttpxNotSentError, options)
+        self._caller = Caller(
+            _request, _response, _discard, HttpxNotSentError, options, adapter=_BLOCKING
+        )
         self._transport = httpx.HTTPTransport() if transport is None else transport
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -75,7 +89,13 @@ class AsyncPacedTransport(httpx.AsyncBaseTransport):
         _check_transport(transport, httpx.AsyncBaseTransport)
         self._caller: Caller[httpx.Request, httpx.Response]
         self._caller = Caller(
-            _request, _response, _adiscard, HttpxNotSentError, options, is_async=True
+            _request,
+            _response,
+            _adiscard,
+            HttpxNotSentError,
+            options,
+            is_async=True,
+            adapter=_ASYNC,
         )
         self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
 
@@ -111,6 +131,77 @@ def _request(request: httpx.Request) -> RequestInfo:
 
 def _response(response: httpx.Response) -> ResponseInfo:
     return ResponseInfo(response.status_code, response.headers.get)
+
+
+def _outgoing(request: httpx.Request) -> OutgoingRequest:
+    url, headers = request.url, request.headers
+    body = request.read() if isinstance(request.stream, httpx.ByteStream) else None
+    length = headers.get("content-length", "")
+    size = len(body) if body is not None else int(length) if length.isdecimal() else 0
+    path = url.raw_path.partition(b"?")[0].decode("ascii")
+    lines = tuple(headers.multi_items())
+    return OutgoingRequest(Request(request.method, path, url.host, lines), body, size)
+
+
+class _WatchedStream(httpx.SyncByteStream):
+    """The body of a response, read by a `LimitedCall` while it passes."""
+
+    def __init__(self, stream: httpx.SyncByteStream, limited: LimitedCall) -> None:
+        self._stream = stream
+        self._limited = limited
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._stream:
+            self._limited.feed(chunk)
+            yield chunk
+
+    def close(self) -> None:
+        try:
+            self._stream.close()
+        finally:
+            drive(self._limited.ending())
+
+
+class _AsyncWatchedStream(httpx.AsyncByteStream):
+    """`_WatchedStream` for an event loop."""
+
+    def __init__(self, stream: httpx.AsyncByteStream, limited: LimitedCall) -> None:
+        self._stream = stream
+        self._limited = limited
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            self._limited.feed(chunk)
+            yield chunk
+
+    async def aclose(self) -> None:
+        try:
+            await self._stream.aclose()
+        finally:
+            await adrive(self._limited.ending())
+
+
+def _watch(response: httpx.Response, limited: LimitedCall) -> Effects[None]:
+    """Have *limited* read *response*, at once if that came whole, from no network."""
+    stream = response.stream
+    if _is_read(response) and isinstance(stream, httpx.ByteStream):
+        limited.feed(b"".join(stream))
+        yield from limited.ending()
+    elif isinstance(stream, httpx.SyncByteStream):
+        response.stream = _WatchedStream(stream, limited)
+
+
+def _awatch(response: httpx.Response, limited: LimitedCall) -> Effects[None]:
+    stream = response.stream
+    if isinstance(stream, httpx.ByteStream):
+        yield from _watch(response, limited)
+    elif isinstance(stream, httpx.AsyncByteStream):
+        response.stream = _AsyncWatchedStream(stream, limited)
+
+
+_UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_BLOCKING: Final = Adapter(_outgoing, _watch, _UNSENT)
+_ASYNC: Final = Adapter(_outgoing, _awatch, _UNSENT)
 
 
 def _discard(response: httpx.Response, budget: DiscardBudget) -> None:

@@ -279,7 +279,9 @@ class Engine:
 
     # ---- reserve and settle ------------------------------------------------------------------
 
-    def reserve(self, plan: Plan, name: str, ttl_ns: int) -> Effects[Verdict]:
+    def reserve(
+        self, plan: Plan, name: str, ttl_ns: int, *, is_recorded: bool = True
+    ) -> Effects[Verdict]:
         """Decide, with what the rules in `plan.open` charge held under *name* for *ttl_ns*."""
         began_ns = read_timer()
         verdict = verdict_at_once(plan)
@@ -289,7 +291,7 @@ class Engine:
             if calls.is_interrupted:
                 yield from self._undo(verdict, calls)
                 calls.end()
-        return record(verdict, began_ns)
+        return record(verdict, began_ns) if is_recorded else verdict
 
     def settle(self, verdict: Verdict, amounts: Mapping[str, int]) -> Effects[bool]:
         """Charge what a request really cost, by rule, in full; by default what was held.
