@@ -17,6 +17,7 @@ from headgate.clients.options import Settings
 from headgate.clients.signals import read_signal
 from headgate.errors import HeadgateError, KeyInvalidError, OptionError
 from headgate.llm.call import ModelCall
+from headgate.llm.request import with_usage_reported
 from headgate.policy.identity import hashed
 from headgate.runtime.effects import Call, Sleep
 from headgate.units import SECOND, seconds_at_least
@@ -258,6 +259,13 @@ class OutgoingRequest:
         return ModelCall.of(self.request.path, self.body, self.size, kind)
 
 
+class LimitedRequest(NamedTuple):
+    """A request for a policy, and the call of a language model that it is, if rules ask."""
+
+    request: Request
+    model_call: ModelCall | None = None
+
+
 class CallDenial(NamedTuple):
     """A policy denies a call: seconds until it may be sent, or None if never or unknown."""
 
@@ -267,10 +275,12 @@ class CallDenial(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Adapter(Generic[Q, R]):
-    """What a client that obeys a policy needs: *outgoing* reads a request, *watch* has a response
-    feed a `LimitedCall` and end it; the errors *unsent* say that nothing was sent."""
+    """What a client that obeys a policy needs: *outgoing* reads a request, *with_body* returns it
+    with another body, *watch* has a response feed a `LimitedCall` and end it; the errors *unsent*
+    say that nothing was sent."""
 
     outgoing: Callable[[Q], OutgoingRequest]
+    with_body: Callable[[Q, bytes], Q]
     watch: Callable[[R, LimitedCall], Effects[None]]
     unsent: tuple[type[Exception], ...]
 
@@ -303,7 +313,7 @@ class Caller(Generic[Q, R]):
         if adapter is None and self._settings.policy is not None:
             raise OptionError("policy is an option of the clients for httpx alone")
 
-    def calling(self, request: Q, send: Callable[[], Any]) -> Effects[R]:
+    def calling(self, request: Q, send: Callable[[Q], Any]) -> Effects[R]:
         """Send *request* by *send* when it may be sent, and again if it should be.
 
         Raises the error of a call that is not sent, and all that *send* raises.
@@ -313,10 +323,11 @@ class Caller(Generic[Q, R]):
         key = info.origin if settings.key is None else _key(info.origin, settings.key(request))
         hosts = settings.hosts
         attempts = Attempts(info, hosts.get(key, now_ns()), hosts.retry, settings.random)
+        asked, request = self._asked(request)
         while True:
-            limited = yield from self._waiting(request, info, key, attempts)
+            limited = yield from self._waiting(asked, info, key, attempts)
             attempts.begin(now_ns())
-            response = yield from self._sending(send, limited)
+            response = yield from self._sending(partial(send, request), limited)
             time_ns = settings.time_ns()  # before now_ns: a delay in between must not cut the wait
             if not attempts.record(self._read_response(response), now_ns(), time_ns):
                 return response
@@ -324,6 +335,20 @@ class Caller(Generic[Q, R]):
             budget = DiscardBudget(attempts.time_left, now_ns)
             yield Call(partial(self._discard, response, budget))
             attempts.add_wait(began_ns, now_ns())
+
+    def _asked(self, request: Q) -> tuple[LimitedRequest | None, Q]:
+        """What the policy needs of *request*, and the request to send."""
+        policy, adapter = self._settings.policy, self._adapter
+        if policy is None or adapter is None:
+            return None, request
+        outgoing = adapter.outgoing(request)
+        if not policy.reads_model(outgoing.request):
+            return LimitedRequest(outgoing.request), request
+        call = outgoing.model_call
+        if self._settings.include_usage and not call.asked.reports_usage and outgoing.body:
+            request = adapter.with_body(request, with_usage_reported(outgoing.body))
+            call = adapter.outgoing(request).model_call
+        return LimitedRequest(replace(outgoing.request, attributes=call.attributes), call), request
 
     def _sending(self, send: Callable[[], Any], limited: LimitedCall | None) -> Effects[R]:
         """Send a request that *limited* allows, if there is one; it ends with the response."""
@@ -353,15 +378,15 @@ class Caller(Generic[Q, R]):
             yield Call(getattr(limiter, "aclose", None) or getattr(limiter, "close"))  # noqa: B009
 
     def _waiting(
-        self, request: Q, info: RequestInfo, key: str, attempts: Attempts
+        self, asked: LimitedRequest | None, info: RequestInfo, key: str, attempts: Attempts
     ) -> Effects[LimitedCall | None]:
         """Wait until the server and the pace or the policy allow the call; what it holds by the
         policy."""
         limiter, now_ns = self._settings.limiter, self._settings.now_ns
         while True:
             yield from self._waiting_for_host(info, attempts)
-            if self._settings.policy is not None:
-                limited = yield from self._checking(request, info, attempts)
+            if asked is not None:
+                limited = yield from self._checking(asked, info, attempts)
                 if limited is None or attempts.pause_ns(now_ns()) == 0:
                     return limited
                 yield from limited.undoing()
@@ -383,19 +408,14 @@ class Caller(Generic[Q, R]):
             yield Call(partial(limiter.refund, key, 1))
 
     def _checking(
-        self, request: Q, info: RequestInfo, attempts: Attempts
+        self, asked: LimitedRequest, info: RequestInfo, attempts: Attempts
     ) -> Effects[LimitedCall | None]:
         """Wait until the policy allows the call; None if no rule is for it."""
-        policy, adapter, now_ns = self._settings.policy, self._adapter, self._settings.now_ns
-        if policy is None or adapter is None:
+        policy, now_ns = self._settings.policy, self._settings.now_ns
+        if policy is None:
             return None
-        outgoing = adapter.outgoing(request)
-        asked, model_call = outgoing.request, None
-        if policy.reads_model(asked):
-            model_call = outgoing.model_call
-            asked = replace(asked, attributes=model_call.attributes)
         began_ns = now_ns()
-        found = yield from policy.checking(asked, model_call, attempts.time_left)
+        found = yield from policy.checking(asked.request, asked.model_call, attempts.time_left)
         attempts.add_wait(began_ns, now_ns())
         if isinstance(found, CallDenial):
             cause: Cause = "store" if found.lacks_store else "policy"

@@ -69,8 +69,7 @@ class PacedTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send *request* when it may be sent, and again if it should be."""
-        send = self._transport.handle_request
-        return drive(self._caller.calling(request, lambda: send(request)))
+        return drive(self._caller.calling(request, self._transport.handle_request))
 
     def close(self) -> None:
         """Close the inner transport, and the store of the pace if it was opened here."""
@@ -101,8 +100,7 @@ class AsyncPacedTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send *request* when it may be sent, and again if it should be."""
-        send = self._transport.handle_async_request
-        return await adrive(self._caller.calling(request, lambda: send(request)))
+        return await adrive(self._caller.calling(request, self._transport.handle_async_request))
 
     async def aclose(self) -> None:
         """Close the inner transport, and the store of the pace if it was opened here."""
@@ -141,6 +139,13 @@ def _outgoing(request: httpx.Request) -> OutgoingRequest:
     path = url.raw_path.partition(b"?")[0].decode("ascii")
     lines = tuple(headers.multi_items())
     return OutgoingRequest(Request(request.method, path, url.host, lines), body, size)
+
+
+def _with_body(request: httpx.Request, body: bytes) -> httpx.Request:
+    lines = [line for line in request.headers.multi_items() if line[0] != "content-length"]
+    return httpx.Request(
+        request.method, request.url, headers=lines, content=body, extensions=request.extensions
+    )
 
 
 class _WatchedStream(httpx.SyncByteStream):
@@ -200,8 +205,8 @@ def _awatch(response: httpx.Response, limited: LimitedCall) -> Effects[None]:
 
 
 _UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_BLOCKING: Final = Adapter(_outgoing, _watch, _UNSENT)
-_ASYNC: Final = Adapter(_outgoing, _awatch, _UNSENT)
+_BLOCKING: Final = Adapter(_outgoing, _with_body, _watch, _UNSENT)
+_ASYNC: Final = Adapter(_outgoing, _with_body, _awatch, _UNSENT)
 
 
 def _discard(response: httpx.Response, budget: DiscardBudget) -> None:

@@ -43,6 +43,8 @@ class CommonOptions(TypedDict, Generic[Q], total=False):
       process. It has a retry policy of its own.
     - *policy*: rules for the calls, the path of a file or a directory (watched for changes) or a
       `Policy`, in place of a pace; for httpx alone.
+    - *include_usage*: True to add `stream_options: {include_usage: true}` to streamed calls of
+      OpenAI's protocol that lack it, under a policy: else they are charged their estimate.
     - *store*: the store of the pace or the policy, a URL or a `Store`. Clients on one Redis share
       the counters.
     - *namespace*: clients that share a store and a namespace share the counters.
@@ -55,6 +57,7 @@ class CommonOptions(TypedDict, Generic[Q], total=False):
     retry: RetryPolicy | None
     hosts: HostStates | None
     policy: Policy | str | os.PathLike[str] | None
+    include_usage: bool
     store: str | Store | None
     namespace: str | None
     on_store_failure: FailurePolicy
@@ -105,6 +108,9 @@ class Settings:
         self.limiter = _read_limiter(options, is_async=is_async)
         self.owns_limiter = self.limiter is not options.get("pace")
         self.policy = self._read_policy(options)
+        self.include_usage: bool = options.get("include_usage", False)
+        if type(self.include_usage) is not bool:
+            raise OptionError(f"include_usage is {self.include_usage!r}; expected True or False")
 
     def _read_policy(self, options: Mapping[str, Any]) -> PolicyLimiter | None:
         if options.get("policy") is None:

@@ -241,7 +241,9 @@ class LimitedCall:
     def _amounts(self) -> dict[str, int]:
         """What each rule is settled for; for one that is not in it, what it holds is charged."""
         held, call, found = self.verdict.held, self._model_call, {}
-        for one in () if held is None or call is None else held.rules:
+        if held is None or call is None:
+            return {}
+        for one in held.rules:
             if one.rule.final_cost is not None:
                 cost = call.cost(one.rule.final_cost, one.cost, self._status)
                 if cost is not None:

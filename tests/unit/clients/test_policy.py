@@ -273,6 +273,29 @@ def test_a_body_that_is_sent_as_it_is_made_is_a_call_of_any_model(
     assert left()[0] == 1000 - 300
 
 
+@pytest.mark.parametrize("include_usage", [True, False])
+@kinds
+def test_streams_are_asked_for_their_usage_if_that_is_wanted(
+    kind: str, clock: ManualClock, include_usage: bool
+) -> None:
+    sent: list[httpx.Request] = []
+
+    def model(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200, stream=Parts(*STREAM))
+
+    model.clock = clock  # type: ignore[attr-defined]
+    streamed = {**ASKED, "stream": True}
+    with client_of(kind, model, include_usage=include_usage) as client:
+        call(client, streamed)
+        call(client, {**ASKED, "max_tokens": 1})
+    options = {"stream_options": {"include_usage": True}} if include_usage else {}
+    assert json.loads(sent[0].content) == {**streamed, **options}
+    assert sent[0].headers["content-length"] == str(len(sent[0].content))
+    assert sent[0].headers["authorization"] == KEY["authorization"]
+    assert "stream_options" not in json.loads(sent[1].content)
+
+
 @kinds
 def test_calls_that_no_rule_is_for_are_sent(kind: str, model: Model) -> None:
     with client_of(kind, model) as client:
@@ -398,6 +421,7 @@ def test_without_its_store_the_failure_policy_of_the_rules_decides(
         ({"pace": "1/s"}, "pace and policy exclude each other"),
         ({"on_store_failure": "fail_closed"}, "that of a rule"),
         ({"policy": 3}, "expected a path or a Policy"),
+        ({"include_usage": 1}, "expected True or False"),
     ],
 )
 def test_a_wrong_option_is_reported(options: dict[str, Any], message: str) -> None:
