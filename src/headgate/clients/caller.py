@@ -311,7 +311,7 @@ class Caller(Generic[Q, R]):
         self._settings = Settings(options, is_async=is_async)
         self._adapter = adapter
         if adapter is None and self._settings.policy is not None:
-            raise OptionError("policy is an option of the clients for httpx alone")
+            raise OptionError("policy is an option of the clients for httpx and httpx2 alone")
 
     def calling(self, request: Q, send: Callable[[Q], Any]) -> Effects[R]:
         """Send *request* by *send* when it may be sent, and again if it should be.

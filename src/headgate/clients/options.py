@@ -42,7 +42,7 @@ class CommonOptions(TypedDict, Generic[Q], total=False):
     - *hosts*: a `HostStates`, to share the waits that servers ask for with other clients of this
       process. It has a retry policy of its own.
     - *policy*: rules for the calls, the path of a file or a directory (watched for changes) or a
-      `Policy`, in place of a pace; for httpx alone.
+      `Policy`, in place of a pace; for httpx and httpx2 alone.
     - *include_usage*: True to add `stream_options: {include_usage: true}` to streamed calls of
       OpenAI's protocol that lack it, under a policy: else they are charged their estimate.
     - *store*: the store of the pace or the policy, a URL or a `Store`. Clients on one Redis share

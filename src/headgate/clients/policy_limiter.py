@@ -240,12 +240,11 @@ class LimitedCall:
 
     def _amounts(self) -> dict[str, int]:
         """What each rule is settled for; for one that is not in it, what it holds is charged."""
-        held, call, found = self.verdict.held, self._model_call, {}
+        held, call = self.verdict.held, self._model_call
         if held is None or call is None:
             return {}
-        for one in held.rules:
-            if one.rule.final_cost is not None:
-                cost = call.cost(one.rule.final_cost, one.cost, self._status)
-                if cost is not None:
-                    found[one.rule.id] = cost
-        return found
+        return {
+            one.rule.id: call.cost(one.rule.final_cost, one.cost, self._status)
+            for one in held.rules
+            if one.rule.final_cost is not None
+        }

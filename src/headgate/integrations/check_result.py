@@ -133,9 +133,8 @@ class CheckResult:
             elif rule in used:
                 found[rule] = used[rule]
             elif call is not None and one.rule.final_cost is not None:
-                cost = call.cost(one.rule.final_cost, one.cost, response.status_code)
-                if cost is not None:
-                    found[rule] = cost
+                status = response.status_code
+                found[rule] = call.cost(one.rule.final_cost, one.cost, status)
         return found
 
     def late_charges(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headgate.llm.amounts import settled
 from headgate.llm.attributes import MODEL, attributes_of
 from headgate.llm.protocol import protocol_of
 from headgate.llm.request import ModelRequest, read_request
@@ -56,19 +57,14 @@ class ModelCall:
         if self._reader is not None:
             self._reader.feed(part)
 
-    def cost(self, final_cost: FinalCost, estimate: int, status: int) -> int | None:
-        """What the call costs by *final_cost* when its response with *status* has ended; None: the
-        *estimate*, since nothing else is known.
-
-        A stream that was cut costs no less than the estimate. An error costs nothing unless it
-        says otherwise: no model has worked for it.
-        """
-        reader = self._reader
+    def cost(self, final_cost: FinalCost, estimate: int, status: int) -> int:
+        """What the call costs by *final_cost* when its response with *status* has ended."""
+        reader, cost = self._reader, None
         usage = None if reader is None else reader.finish()
-        if usage is None or reader is None:
-            return 0 if status >= 400 else None
-        cost = final_cost(usage, self.attributes.get(MODEL))
-        return cost if reader.is_final else max(cost, estimate)
+        if usage is not None:
+            cost = final_cost(usage, self.attributes.get(MODEL))
+        is_final = reader is not None and reader.is_final
+        return settled(cost, estimate, status, is_final=is_final)
 
 
 class _PlainReader:

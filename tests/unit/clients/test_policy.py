@@ -433,7 +433,7 @@ def test_rules_that_only_apps_can_obey_are_reported() -> None:
     text = "version: 1\nrules: [{id: f, match: {}, key_by: ip, fair: {slots: 2, max_wait: 1s}}]"
     with pytest.raises(OptionError, match="'f' has fair, which is for apps alone"):
         PacedTransport(policy=read_policy(text))
-    with pytest.raises(OptionError, match="for httpx alone"):
+    with pytest.raises(OptionError, match="for httpx and httpx2 alone"):
         PacedAdapter(policy=read_policy(POLICY))
 
 
