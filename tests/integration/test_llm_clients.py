@@ -109,9 +109,10 @@ def test_async_clients_are_charged_what_they_used(budget: Budget) -> None:
             )
             assert len([chunk async for chunk in stream]) == 6
         http = httpx2.AsyncClient(transport=AsyncPacedTransport(**budget.options))
-        async with anthropic.AsyncAnthropic(
-            base_url=url, api_key="any", http_client=http
-        ) as claude, claude.messages.stream(**ASKED) as events:
+        async with (
+            anthropic.AsyncAnthropic(base_url=url, api_key="any", http_client=http) as claude,
+            claude.messages.stream(**ASKED) as events,
+        ):
             await events.get_final_message()
 
     with llm_upstream() as upstream:
