@@ -86,21 +86,20 @@ class PolicyLimiter:
         plan = self._plan(request)
         if not plan.rules:
             return None
+        began_ns, until_ns = read_timer(), self._now_ns() + round(timeout * SECOND)
         counters = frozenset((one.rule.id, one.key) for one in plan.deciding)
-        line, place = repr(sorted(counters)), Place()
-        until_ns = self._now_ns() + round(timeout * SECOND)
-        try:
-            if self._lines.join(line, place) or (yield Wait(place.signal, timeout)):
-                verdict = yield from self._waiting(request, counters, place, until_ns)
-            else:  # those before it are too slow
-                verdict = yield from self.engine.peek(self._plan(request))
-                return CallDenial(verdict.retry_after, lacks_store=False)
-        finally:
-            self._lines.leave(line, place)
-        left_ns = until_ns - self._now_ns()
+        line, verdict = repr(sorted(counters)), None
+        if not self._lines.has(line):
+            verdict = yield from self._deciding(plan)
+        if verdict is None or self._wait_ns(verdict, counters, until_ns):
+            verdict = yield from self._in_line(request, counters, line, until_ns)
+            if verdict is None:
+                peeked = yield from self.engine.peek(self._plan(request))
+                return CallDenial(peeked.retry_after, lacks_store=False)
+        record(verdict, began_ns, is_timed=False)
         if not verdict.allowed:
             return CallDenial(verdict.retry_after, verdict.source == "fail_closed")
-        if verdict.delay_ns > max(left_ns, 0):
+        if verdict.delay_ns > max(until_ns - self._now_ns(), 0):
             yield from self.engine.undo(verdict)
             return CallDenial(seconds_at_least(verdict.delay_ns), lacks_store=False)
         return (yield from self._begin(LimitedCall(self, verdict, counters, model_call), line))
@@ -110,26 +109,38 @@ class PolicyLimiter:
         compiled = self._rules.compiled
         return compiled.plan(request, lease=new_name() if compiled.has_slots else None)
 
-    def _waiting(
-        self, request: Request, counters: Counters, place: Place, until_ns: int
-    ) -> Effects[Verdict]:
-        """Decide, as the first in line, until the request is allowed or cannot be in time."""
-        began_ns = read_timer()
-        while True:
-            signal = self._lines.arm(place)
-            verdict = yield from self._deciding(self._plan(request))
-            left_ns, wait_ns = until_ns - self._now_ns(), verdict.retry_after_ns
-            if wait_ns is None or not wait_ns or left_ns <= 0 or verdict.source == "fail_closed":
-                break
-            may_be_early = verdict.is_estimate or self._is_in_flight(counters)
-            if wait_ns > left_ns and not may_be_early:
-                break
-            seconds = seconds_at_least(min(wait_ns, left_ns, RECHECK_NS))
-            if hasattr(self._clock, "sleep"):  # a clock for tests
-                yield Sleep(seconds, self._clock)
-            else:
-                yield Wait(signal, seconds)
-        return record(verdict, began_ns, is_timed=False)
+    def _in_line(
+        self, request: Request, counters: Counters, line: str, until_ns: int
+    ) -> Effects[Verdict | None]:
+        """Wait in *line* until the request is allowed or cannot be in time; None if those before it
+        took all of the time."""
+        place = Place()
+        try:
+            is_first = self._lines.join(line, place)
+            left_ns = max(until_ns - self._now_ns(), 0)
+            if not is_first and not (yield Wait(place.signal, seconds_at_least(left_ns))):
+                return None
+            while True:
+                signal = self._lines.arm(place)
+                verdict = yield from self._deciding(self._plan(request))
+                wait_ns = self._wait_ns(verdict, counters, until_ns)
+                if not wait_ns:
+                    return verdict
+                if hasattr(self._clock, "sleep"):  # a clock for tests
+                    yield Sleep(seconds_at_least(wait_ns), self._clock)
+                else:
+                    yield Wait(signal, seconds_at_least(wait_ns))
+        finally:
+            self._lines.leave(line, place)
+
+    def _wait_ns(self, verdict: Verdict, counters: Counters, until_ns: int) -> int:
+        """How long to wait until a request with *verdict* is decided again; 0: not at all."""
+        left_ns, wait_ns = until_ns - self._now_ns(), verdict.retry_after_ns
+        if not wait_ns or left_ns <= 0 or verdict.source == "fail_closed":
+            return 0
+        if wait_ns > left_ns and not (verdict.is_estimate or self._is_in_flight(counters)):
+            return 0
+        return min(wait_ns, left_ns, RECHECK_NS)
 
     def _deciding(self, plan: Plan) -> Effects[Verdict]:
         """Decide once; not recorded, as a call may look many times."""

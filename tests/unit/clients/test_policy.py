@@ -357,6 +357,32 @@ def test_a_call_waits_for_one_in_flight_that_gives_back_what_it_did_not_use(
     assert asyncio.run(story()) == [200] * 3
 
 
+def test_calls_that_wait_behind_others_wait_no_longer_than_they_may() -> None:
+    async def story() -> list[Any]:
+        release = asyncio.Event()
+
+        async def hanging(_: httpx.Request) -> httpx.Response:
+            await release.wait()
+            return httpx.Response(200)
+
+        paced = AsyncPacedTransport(
+            httpx.MockTransport(hanging),
+            policy=read_policy(POLICY),
+            retry=RetryPolicy(max_wait=0.05),
+        )
+        async with httpx.AsyncClient(transport=paced, headers=KEY) as client:
+            sent = asyncio.create_task(client.post(URL, json=ALMOST_ALL))
+            await asyncio.sleep(0)
+            waiting = [client.post(URL, json=ALMOST_ALL) for _ in range(3)]
+            found = await asyncio.gather(*waiting, return_exceptions=True)
+            release.set()
+            await sent
+        return found
+
+    found = asyncio.run(story())
+    assert [getattr(one, "cause", one) for one in found] == ["policy"] * 3
+
+
 def test_a_cancelled_call_is_charged_its_estimate_and_one_that_waits_nothing(
     waiting: asyncio.Event, store: MemoryStore, left: Left
 ) -> None:
