@@ -23,7 +23,13 @@ from headgate.engine.holds import (
     refund_of,
 )
 from headgate.engine.plan import PreparedTake, advance, replayed
-from headgate.engine.recorder import count_allowed, record, record_part
+from headgate.engine.recorder import (
+    count_allowed,
+    record,
+    record_part,
+    record_reserved,
+    record_settled,
+)
 from headgate.engine.verdict import (
     Verdict,
     charged,
@@ -314,6 +320,7 @@ class Engine:
             raise
         self._correct_here(verdict, settled, None)
         held.settled = settled
+        record_settled(held.rules, settled)
         calls.end()
         return was_open or held.is_empty
 
@@ -543,6 +550,7 @@ class Engine:
             left = plan.left_open
         if left and verdict.allowed:
             verdict.held = Held(name, tuple(left))
+            record_reserved(left)
         elif left:
             yield from calls.try_all([Held(name, tuple(left)).give_back])
         return self._with_slots(verdict)

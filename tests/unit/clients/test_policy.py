@@ -15,6 +15,7 @@ from headgate.clients.httpx import AsyncPacedTransport, PacedTransport
 from headgate.clients.requests import PacedAdapter
 from headgate.engine.request import Request
 from headgate.errors import OptionError, StoreError
+from headgate.observability import METRICS
 from headgate.policy.loader import read_policy
 from headgate.rule_engine import RuleEngine
 from headgate.runtime.effects import Wait
@@ -139,6 +140,21 @@ def test_a_plain_response_is_charged_by_its_usage(
         assert call(client).json() == {"usage": USAGE}
     assert seen == [(1000 - RESERVED, 1_000_000 - PROMPT * 10 - 400 * 20)]
     assert left() == (1000 - 15, 1_000_000 - 10 * 10 - 5 * 20)
+
+
+def test_metrics_show_what_was_reserved_beside_what_was_settled(
+    model: Model, store: MemoryStore
+) -> None:
+    names = [f"model_cost_{what}" for what in ("reserved", "settled")]
+
+    def counted() -> list[float]:
+        return [METRICS.value(name, rule="tokens", kind="tokens") for name in names]
+
+    before = counted()
+    with client_of("sync", model, store=store) as client:
+        call(client)
+    grown = [after - first for after, first in zip(counted(), before, strict=True)]
+    assert grown == [RESERVED, 15]
 
 
 @kinds
