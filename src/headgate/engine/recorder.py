@@ -1,5 +1,4 @@
-"""Record decisions in the recorder of this process: counters, busiest keys, listeners; and what calls
-of language models cost in its metrics."""
+"""Record decisions and costs of models in this process: counters, busiest keys, listeners."""
 
 from __future__ import annotations
 
