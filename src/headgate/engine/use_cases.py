@@ -23,7 +23,13 @@ from headgate.engine.holds import (
     refund_of,
 )
 from headgate.engine.plan import PreparedTake, advance, replayed
-from headgate.engine.recorder import count_allowed, record, record_part
+from headgate.engine.recorder import (
+    count_allowed,
+    record,
+    record_part,
+    record_reserved,
+    record_settled,
+)
 from headgate.engine.verdict import (
     Verdict,
     charged,
@@ -280,7 +286,9 @@ class Engine:
 
     # ---- reserve and settle ------------------------------------------------------------------
 
-    def reserve(self, plan: Plan, name: str, ttl_ns: int) -> Effects[Verdict]:
+    def reserve(
+        self, plan: Plan, name: str, ttl_ns: int, *, is_recorded: bool = True
+    ) -> Effects[Verdict]:
         """Decide, with what the rules in `plan.open` charge held under *name* for *ttl_ns*."""
         began_ns = read_timer()
         verdict = verdict_at_once(plan)
@@ -290,7 +298,7 @@ class Engine:
             if calls.is_interrupted:
                 yield from self._undo(verdict, calls)
                 calls.end()
-        return record(verdict, began_ns)
+        return record(verdict, began_ns) if is_recorded else verdict
 
     def settle(self, verdict: Verdict, amounts: Mapping[str, int]) -> Effects[bool]:
         """Charge what a request really cost, by rule, in full; by default what was held.
@@ -313,6 +321,7 @@ class Engine:
             raise
         self._correct_here(verdict, settled, None)
         held.settled = settled
+        record_settled(held.rules, settled)
         calls.end()
         return was_open or held.is_empty
 
@@ -542,6 +551,7 @@ class Engine:
             left = plan.left_open
         if left and verdict.allowed:
             verdict.held = Held(name, tuple(left))
+            record_reserved(left)
         elif left:
             yield from calls.try_all([Held(name, tuple(left)).give_back])
         return self._with_slots(verdict)

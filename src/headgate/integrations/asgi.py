@@ -20,7 +20,7 @@ from headgate.integrations.check_result import SWITCHED, CompletedResponse
 from headgate.integrations.disconnects import ClientGoneError, DisconnectListener
 from headgate.integrations.exemptions import EXEMPT_ONES, is_exempt, is_preflight
 from headgate.integrations.fair_queues import FairQueues
-from headgate.integrations.model_calls import read_call
+from headgate.integrations.model_calls import begin_response, read_call
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_context import (
     MERGED,
@@ -422,7 +422,7 @@ class HttpContext(AsgiContext):
             self.status = status = message["status"]
             self._headers = headers = list(message.get("headers", ()))
             if self.call is not None:
-                self.call.begin_response(headers)
+                begin_response(self.call, headers)
             return self._send({**message, "headers": self.with_encoded_headers(headers, status)})
         if self.call is not None:
             self.call.feed(message.get("body") or b"")

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from headgate.engine.use_cases import Engine
     from headgate.engine.verdict import Verdict
     from headgate.integrations.fair_queues import FairQueues, Meanwhile
-    from headgate.integrations.model_calls import ModelCall
     from headgate.integrations.request_limiter import RequestLimiter
     from headgate.integrations.route_limit import NamedLimits
+    from headgate.llm.call import ModelCall
     from headgate.overload import Place
     from headgate.responses import DenialResponse, RuleAnswer
     from headgate.responses.headers import Lines, Pairs

@@ -5,7 +5,7 @@ actual amount from the `usage` after it, in tokens or by `prices`. `protocol` ha
 each provider expect. Pure: no I/O, no clock.
 """
 
-from headgate.llm.amounts import KINDS, Kind, actual, estimate
+from headgate.llm.amounts import KINDS, Kind, actual, estimate, settled
 from headgate.llm.prices import Price, Prices, read_prices
 from headgate.llm.protocol import (
     Figures,
@@ -43,5 +43,6 @@ __all__ = [
     "read_request",
     "read_usage",
     "retry_headers",
+    "settled",
     "with_usage_reported",
 ]
