@@ -133,9 +133,7 @@ class CheckResult:
             elif rule in used:
                 found[rule] = used[rule]
             elif call is not None and one.rule.final_cost is not None:
-                cost = call.cost(one, response.status_code)
-                if cost is not None:
-                    found[rule] = cost
+                found[rule] = call.cost(one, response.status_code)
         return found
 
     def late_charges(

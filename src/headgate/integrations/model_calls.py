@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.llm.amounts import settled
 from headgate.llm.attributes import MODEL, attributes_of
 from headgate.llm.protocol import protocol_of
 from headgate.llm.request import ModelRequest, read_request
@@ -54,20 +55,14 @@ class ModelCall:
         if self._reader is not None:
             self._reader.feed(part)
 
-    def cost(self, one: RulePlan, status: int) -> int | None:
-        """What the call costs under a rule when its response with *status* has ended; None: the
-        estimate, since nothing else is known.
-
-        A stream that was cut costs no less than the estimate. An error costs nothing unless it
-        says otherwise: no model has worked for it.
-        """
+    def cost(self, one: RulePlan, status: int) -> int:
+        """What the call costs under a rule when its response with *status* has ended."""
         reader, final_cost = self._reader, one.rule.final_cost
         usage = None if reader is None else reader.finish()
-        if usage is None or reader is None or final_cost is None:
-            return 0 if status >= 400 else None
-        model = self.attributes.get(MODEL)
-        cost = final_cost(usage, model)
-        return cost if reader.is_final else max(cost, one.cost)
+        cost, is_final = None, False
+        if usage is not None and reader is not None and final_cost is not None:
+            cost, is_final = final_cost(usage, self.attributes.get(MODEL)), reader.is_final
+        return settled(cost, one.cost, status, is_final=is_final)
 
 
 class _PlainReader:

@@ -5,7 +5,7 @@ actual amount from the `usage` after it, in tokens or by `prices`. `protocol` ha
 each provider expect. Pure: no I/O, no clock.
 """
 
-from headgate.llm.amounts import KINDS, Kind, actual, estimate
+from headgate.llm.amounts import KINDS, Kind, actual, estimate, settled
 from headgate.llm.prices import Price, Prices, read_prices
 from headgate.llm.protocol import (
     Figures,
@@ -19,6 +19,7 @@ from headgate.llm.request import (
     ModelRequest,
     estimated_prompt_tokens,
     read_request,
+    request_of_fields,
     with_usage_reported,
 )
 from headgate.llm.usage import StreamReader, Usage, read_usage
@@ -42,6 +43,8 @@ __all__ = [
     "read_prices",
     "read_request",
     "read_usage",
+    "request_of_fields",
     "retry_headers",
+    "settled",
     "with_usage_reported",
 ]

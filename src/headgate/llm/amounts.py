@@ -73,6 +73,17 @@ def actual(kind: Kind, usage: Usage, model: str | None, prices: Prices | None = 
     assert_never(kind)
 
 
+def settled(cost: int | None, estimate: int, status: int | None, *, is_final: bool) -> int:
+    """Return what a call is charged at its end: *cost*, that of its usage, if that is known.
+
+    A usage that is not final (of a stream that was cut) cannot lower the *estimate*. Without one an
+    error, by the *status* of the response, costs nothing: no model has worked for it.
+    """
+    if cost is None:
+        return 0 if status is not None and status >= 400 else estimate
+    return cost if is_final else max(cost, estimate)
+
+
 def _required(prices: Prices | None) -> Prices:
     if prices is None:
         raise OptionError("a limit of spend needs prices of models")
