@@ -37,6 +37,7 @@ CONTROL: Final = "x-llm-"
 
 CHARACTERS_PER_TOKEN: Final = 4
 _READ_SIZE: Final = 65_536
+_PAUSE: Final = 0.005
 _GZIP: Final = 31
 """The window bits that make zlib write gzip."""
 
@@ -60,6 +61,8 @@ class Behaviour:
     delay: float = 0.0
     """Seconds before each chunk of a stream."""
     usage: Usage = "asked"
+    pauses: bool = False
+    """Wait after the first event of a stream until the test calls `resume`."""
     fail: Failure = "none"
     fail_after: int = 2
     padding: int = 0
@@ -107,6 +110,11 @@ class LlmUpstream:
 
     url: str
     calls: list[Call] = field(default_factory=list)
+    resumed: threading.Event = field(default_factory=threading.Event)
+
+    def resume(self) -> None:
+        """Let streams that pause go on."""
+        self.resumed.set()
 
     @property
     def tokens(self) -> int:
@@ -173,7 +181,7 @@ class _Server:
             behaviour = self._behaviour.changed(call.headers)
             self._upstream.calls.append(call)
             await asyncio.sleep(behaviour.first_delay)
-            await _respond(connection, call, behaviour)
+            await _respond(connection, call, behaviour, self._upstream)
             call.is_complete = True
             connection.http.start_next_cycle()
 
@@ -221,7 +229,9 @@ class _Connection:
         raise _Disconnected
 
 
-async def _respond(connection: _Connection, call: Call, behaviour: Behaviour) -> None:
+async def _respond(
+    connection: _Connection, call: Call, behaviour: Behaviour, upstream: LlmUpstream
+) -> None:
     make = _PROTOCOLS.get(call.path)
     asked = _read_json(call.body)
     if make is None or asked is None:
@@ -239,7 +249,7 @@ async def _respond(connection: _Connection, call: Call, behaviour: Behaviour) ->
     output = min([behaviour.output_tokens, *known])
     response = make(asked, call.prompt_tokens, output, behaviour)
     if asked.get("stream") is True:
-        await _stream(connection, call, behaviour, response.events)
+        await _stream(connection, call, behaviour, response.events, upstream.resumed)
         return
     call.output_tokens = output
     await _plain(connection, behaviour, 200, response.plain)
@@ -377,6 +387,7 @@ async def _stream(
     call: Call,
     behaviour: Behaviour,
     events: list[tuple[str, dict[str, Any] | str, int]],
+    resumed: threading.Event,
 ) -> None:
     headers = [
         ("content-type", behaviour.content_type or "text/event-stream; charset=utf-8"),
@@ -389,6 +400,8 @@ async def _stream(
     for place, (name, data, tokens) in enumerate(events):
         if place == behaviour.fail_after:
             _fail(connection, behaviour)
+        while place and behaviour.pauses and not resumed.is_set():  # noqa: ASYNC110 (a thread's)
+            await asyncio.sleep(_PAUSE)
         await asyncio.sleep(behaviour.delay)
         encoded = _encoded(name, data, behaviour)
         if gzipped is not None:
