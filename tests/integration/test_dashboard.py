@@ -148,7 +148,8 @@ def test_a_rule_has_a_page_whose_address_can_be_shared(
     with opened(browser, f"{address}&token={TOKEN}") as other:
         other.until(f"{label}.startsWith('Requests per second decided by per-ip')", "its chart")
         assert "the last 60 min" in other.evaluate(label)
-        assert "3 per hour" in other.text("#rule-facts")
+        facts = "document.querySelector('#rule-facts').innerText"
+        other.until(f"{facts}.includes('3 per hour')", "what it says")
         other.click("[data-range='6h']")
         assert other.evaluate("location.href") == address.replace("1h", "6h"), "without the token"
         keys = "document.querySelector('#most-denied').innerText"
