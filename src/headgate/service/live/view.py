@@ -244,7 +244,7 @@ class Live:
                 await asyncio.to_thread(self._publish, self._snapshot(in_full=False))
 
     async def _publish_node(self) -> None:
-        while self._fleet is not None:
+        while self._fleet is not None and self._fleet.is_possible:
             await self._fleet.publish(await self.view(in_full=False))
             await asyncio.sleep(EVERY_S)
 
