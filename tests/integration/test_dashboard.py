@@ -148,7 +148,8 @@ def test_a_rule_has_a_page_whose_address_can_be_shared(
     with opened(browser, f"{address}&token={TOKEN}") as other:
         other.until(f"{label}.startsWith('Requests per second decided by per-ip')", "its chart")
         assert "the last 60 min" in other.evaluate(label)
-        assert "3 per hour" in other.text("#rule-facts")
+        facts = "document.querySelector('#rule-facts').innerText"
+        other.until(f"{facts}.includes('3 per hour')", "what it says")
         other.click("[data-range='6h']")
         assert other.evaluate("location.href") == address.replace("1h", "6h"), "without the token"
         keys = "document.querySelector('#most-denied').innerText"
@@ -270,6 +271,31 @@ def test_a_phone_needs_no_scrolling_to_the_side(browser: Browser, service: Servi
             closed(page)
 
 
+CUT_OFF = """
+[...document.querySelectorAll(".scrollable")]
+  .filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1)
+  .map((one) => `${one.querySelector("caption")?.innerText} ${one.scrollWidth} ${one.clientWidth}`)
+"""
+"""Tables with columns beyond the edge."""
+
+
+@pytest.mark.parametrize("width", [360, 768, 1024, 1280, 1440, 1920])
+def test_no_column_is_beyond_the_edge(browser: Browser, service: Service, width: int) -> None:
+    name = "a-rule-with-quite-a-long-name-of-several-words"
+    rule = {"match": {"endpoint": f"/v2/{name}/**"}, "key_by": "ip", "limit": "7/hour; 90/week"}
+    assert admin(service, "PUT", f"/rules/{name}", json=rule).status_code == 200
+    for _ in range(9):
+        check(service, "198.51.100.7", f"/v2/{name}/x")
+    with dashboard(browser, service, width=width) as page:
+        page.until(f"document.querySelector('main').innerText.includes('{name}')", "the rule")
+        for place in (*PLACES, f"rules/{name}", "callers/ip=198.51.100.7"):
+            go(page, place)
+            if place.startswith("callers/"):
+                page.until("document.querySelector('#caller-limits tbody tr')", "the limits")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, place
+            assert page.evaluate(CUT_OFF) == [], place
+
+
 def test_all_text_can_be_read_against_its_ground(page: Page, service: Service) -> None:
     for _ in range(5):
         check(service, "198.51.100.3")
@@ -282,6 +308,14 @@ def test_all_text_can_be_read_against_its_ground(page: Page, service: Service) -
             assert page.evaluate(CONTRAST) == [], place
 
 
+OTHER_NAMES = """
+[...document.querySelectorAll("button[aria-label], a[aria-label]")]
+  .filter((one) => one.offsetParent && !one.ariaLabel.startsWith(one.innerText.trim()))
+  .map((one) => `${one.innerText}: ${one.ariaLabel}`)
+"""
+"""What a screen reader says otherwise than it is written."""
+
+
 def test_everything_that_can_be_used_has_a_name(page: Page) -> None:
     found = list(page.controls())
     assert [role for role, name in found if not name.strip()] == []
@@ -290,6 +324,7 @@ def test_everything_that_can_be_used_has_a_name(page: Page) -> None:
     for place in PLACES:
         go(page, place)
         assert [role for role, name in page.controls() if not name.strip()] == [], place
+        assert page.evaluate(OTHER_NAMES) == [], place
     go(page, "rules")
     page.click("#rules-table td button")
     page.until("document.querySelector('#editor').open", "the editor is open")

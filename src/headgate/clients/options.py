@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
+from headgate.chance import chance
 from headgate.clients.host_state import HostStates
 from headgate.clock import checked_clock
 from headgate.errors import OptionError
@@ -96,7 +96,7 @@ class Settings:
             expected = ", ".join(sorted(known))
             raise OptionError(f"{name!r} is not an option; expected one of {expected}")
         self.key: Callable[[Any], str] | None = options.get("key")
-        self.random: Callable[[], float] = options.get("random", random.random)
+        self.random: Callable[[], float] = options.get("random", chance)
         if self.key is not None and not callable(self.key):
             raise OptionError(f"key is {self.key!r}; expected a function of a request")
         if not callable(self.random):

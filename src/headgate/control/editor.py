@@ -8,12 +8,12 @@ changed the rule meanwhile.
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from headgate.chance import chance
 from headgate.control import edits
 from headgate.control.documents import mode_of, rules_by_id, summary_of, validated, versions_after
 from headgate.control.preview import Preview, preview_of
@@ -152,7 +152,7 @@ class PolicyEditor:
                 try:
                     self.source.commit(revision)
                 except ConflictError:
-                    time.sleep(random.uniform(0, tries * _BACK_OFF))  # noqa: S311
+                    time.sleep(tries * _BACK_OFF * chance())
                 else:
                     return Edited(revision, is_changed=True)
         raise ConflictError(f"others changed the policy {TRIES} times in the meantime; try again")

@@ -285,13 +285,13 @@ def _cost_shape(node: Table) -> Iterator[FieldError]:
         elif given:
             hint = "the final cost is bounded by max in after"
             yield FieldError("max needs header, which is missing", hint=hint, path=("max",))
-    elif "min" in node.entries and "header" not in given:
-        hint = "a request without that header costs default"
-        yield FieldError("min needs header, which is missing", hint=hint, path=("min",))
     elif len(given) == 1:
         other = "max" if given == ["header"] else "header"
         message = f"missing; {given[0]} needs {other}: a cost that callers choose must be bounded"
         yield FieldError(message, path=(other,))
+    if "min" in node.entries and given in ([], ["max"]) and not ("after" in node.entries and given):
+        hint = "a request without that header costs default"
+        yield FieldError("min needs header, which is missing", hint=hint, path=("min",))
 
 
 def _finish_cost(cost: Cost, _node: Table, _context: object) -> Cost:

@@ -121,8 +121,8 @@ const table = new Table("Limits of this caller", [
   } },
   textColumn("Limit", (row) => row.limits.map((one) => one.limit).join("; "), "limit"),
   { head: "Remaining", kind: "left", make: (cell) => cell.append(element("span"), element("meter", { min: 0 })), show: showLeft },
-  textColumn("Requests/s", (row) => rate(row.per_second), "number"),
-  { head: "Denied/s", kind: "number", show: (cell, row) => {
+  textColumn("Requests/s", (row) => rate(row.per_second), "number requests"),
+  { head: "Denied/s", kind: "number denials", show: (cell, row) => {
     setText(cell, rate(row.denied_per_second));
     cell.classList.toggle("is-denied", row.denied_per_second > 0);
   } },

@@ -102,9 +102,13 @@ function facts(live) {
   });
 }
 
+/** There is live data again; what is shown next is of that. */
+export function endOutage() {
+  outage = null;
+}
+
 export function showHealth(live) {
   lastLive = live;
-  outage = null;
   showState(live);
   facts(live);
   setText($("version"), `· Headgate ${live.version ?? ""} · Times in ${zone}`);

@@ -7,7 +7,7 @@ import { hrefOf, onRoute, route } from "./routes.js";
 import { showTraffic, showTrafficRoute, startTraffic } from "./traffic.js";
 import { ruleOf, setPolicy, showRules, showRulesRoute, startRules } from "./rules.js";
 import { showRule, startRule } from "./rule.js";
-import { setOutage, setReadiness, showHealth, startHealth } from "./health.js";
+import { endOutage, setOutage, setReadiness, showHealth, startHealth } from "./health.js";
 import { showKeys, startKeys } from "./keys.js";
 import { showNodes, startNodes } from "./nodes.js";
 import { showCandidates, startCandidates } from "./candidates.js";
@@ -129,6 +129,7 @@ function showAll(live) {
 
 function showLive(data) {
   lastLive = data;
+  endOutage();
   showAll(data);
   const version = JSON.stringify([data.policy?.revision, data.began]);
   if (version !== loadedPolicy) loadPolicy(version);

@@ -5,12 +5,13 @@ import { moment } from "./clock.js";
 import { admin } from "./api.js";
 import { failure } from "./findings.js";
 import { showRevision } from "./history.js";
-import { hrefOf, route } from "./routes.js";
+import { route } from "./routes.js";
 import { ruleRows, showSources } from "./rules.js";
 import { count, keyWords, limitWords, matchWords } from "./words.js";
 
 const MAX_REVISIONS = 20;
 const OUTAGE_WORDS = { fail_open: "allow requests", fail_closed: "deny requests", local: "count in each process" };
+const DECIDE_WORDS = { local: "in each Envoy, by its own counters", quota: "in Envoy, by shares that the service assigns" };
 let callbacks = { edit() {}, switchRule() {} };
 let loadedHistory = null; // rule and revision
 
@@ -50,7 +51,7 @@ export function showRule(live) {
     ["Limit", rule ? limitWords(rule) : "–"],
     ["Counted", rule ? keyWords(rule.key_by) : "–"],
     ["Matches", rule ? matchWords(rule.match) : "–"],
-    ...(rule?.decide ? [["Decided", { local: "in each Envoy, by its own counters", quota: "in Envoy, by shares that the service assigns", exact: "by the service" }[rule.decide] ?? rule.decide]] : []),
+    ["Decided", DECIDE_WORDS[rule?.decide] ?? "by the service"],
     ["Store unavailable", rule?.on_store_failure ? OUTAGE_WORDS[rule.on_store_failure] ?? String(rule.on_store_failure) : "as by default"],
     ["Decided by, 10 s", ""],
     ["Decided by, since start", total.join(", ") || "no decisions"],
@@ -73,6 +74,3 @@ async function loadHistory(name, version) {
     history.show(data.revisions.map((one) => ({ ...one, id: one.revision })));
   } catch (error) { setChildren($("rule-history-error"), failure(error)); }
 }
-
-/** A link to the page of a rule. */
-export const ruleLink = (id) => element("a", { href: hrefOf("rules", id), text: id });

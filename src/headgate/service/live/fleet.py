@@ -12,6 +12,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import StoreError
+from headgate.service.logs import LOG
 from headgate.stores.base import group_name
 from headgate.stores.operations import PublishValue
 from headgate.units import SECOND
@@ -47,25 +48,32 @@ class Fleet:
         self._store = store
         self._group = group_name(namespace, "!nodes")  # no rule is called that
         self._digest = digest
+        self._is_forbidden = False
         self.node = node
         self.nodes: list[Node] = []
         """The figures of all nodes, as of the last `publish`; empty without the store."""
 
     @property
     def is_possible(self) -> bool:
-        """True if other nodes can share the store."""
-        return self._store.is_shared and self._store.publishes_values
+        """True if other nodes can share the store, and it allows to publish values."""
+        return self._store.is_shared and self._store.publishes_values and not self._is_forbidden
 
     async def publish(self, view: Mapping[str, Any]) -> None:
         """Publish the figures of this node from *view*, and read those of all."""
         own = {**figures_of(view), "digest": self._digest()}
-        operations = [
+        first, *others = [
             PublishValue(self._group, name, self.node, own[name], 1.0, TTL_NS) for name in FIGURES
         ]
         try:
-            replies = await asyncio.gather(*map(self._store.arun, operations))
-        except StoreError:
+            # One alone: a user of the store may lack the permission, and calls that fail open the
+            # circuit.
+            reply = await self._store.arun(first)
+            replies = [reply, *await asyncio.gather(*map(self._store.arun, others))]
+        except StoreError as error:
             self.nodes = []
+            if error.reason == "denied":
+                self._is_forbidden = True
+                LOG.warning("the dashboard cannot show other nodes: %s", error)
             return
         found: dict[str, Node] = {}
         for name, published in zip(FIGURES, replies, strict=True):

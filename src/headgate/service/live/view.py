@@ -153,9 +153,9 @@ class Live:
         self._recorder.finish(self._clock())
         self.publish()
 
-    async def view(self) -> dict[str, Any]:
-        """The figures of all workers."""
-        own, at_ns = self._snapshot(), self._clock()
+    async def view(self, *, in_full: bool = True) -> dict[str, Any]:
+        """The figures of all workers; unless *in_full*, keys may be a few seconds old."""
+        own, at_ns = self._snapshot(in_full=in_full), self._clock()
         policy = self._core.rules.in_force.policy
         rules = [(rule.id, rule.mode, rule.candidate_of) for rule in policy.rules]
 
@@ -244,8 +244,8 @@ class Live:
                 await asyncio.to_thread(self._publish, self._snapshot(in_full=False))
 
     async def _publish_node(self) -> None:
-        while self._fleet is not None:
-            await self._fleet.publish(await self.view())
+        while self._fleet is not None and self._fleet.is_possible:
+            await self._fleet.publish(await self.view(in_full=False))
             await asyncio.sleep(EVERY_S)
 
     def _sample(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from headgate.errors import StoreError
+from headgate.errors import StoreError, StoreFault
 from headgate.service.live.fleet import TTL_NS, Fleet, figures_of, node_name
 from headgate.service.live.merged_view import merged_view
 from headgate.service.live.recorder import WHOLE
@@ -49,13 +49,16 @@ def test_a_node_that_no_longer_reports_disappears() -> None:
 
 
 class Gone(MemoryStore):
-    """Does not answer while it *is_gone*."""
+    """Is shared, and fails with *fault* if there is one."""
 
-    is_gone = False
+    is_shared = True
+    fault: StoreFault | None = None
+    calls = 0
 
     async def arun(self, operation: Any) -> Any:
-        if self.is_gone:
-            raise StoreError("no reply", reason="timeout")
+        self.calls += 1
+        if self.fault is not None:
+            raise StoreError("no reply", reason=self.fault)
         return await super().arun(operation)
 
 
@@ -63,9 +66,20 @@ def test_without_the_store_no_node_is_known() -> None:
     store = Gone(clock=ManualClock())
     one = fleet_of(store, "a:1")
     asyncio.run(one.publish(view_of()))
-    store.is_gone = True
+    store.fault = "timeout"
     asyncio.run(one.publish(view_of()))
     assert one.nodes == []
+    assert one.is_possible, "it tries again"
+
+
+def test_without_the_permission_it_is_tried_once() -> None:
+    store = Gone(clock=ManualClock())
+    store.fault = "denied"
+    one = fleet_of(store, "a:1")
+    assert one.is_possible
+    asyncio.run(one.publish(view_of()))
+    assert store.calls == 1
+    assert not one.is_possible
 
 
 def test_a_store_of_one_process_has_no_fleet() -> None:
