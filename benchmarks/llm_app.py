@@ -2,19 +2,23 @@
 
 A FastAPI app answers a chat of 2 KB, plainly or as a stream of 200 chunks, with and without
 `RateLimitMiddleware` and a policy of requests, tokens, dollars and concurrent streams in memory.
-Without a server: processor time of one thread, the best of several rounds of each in turn.
+uvicorn serves it to wrk: its processor time for a call, the best of several rounds of each in turn.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-from time import thread_time_ns
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from benchmarks.budgets.service import Load, cpu_us
+from benchmarks.servers import Server
 from headgate.integrations.fastapi import RateLimitMiddleware
 from headgate.policy.loader import read_policy
 
@@ -28,11 +32,11 @@ rules:
   - {id: requests, match: {endpoint: /v1/**}, key_by: tenant, limit: 1000000000/minute}
   - {id: tokens, match: {endpoint: /v1/**}, key_by: tenant, limit: 100000000/s, cost: {llm: tokens}}
   - {id: spend, match: {endpoint: /v1/**}, key_by: tenant, limit: 100000 usd/s, cost: {llm: spend}}
-  - {id: streams, match: {endpoint: /v1/**}, key_by: tenant, concurrency: {limit: 8, ttl: 10m}}
+  - {id: streams, match: {endpoint: /v1/**}, key_by: tenant, concurrency: {limit: 1000, ttl: 10m}}
 """
 CHUNKS: Final = 200
-ROUNDS: Final = 7
-CALLS: Final = 200
+ROUNDS: Final = 3
+SECONDS: Final = 4
 
 _USAGE: Final = {"prompt_tokens": 500, "completion_tokens": 200, "total_tokens": 700}
 _ASKED: Final[dict[str, Any]] = {
@@ -65,62 +69,39 @@ def app_of(*, is_limited: bool) -> FastAPI:
     return app
 
 
-async def call(app: FastAPI, body: bytes) -> None:
-    """Make one call, as a server does."""
-    messages = [{"type": "http.request", "body": body}]
-    statuses = []
+class ChatApp(Server):
+    """uvicorn with the app."""
 
-    async def receive() -> Any:
-        if messages:
-            return messages.pop()
-        await asyncio.Event().wait()
-        return None
-
-    async def send(message: Any) -> None:
-        if "status" in message:
-            statuses.append(message["status"])
-
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": "/v1/chat/completions",
-        "raw_path": b"/v1/chat/completions",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json"), (b"x-tenant-id", b"a")],
-        "client": ("192.0.2.1", 1),
-        "server": ("127.0.0.1", 80),
-    }
-    await app(scope, receive, send)
-    if statuses != [200]:
-        raise RuntimeError(f"the app answered {statuses}")
+    def __init__(self, directory: Path, *, is_limited: bool) -> None:
+        super().__init__(directory)
+        which = "limited" if is_limited else "bare"
+        call = (sys.executable, "-m", "benchmarks.llm_app", which, str(self.port))
+        self.run(*call, ready="/openapi.json")
 
 
-def measure(app: FastAPI, body: bytes) -> float:
-    """The microseconds of a call."""
-
-    async def calls() -> int:
-        await call(app, body)
-        began = thread_time_ns()
-        for _ in range(CALLS):
-            await call(app, body)
-        return thread_time_ns() - began
-
-    return asyncio.run(calls()) / CALLS / 1_000
+def serve(which: str, port: int) -> None:
+    """Serve the app until it is stopped."""
+    app = app_of(is_limited=which == "limited")
+    uvicorn.run(app, port=port, log_level="error", access_log=False)
 
 
 def main() -> None:
     print(f"{'':10}{'without':>12}{'with':>12}{'added':>12}{'ratio':>8}")
-    for name, asked in (("plain", _ASKED), ("stream", {**_ASKED, "stream": True})):
-        body = json.dumps(asked).encode()
-        bare, limited = app_of(is_limited=False), app_of(is_limited=True)
-        pairs = [(measure(bare, body), measure(limited, body)) for _ in range(ROUNDS)]
-        without, with_ = (min(times) for times in zip(*pairs, strict=True))
-        added, ratio = with_ - without, without / with_
-        print(f"{name:10}{without:>9.0f} us{with_:>9.0f} us{added:>9.0f} us{ratio:>8.2f}")
+    headers = {"Content-Type": "application/json", "X-Tenant-Id": "a"}
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        ChatApp(Path(directory, "bare"), is_limited=False) as bare,
+        ChatApp(Path(directory, "limited"), is_limited=True) as limited,
+    ):
+        for name, asked in (("plain", _ASKED), ("stream", {**_ASKED, "stream": True})):
+            load = Load("POST", "/v1/chat/completions", headers, json.dumps(asked))
+            rounds = [
+                [cpu_us(one, load, SECONDS) for one in (bare, limited)] for _ in range(ROUNDS)
+            ]
+            without, with_ = (min(times) for times in zip(*rounds, strict=True))
+            added, ratio = with_ - without, without / with_
+            print(f"{name:10}{without:>9.0f} us{with_:>9.0f} us{added:>9.0f} us{ratio:>8.2f}")
 
 
 if __name__ == "__main__":
-    main()
+    serve(sys.argv[1], int(sys.argv[2])) if sys.argv[1:] else main()
