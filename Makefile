@@ -13,7 +13,7 @@ JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rules ...' for your own
+run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rules my.yaml --upstream URL' for your own
 	@$(BIN)/headgate up $(UP)
 
 # Tests wait for processes now and then, so there are two more workers than cores.

@@ -38,6 +38,7 @@ CONTROL: Final = "x-llm-"
 
 CHARACTERS_PER_TOKEN: Final = 4
 _READ_SIZE: Final = 65_536
+_PAUSE: Final = 0.005
 _GZIP: Final = 31
 """The window bits that make zlib write gzip."""
 

@@ -55,6 +55,7 @@ from headgate.stores.operations import (
     ReleaseSlot,
     RenewSlot,
     Reset,
+    Take,
     TakeEach,
     TakeUpTo,
 )
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     from headgate.engine.verdict import Replies
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Accuracies, Place, Prepared, Store
-    from headgate.stores.operations import Operation, Outcomes, Take
+    from headgate.stores.operations import Operation, Outcomes
 
 R = TypeVar("R")
 
@@ -556,18 +557,24 @@ class Engine:
         return self._with_slots(verdict)
 
     def _hold(self, holding: Holding, ttl_ns: int, calls: Calls) -> Effects[Outcomes | StoreError]:
-        """Hold and take; the outcomes."""
+        """Hold and take; the outcomes. After a denial the rest is only peeked at."""
         held: Outcomes = ()
         taken: Outcomes = ()
+        is_held = False
         try:
-            if (hold := holding.hold(ttl_ns)) is not None:
-                held = yield from calls.run(hold)
+            for hold in holding.holds(ttl_ns):
+                if _all_allowed(held):
+                    reply = yield from calls.run(hold)
+                    is_held |= _all_allowed(reply)
+                else:
+                    reply = yield from calls.run(Take(hold.checks, consume=False))
+                held += reply
             granted = _all_allowed(held)
             while (take := holding.take(consume=granted)) is not None:
                 taken = yield from calls.run(take)
                 if not holding.advance(taken):
                     break
-            if granted and held and not _all_allowed(taken):
+            if is_held and not (granted and _all_allowed(taken)):
                 yield from calls.run(holding.undo()[0])
                 held = yield from calls.run(holding.look())
         except StoreError as error:

@@ -133,14 +133,20 @@ class AsgiRequest(RequestView):
         scope, fields = self.scope, reads.fields
         lines = [(name, value) for name, value in scope["headers"] if name.lower() in fields]
         app = type(scope.get("app"))  # which decides how lines are read
-        found = AsgiRequest, app, self.method, scope.get("path", "/"), self.peer, *lines
+        place = self.method, scope.get("path", "/"), scope.get("root_path", "")
+        found = AsgiRequest, app, *place, self.peer, *lines
         return (*found, *self._attributes_read(reads)) if reads.attributes else found
 
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         return decoded(self.scope["headers"])
 
     def _read_path(self) -> str:
-        return str(self.scope.get("path", "/"))
+        """All of it. A router finds the same route whether or not the path begins with the root
+        path, so the root path is added where it is missing."""
+        path, root = str(self.scope.get("path", "/")), self.scope.get("root_path", "")
+        if not root or path == root or path.startswith(f"{root}/"):
+            return path
+        return f"{root}{path}"
 
 
 _CONNECTIONS: Final = {

@@ -19,6 +19,7 @@ from headgate.llm.request import (
     ModelRequest,
     estimated_prompt_tokens,
     read_request,
+    request_of_fields,
     with_usage_reported,
 )
 from headgate.llm.usage import StreamReader, Usage, read_usage
@@ -42,6 +43,7 @@ __all__ = [
     "read_prices",
     "read_request",
     "read_usage",
+    "request_of_fields",
     "retry_headers",
     "settled",
     "with_usage_reported",

@@ -50,6 +50,20 @@ _ANTHROPIC_NAMES: Final[dict[Counted, str]] = {
     "uncached_input_tokens": "input-tokens",
     "output_tokens": "output-tokens",
 }
+RATE_LIMIT_HEADERS: Final = (
+    *(
+        f"x-ratelimit-{figure}-{name}"
+        for name in _OPENAI_NAMES.values()
+        for figure in ("limit", "remaining", "reset")
+    ),
+    *(
+        f"anthropic-ratelimit-{name}-{figure}"
+        for name in dict.fromkeys(_ANTHROPIC_NAMES.values())
+        for figure in ("limit", "remaining", "reset")
+    ),
+)
+"""The names of all headers that `rate_limit_headers` may return."""
+
 _LAST_SECOND: Final = 253_402_300_799  # of the year 9999
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from headgate.llm.protocol import Protocol, bare_path, protocol_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 MOST_TOKENS: Final = 10**9
 """The largest number of tokens; a larger one counts as this."""
@@ -101,6 +101,33 @@ def read_request(path: str, body: bytes, content_type: str | None = None) -> Mod
         streams=streams,
         reports_usage=not streams or _reports_usage(path, protocol, members or ()),
         is_readable=members is not None,
+    )
+
+
+FIELDS: Final = ("model", *sorted(_OUTPUT_LIMITS), *sorted(_COMPLETIONS))
+"""The fields of a body whose values `request_of_fields` reads."""
+
+PROMPTS: Final = ("messages", "prompt")
+"""The fields of a body by which a server generates an output."""
+
+
+def request_of_fields(
+    path: str, fields: Mapping[str, str], prompt_bytes: int, *, is_readable: bool
+) -> ModelRequest:
+    """Return the request to *path* with *fields*, which a gateway has read in its body as texts.
+
+    They are `FIELDS`, and any of `PROMPTS` with any value. Of duplicates it has one, so that the
+    reading is less cautious than that of the body.
+    """
+    values: dict[str, list[Any]] = {name: [text] for name, text in fields.items()}
+    completions = _completions(values)
+    return ModelRequest(
+        protocol_of(path),
+        prompt_bytes,
+        model=_model(path, values.get("model", ())) if is_readable else None,
+        completions=completions,
+        output_tokens=_output_tokens(path, values, completions, is_readable=is_readable),
+        is_readable=is_readable,
     )
 
 

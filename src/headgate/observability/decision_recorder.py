@@ -50,6 +50,9 @@ OTHER: Final = "(other)"
 GATEWAY: Final = "gateway"
 """The source of decisions that a gateway makes by a quota and reports every few seconds."""
 
+ENVOY: Final = "envoy"
+"""The source of decisions that Envoy makes by itself and counts; read every few seconds."""
+
 SAMPLED: Final = 16
 """One of so many allowed decisions, on average, is counted for the busiest keys."""
 

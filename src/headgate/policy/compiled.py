@@ -511,6 +511,11 @@ class CompiledPolicy:
         ids = {rule.id for rule in rules}
         return tuple([rule for rule in self.policy.rules if rule.id in ids])
 
+    def rule_named(self, rule_id: str) -> CompiledRule | None:
+        """The rule *rule_id*; None if there is none."""
+        found = self._prepared.get(rule_id)
+        return None if found is None else found.compiled
+
     @property
     def reads_models(self) -> bool:
         """True if some rule needs to know what requests ask of a language model."""

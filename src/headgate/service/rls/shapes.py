@@ -1,22 +1,24 @@
 """Calls of callers not seen before, planned like an earlier call of the same shape.
 
-Most messages of a gateway differ in one value, that of the caller, and the limits use it for
-nothing but the key of a counter: it is *free*. The shape of a message is everything else: its
-length, and the bytes before and after the value. From the second message of a shape on, the plan
-is copied with another key, without decoding the message: in a third of the time.
+Most messages of a gateway differ in one value only, that of the caller. If the limits use this
+value for nothing but the key of a counter, it is *free*. The shape of a message is the rest of it:
+its length, and the bytes before and after the value. The second message of a shape adds the shape
+to the cache. The plan of each later one is a copy with another key, made without decoding the
+message: in a third of the time.
 
-Shapes are a security boundary, like the plan cache: a call must never be decided by a plan that the
-limits would not make for it. So a value is free only if
+Shapes are a security boundary, like the plan cache: the plan of a call must always be the one that
+would be made without shapes. So a value is free only if nothing but the key depends on it:
 
-- of rules: some rule counts by it (`attribute:NAME`), and no rule, identity or priority reads it
-  otherwise: as an attribute, as the header of that name, or as the path, method or host of a
-  request; of a configuration of envoyproxy/ratelimit: no other step of it is for the same key;
-- it is written into the key as it is, and is the only thing in the key that depends on it.
+- In a policy, some rule counts by the value (`attribute:NAME`), and no rule, identity or priority
+  reads it in another way: as an attribute, as the header of that name, or as the path, method or
+  host of a request.
+- In a configuration of envoyproxy/ratelimit, all entries of its level with its key are one entry.
+- The value is in the key unchanged, and nothing else in the key depends on it.
 
-A message has a shape if it has one descriptor, without a limit or amount of its own, and one limit
-or rule. Before a shape is kept, the message is planned once more with another value in that place:
-the call and the plan must be the same but for the value. A test compares the plans with those made
-without shapes.
+A message has a shape if it has one descriptor, without a limit or hits of its own, and one limit or
+rule applies to it. Before a shape is added, the message is planned once more with another value in
+the same place: call and plan must differ in the value only. A test compares the plans with those
+made without shapes.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.engine.calls import CallPlan, Part
+from headgate.llm.attributes import ATTRIBUTES
 from headgate.policy.envoy_config.attributes import WELL_KNOWN, attribute_names
 from headgate.policy.identity.parts import is_plain
 from headgate.policy.limit_adjustment import LimitAdjustment
@@ -43,13 +46,13 @@ if TYPE_CHECKING:
     from headgate.service.rls.requests import Call
 
 MAX_BYTES: Final = 8 << 20
-"""The bytes of all shapes that are kept: clients may choose values that are not free."""
+"""The bytes of all shapes in the cache: clients can cause new ones by values that are not free."""
 
 _SHAPE_BYTES: Final = 8 << 10
-"""More than a shape takes: messages are short."""
+"""The bytes that are counted for a shape: an upper bound, since messages are short."""
 
 MAX_PLACES: Final = 16
-"""The places that are tried in messages of one length."""
+"""The positions of values that are tried in messages of one length."""
 
 _VALUE_TAG: Final = b"\x12"
 _FILLERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
@@ -68,10 +71,10 @@ class Shape(NamedTuple):
     def planned_for(self, value: str) -> PlannedCall:
         """The same call with another *value*."""
         plan = self.plan.for_key(f"{self.before}{value}{self.after}")
-        call, lines, first, tokens, shown, is_configured = self.planned
+        call, lines, first, tokens, shown, is_configured, protocol, _, _ = self.planned
         parts = (Part(plan.rules[0], *first.parts[0][1:]),)
         plan_of_call = CallPlan(plan.revision, parts, each_alone=first.each_alone, plan=plan)
-        return PlannedCall(call, lines, plan_of_call, tokens, shown, is_configured)
+        return PlannedCall(call, lines, plan_of_call, tokens, shown, is_configured, protocol)
 
 
 class Shapes:
@@ -84,8 +87,8 @@ class Shapes:
         self._shapes: BoundedCache[Shape] = BoundedCache(MAX_BYTES)
 
     def planned(self, message: bytes) -> PlannedCall | None:
-        """The call of *message*, planned like the first of its shape; None if it has no shape that
-        is known."""
+        """The planned call of *message*, copied from that of its shape; None without a known
+        shape."""
         length = len(message)
         for start, end in self._places.get(length, ()):
             known = self._shapes.get((length, message[:start], message[end:]))
@@ -97,15 +100,15 @@ class Shapes:
     def learn(
         self, message: bytes, planned: PlannedCall, plan: Callable[[bytes], PlannedCall]
     ) -> None:
-        """Keep *planned*, the call of *message*, if others can be planned like it. The first
-        message of a shape is not worth that. *plan* is the usual way to plan a message."""
+        """Add the shape of *message*, whose planned call is *planned*, if it has one and was seen
+        before. *plan* plans a message without shapes."""
         for place, start, end in self._values(message, planned):
             name = len(message), message[:start], message[end:]
             if self._shapes.is_offered_again(name):
                 value = _other_value(message[start:end])
                 try:
                     other = plan(message[:start] + value + message[end:])
-                except CallError:  # it was no value: nobody would send this
+                except CallError:  # the bytes found are not the value
                     continue
                 shape = _shape_of(planned, other, place, value.decode())
                 if shape is not None:
@@ -114,8 +117,8 @@ class Shapes:
                     return
 
     def _values(self, message: bytes, planned: PlannedCall) -> Iterator[tuple[int, int, int]]:
-        """The free values in the key of *planned*: their entries, and where they may begin and end
-        in *message*."""
+        """The free values in the key of *planned*: the index of the entry, and where the value may
+        begin and end in *message*."""
         if not _may_have_shape(planned):
             return
         key = planned.plan.plan.rules[0].key
@@ -130,7 +133,7 @@ class Shapes:
                     at = message.find(field, at + 1)
 
     def _free_places(self, call: Call) -> list[int]:
-        """The places of the entries of *call* whose values are free."""
+        """The indexes of the entries of *call* whose values are free."""
         entries = call.descriptors[0].entries
         if self._envoy is not None and call.domain in self._envoy.domains:
             return self._envoy.free_places(call.domain, entries)
@@ -174,7 +177,7 @@ def _other_value(value: bytes) -> bytes:
 def _shape_of(
     planned: PlannedCall, other: PlannedCall, place: int, other_value: str
 ) -> Shape | None:
-    """The shape of *planned*, if *other* is the same but for the value at *place*."""
+    """The shape of *planned*, if *other* differs in the value of the entry *place* only."""
     one = planned.call.descriptors[0]
     entries = list(one.entries)
     key, value = entries[place]
@@ -201,7 +204,7 @@ def _free_attributes(policy: Policy) -> frozenset[str]:
     parts = [part for rule in policy.rules for part in rule.key_by if part.startswith(_ATTRIBUTE)]
     counted = {part.removeprefix(_ATTRIBUTE) for part in parts}
     matches = [*(rule.match for rule in policy.rules), *(one.match for one in policy.priorities)]
-    read = {ROUTE, *(name for match in matches for name, _ in match.attributes)}
+    read = {ROUTE, *ATTRIBUTES, *(name for match in matches for name, _ in match.attributes)}
     read |= {source.attribute for source in policy.identity.sources.values() if source.attribute}
     headers = headers_of_interest(policy)
     return frozenset(name for name in counted - read if name.lower() not in headers)
