@@ -101,13 +101,15 @@ def charged(store: Any) -> int:
         engine.close()
 
 
-async def call_all(client: httpx2.AsyncClient, url: str, gate: Any) -> list[Any]:
+async def call_all(
+    client: httpx2.AsyncClient, url: str, gate: Any, body: bytes = BODY
+) -> list[Any]:
     """Make all calls at once; the responses begin before any of them ends."""
     begun: list[Any] = []
 
     async def call() -> None:
         try:
-            async with client.stream("POST", url + CHAT, content=BODY) as response:
+            async with client.stream("POST", url + CHAT, content=body) as response:
                 begun.append(response.status_code)
                 await response.aread()
         except NotSentError as error:
@@ -132,6 +134,29 @@ def test_one_client_does_not_overspend() -> None:
         found = asyncio.run(story(upstream.url, upstream.gate))
         assert (found.count(200), found.count("policy")) == (10, 40)
         assert upstream.tokens <= BUDGET
+
+
+def test_calls_that_use_more_than_they_reserve_exceed_the_budget_by_no_more_than_that() -> None:
+    """Half of their output is not reserved: it becomes debt, and the next call is denied."""
+    asked = {name: value for name, value in ASKED.items() if name != "max_tokens"}
+    body = json.dumps(asked).encode()
+    estimate = OUTPUT // 2 + -(-len(body) // 4)
+    text = POLICY.replace(f"{BUDGET}/day", f"{10 * estimate}/day")
+    text = text.replace("hold: 1h", f"hold: 1h, default_output: {OUTPUT // 2}")
+
+    async def story(url: str, gate: Any) -> list[Any]:
+        paced = AsyncPacedTransport(policy=read_policy(text), retry=RetryPolicy(max_wait=0))
+        async with httpx2.AsyncClient(transport=paced, timeout=60) as client:
+            found = await call_all(client, url, gate, body)
+            with pytest.raises(NotSentError):
+                await client.post(url + CHAT, content=body)
+            return found
+
+    with llm_upstream(HELD) as upstream:
+        found = asyncio.run(story(upstream.url, upstream.gate))
+        assert (found.count(200), found.count("policy")) == (10, 40)
+        beyond = sum(max(one.tokens - estimate, 0) for one in upstream.calls)
+        assert 10 * estimate < upstream.tokens <= 10 * estimate + beyond
 
 
 def test_counted_after_the_fact_all_are_sent() -> None:

@@ -19,6 +19,7 @@ from headgate.control.watched_policy import WatchedPolicy
 from headgate.engine.recorder import record
 from headgate.engine.use_cases import Engine
 from headgate.errors import OptionError, StoreError
+from headgate.fork import watch_forks
 from headgate.observability.decision_recorder import read_timer
 from headgate.runtime.effects import Interrupted, Sleep, Wait
 from headgate.runtime.heartbeat import StartHeartbeat, new_name
@@ -58,9 +59,14 @@ class PolicyLimiter:
         self.engine = Engine(store, clock=clock if isinstance(store, str) else None)
         self._rules.subscribe(self._adopt)
         self._lines = Lines()
+        self._now_ns, self._clock = now_ns, clock
+        self.after_fork()
+        watch_forks(self)
+
+    def after_fork(self) -> None:
+        """Begin without calls in a forked process: they are its parent's."""
         self._in_flight: WeakSet[LimitedCall] = WeakSet()
         self._lock = threading.Lock()
-        self._now_ns, self._clock = now_ns, clock
 
     def _adopt(self, compiled: CompiledPolicy) -> None:
         for rule in compiled.policy.rules:

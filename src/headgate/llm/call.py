@@ -73,6 +73,7 @@ class _PlainReader:
     is_final = True
 
     def __init__(self, content_encoding: str | None) -> None:
+        self._usage: Usage | None = None
         self._coding = content_encoding
         self._parts: list[bytes] = []
         self._size = 0
@@ -85,4 +86,7 @@ class _PlainReader:
             self._parts.clear()
 
     def finish(self) -> Usage | None:
-        return read_usage(b"".join(self._parts), self._coding)
+        if self._parts:  # once, for all rules
+            self._usage = read_usage(b"".join(self._parts), self._coding)
+            self._parts.clear()
+        return self._usage
