@@ -326,9 +326,15 @@ class TestTrouble:
             one.wait_for({"tokens": arrived.tokens, "streams": 0})
 
     def test_a_call_that_the_service_did_not_see_is_charged_its_usage(self, tmp_path: Path) -> None:
-        with llm_gateway(tmp_path) as one:
+        """Or denied, in the form of the provider, if a rule fails closed."""
+        closed = RULES + "  - {id: closed, match: {endpoint: /v1/messages}, key_by: tenant,"
+        closed += " limit: 100/day, on_store_failure: fail_closed}\n"
+        with llm_gateway(tmp_path, rules=closed) as one:
             call = one.call(STREAMED, how=PAUSING)
             os.kill(one.gateway.worker_pid, signal.SIGKILL)
+            denied = one.post(path=ANTHROPIC)
+            assert (denied.status_code, denied.json()["type"]) == (503, "error")
+            assert denied.json()["error"]["type"] == "overloaded_error"
             with httpx.stream("POST", one.url + CHAT, **call) as reply:
                 assert reply.status_code == 200
                 assert "ratelimit" not in reply.headers
