@@ -7,9 +7,11 @@ same time. Each test has a tenant of its own.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anthropic
@@ -17,6 +19,7 @@ import httpx
 import openai
 import pytest
 
+from tests.support.decision_service import PLAIN
 from tests.support.gateway_process import gateway
 from tests.support.llm_gateway import (
     MESSAGES,
@@ -31,10 +34,10 @@ from tests.support.llm_gateway import (
 from tests.support.llm_upstream import CHAT, Behaviour, control, llm_upstream
 from tests.support.llm_upstream import MESSAGES as ANTHROPIC
 from tests.support.servers import RedisServer, wait_until
+from tests.support.servers.upstream import QuietHandler, upstream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.support.llm_upstream import Call
 
@@ -44,6 +47,7 @@ SLOW = Behaviour(output_tokens=100, delay=0.05)
 PAUSING = Behaviour(output_tokens=30, hold_after=1)
 """A stream that waits for the test."""
 
+ROOT = Path(__file__).parents[2]
 LONG_HELD = RULES.replace("hold: 5s", "hold: 1h")
 LARGEST = 20_000
 """The bytes of the largest body."""
@@ -77,6 +81,20 @@ class TestUsage:
         left = reply.headers["ratelimit"]
         assert f'"tokens";r={10_000 - estimate(call)};' in left
         assert '"streams";r=7' in left
+
+    @pytest.mark.parametrize("is_stream", [False, True])
+    def test_the_responses_of_openai_are_read_too(self, tmp_path: Path, *, is_stream: bool) -> None:
+        asked = {"model": "m", "max_output_tokens": 100, "input": "?", "stream": is_stream}
+        with (
+            upstream_of(_Responses) as port,
+            gateway(tmp_path, rules=RULES, upstream=f"http://127.0.0.1:{port}") as one,
+        ):
+            call: dict[str, Any] = {"json": asked, "headers": {"x-tenant-id": "t"}}
+            reply = PLAIN.post(f"{one.url}/v1/responses", **call)
+            size = len(reply.request.content)
+            left = 10_000 - 100 - -(-size // 4)
+            assert reply.headers["x-ratelimit-remaining-tokens"] == str(left)
+            wait_until(lambda: used_at(one.service_url)["tokens"] == 43, "the usage is charged")
 
     @pytest.mark.parametrize(
         "how",
@@ -308,9 +326,15 @@ class TestTrouble:
             one.wait_for({"tokens": arrived.tokens, "streams": 0})
 
     def test_a_call_that_the_service_did_not_see_is_charged_its_usage(self, tmp_path: Path) -> None:
-        with llm_gateway(tmp_path) as one:
+        """Or denied, in the form of the provider, if a rule fails closed."""
+        closed = RULES + "  - {id: closed, match: {endpoint: /v1/messages}, key_by: tenant,"
+        closed += " limit: 100/day, on_store_failure: fail_closed}\n"
+        with llm_gateway(tmp_path, rules=closed) as one:
             call = one.call(STREAMED, how=PAUSING)
             os.kill(one.gateway.worker_pid, signal.SIGKILL)
+            denied = one.post(path=ANTHROPIC)
+            assert (denied.status_code, denied.json()["type"]) == (503, "error")
+            assert denied.json()["error"]["type"] == "overloaded_error"
             with httpx.stream("POST", one.url + CHAT, **call) as reply:
                 assert reply.status_code == 200
                 assert "ratelimit" not in reply.headers
@@ -343,6 +367,40 @@ class TestTrouble:
                 one.upstream.gate.set()
                 assert list(lines)[-2] == "data: [DONE]"
             assert one.post(tenant="next").status_code == 200
+
+
+class _Responses(QuietHandler):
+    """OpenAI's responses, plain and streamed, with a usage of 43 tokens."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        usage = {"input_tokens": 31, "output_tokens": 12, "total_tokens": 43}
+        response = {"id": "r", "object": "response", "model": "m", "usage": usage}
+        text = json.dumps(response)
+        if asked["stream"]:
+            data = json.dumps({"type": "response.completed", "response": response})
+            text = f"event: response.completed\ndata: {data}\n\n"
+        self.send_response(200)
+        kind = "text/event-stream" if asked["stream"] else "application/json"
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+def test_the_policy_of_the_docs_limits_requests_tokens_dollars_and_streams(tmp_path: Path) -> None:
+    rules = (ROOT / "examples/policies/llm.yaml").read_text(encoding="utf-8")
+    with llm_gateway(tmp_path, rules=rules) as one:
+        assert one.post().status_code == 200
+        (call,) = one.upstream.calls
+        spent = call.prompt_tokens * 15 + call.output_tokens * 75
+        wait_until(lambda: one.used()["streams"] == 0, "the call is over")
+        assert one.used()["spend"] <= spent
+        denied = one.post({**QUESTION, "model": "gpt-4o", "max_tokens": 100_000})
+        assert denied.json()["error"]["type"] == "tokens"
+        denied = one.post({**QUESTION, "model": "o9", "max_tokens": 700_000})
+        assert denied.json()["error"]["code"] == "insufficient_quota"
+        assert len(one.upstream.calls) == 1
 
 
 BUDGET = 10

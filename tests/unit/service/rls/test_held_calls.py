@@ -7,9 +7,15 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from headgate.engine.request import Request
+from headgate.llm.usage import Usage
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN, request_of
+from headgate.service.rls.held_calls import read_end
 from headgate.testing import ManualClock
+from tests.examples import example_count
 from tests.support.rls_client import NOON, OK, OVER, Asker, DistantStore, desc, headers_of, request
 
 POLICY = """
@@ -194,6 +200,26 @@ def test_embeddings_generate_nothing() -> None:
     entries.append(f"headgate.reservation={reservation(begun)}")
     calls.asker.ask(GATEWAY_DOMAIN, desc(*entries))
     assert calls.left["tokens"] == 10_000 - 30
+
+
+@settings(max_examples=example_count(300))
+@given(
+    st.dictionaries(
+        st.sampled_from(["input", "output", "cached", "written", "extraction", "status"]),
+        st.integers(-(2**70), 2**70).map(str)
+        | st.sampled_from(["1", "2", "200", "1e9"])
+        | st.text(),
+    )
+)
+def test_any_figures_make_a_usage_that_is_possible(fields: dict[str, str]) -> None:
+    end = read_end(Request("POST", "/v1/messages"), fields, None)
+    usage = end.usage or Usage()
+    assert 0 <= usage.cached_tokens + usage.cache_write_tokens <= usage.input_tokens <= 10**9
+    assert 0 <= usage.output_tokens <= 10**9
+    if end.is_final:
+        assert end.usage is not None
+        assert {"input", "output"} <= fields.keys()
+        assert fields["extraction"] == "1"
 
 
 def test_a_model_that_is_unknown_is_under_the_rules_of_all() -> None:
