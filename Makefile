@@ -77,7 +77,7 @@ soak: $(VENV)/.dev servers  ## ten minutes of random load and faults on a servic
 bench-simulator: $(VENV)/.bench  ## requests a second that `headgate simulate` replays
 	$(BIN)/python -m benchmarks.simulator $(BENCH)
 
-PICTURES := shape fair shares adaptive shedding pressure credits backpressure
+PICTURES := shape fair shares adaptive shedding pressure credits backpressure tokens
 
 docs-site: $(VENV)/.docs  ## the documentation as a site, in build/site
 	$(BIN)/sphinx-build -q -W --keep-going -E -j auto -c docs -b html . build/site

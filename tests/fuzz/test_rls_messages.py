@@ -38,6 +38,8 @@ rules:
   - {id: trial, key_by: "header:x", limit: 1/hour, mode: shadow}
   - {id: spent, key_by: ip, limit: 9/hour, cost: {after: {header: x}}}
   - {id: spent-too, key_by: ip, limit: 9/hour, mode: shadow, cost: {after: {bytes: true, per: 3}}}
+  - {id: tokens, match: {model: "*"}, key_by: ip, limit: 99999/hour, cost: {llm: tokens}}
+  - {id: slots, key_by: header:x, concurrency: {limit: 9, ttl: 1m}}
 """
 ENVOY = """
 domain: legacy
@@ -51,6 +53,8 @@ REFUSALS = (Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED)
 
 texts = st.one_of(
     st.sampled_from(["headgate.report", "headgate.decided", "spent", "all"]),
+    st.sampled_from(["headgate.settles", "headgate.settle", "headgate.reservation"]),
+    st.sampled_from(["headgate.llm.max_tokens", "headgate.llm.bytes", "headgate.llm.input", "9"]),
     st.sampled_from(["a", "b", "c", ":path", "/a/b", "remote_address", "::1", "x", ""]),
     st.text(max_size=8),
 )
@@ -59,7 +63,7 @@ descs = st.builds(
     lambda entries, hits, limit, negative: desc(
         *entries, hits=hits, limit=limit, negative=negative
     ),
-    st.lists(st.tuples(texts, texts), max_size=3),
+    st.lists(st.tuples(texts, texts), max_size=5),
     st.one_of(st.none(), st.integers(0, 3), st.integers(0, 2**64 - 1)),
     st.one_of(st.none(), limits),
     st.booleans(),

@@ -9,8 +9,8 @@ Common to all algorithms:
 - `wait` is exact: a cost that must wait `n` nanoseconds fits after `n` and not after `n - 1`.
 - `charge` records in full. What exceeds the quota is debt: it is worked off at the pace of the
   limit before anything else fits.
-- Only `charge` and `refund` change a counter. They own the state that they are given (the log
-  changes in place) and return the one to keep. The other methods change nothing.
+- Only `charge`, `refund` and `give_back` change a counter. They own the state that they are given
+  (the log changes in place) and return the one to keep. The other methods change nothing.
 - A clock that steps back mints no units and locks no caller out. Times in a state that are later
   than now are moved to now (`rebase`); earlier times and debt stay. Time counts as elapsed only
   while the clock moves forward, so a clock that jitters mints no units, and a caller waits at most
@@ -87,6 +87,18 @@ class Algorithm(ABC, Generic[S]):
     @abstractmethod
     def refund(self, state: S, amount: int, now: int) -> S:
         """Give *amount* back, newest first, never beyond an unused counter."""
+
+    def give_back(self, state: S, amount: int, since: int, now: int) -> S:
+        """Give *amount* back of what was charged at *since*, where it was charged.
+
+        What no longer counts is lost: what was refilled since, or is in a window that has passed.
+        Slots and places in queues do not come back.
+        """
+        return state
+
+    def copied(self, state: S) -> S:
+        """Return *state* to be charged while the original stays as it is."""
+        return state
 
     @abstractmethod
     def remaining(self, state: S | None, now: int) -> int:

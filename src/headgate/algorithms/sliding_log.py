@@ -18,7 +18,7 @@ Clock: if the clock has stepped back, entries after now become one entry at now.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,21 @@ class Log:
         if 2 * head >= len(self.times):
             del self.times[:head], self.units[:head]
             self.head = 0
+
+    def drop_at(self, time: int, units: int) -> None:
+        """Take back *units* of the entry at *time*, first the debt that would replace it."""
+        from_debt = min(units, self.debt)
+        self.debt -= from_debt
+        place = bisect_left(self.times, time, self.head)
+        if place == len(self.times) or self.times[place] != time:
+            return
+        dropped = min(units - from_debt, self.units[place])
+        self.units[place] -= dropped
+        self.total -= dropped
+        if not self.units[place]:
+            del self.times[place], self.units[place]
+        if not self.total:
+            self.drop(len(self.times), 0)
 
     def drop_newest(self, units: int) -> None:
         """Remove *units*: debt first, then the newest entries."""
@@ -140,6 +155,14 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
         log = self._advanced(state, now)
         log.drop_newest(amount)
         return log
+
+    def give_back(self, state: Log, amount: int, since: int, now: int) -> Log:
+        log = self._advanced(state, now)
+        log.drop_at(since, amount)
+        return log
+
+    def copied(self, state: Log) -> Log:
+        return state.copy()
 
     def remaining(self, state: Log | None, now: int) -> int:
         return max(0, self.quota - self.used(state, now))

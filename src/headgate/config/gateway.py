@@ -153,6 +153,10 @@ class GatewaySettings:
     """Longest pause within a request or response; 0 for no limit."""
     client_max_header: Annotated[int, _clients(whole(_KIB, 96 * _KIB), "BYTES")] = 32 * _KIB
     """The largest head of a request; 431 beyond."""
+    client_max_model_body: Annotated[int, _clients(whole(_KIB, 256 * _KIB * _KIB), "BYTES")] = (
+        4 * _KIB * _KIB
+    )
+    """The largest body of a call of a language model, where rules read it; 413 beyond."""
     client_max_streams: Annotated[int, _clients(whole(1, 2147483647))] = 100
     """Most HTTP/2 requests in flight on a connection."""
     client_max_connections: Annotated[int, _clients(whole(1, 10000000))] = 50000

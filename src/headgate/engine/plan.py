@@ -18,6 +18,7 @@ is charged.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -27,10 +28,12 @@ from headgate.stores.base import groups_of
 from headgate.stores.operations import Check, ReleaseSlot, Take, TakeEach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from headgate.decision import Decision
     from headgate.limits import Limit
+    from headgate.llm.protocol import Counted
+    from headgate.llm.usage import Usage
     from headgate.responses.headers import LimitTemplate, StackTemplate
     from headgate.stores.base import Prepared
     from headgate.stores.operations import Outcomes
@@ -57,9 +60,21 @@ class CompiledRule:
     """The id of the rule that this one, in shadow, may replace."""
     charges_after: bool = False
     """True if a request may cost more at its end than it was charged."""
+    counts: Counted = "requests"
+    """The thing that it counts, for clients."""
+    hold_ns: int | None = None
+    """Time for which its cost, an estimate, is held until the request is settled. None if the cost
+    is known at the start."""
+    final_cost: FinalCost | None = field(default=None, compare=False)
+    """The cost of a call of a language model by its usage, if that decides."""
     declared: Any = None
     """The rule of the policy, for explanations; None if there is no policy."""
+    charges_expired: bool = False
+    """True if what is held for a request is charged in full when the hold expires unsettled."""
 
+
+FinalCost = Callable[["Usage", str | None], int]
+"""The cost of a call by its usage and the name of the model that was asked."""
 
 NOTHING_OPEN: Final[frozenset[str]] = frozenset()
 

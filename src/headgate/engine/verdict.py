@@ -213,7 +213,13 @@ def rule_answers(verdict: Verdict) -> tuple[RuleAnswer, ...]:
     """The answer of each rule that decides."""
     return tuple(
         [
-            RuleAnswer(one.rule.id, decision, one.rule.headers, one.sheds and not verdict.allowed)
+            RuleAnswer(
+                one.rule.id,
+                decision,
+                one.rule.headers,
+                one.sheds and not verdict.allowed,
+                one.rule.counts,
+            )
             for one, decision in verdict.pairs
             if one.rule.mode != "shadow"
         ]

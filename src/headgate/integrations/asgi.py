@@ -20,6 +20,7 @@ from headgate.integrations.check_result import SWITCHED, CompletedResponse
 from headgate.integrations.disconnects import ClientGoneError, DisconnectListener
 from headgate.integrations.exemptions import EXEMPT_ONES, is_exempt, is_preflight
 from headgate.integrations.fair_queues import FairQueues
+from headgate.integrations.model_calls import begin_response, read_call
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_context import (
     MERGED,
@@ -242,7 +243,9 @@ class RateLimitMiddleware:
         self._owns_limiter = limiter is None
         _ = self.limiter.engine  # reports a wrong store at once
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(  # noqa: C901 (a function more takes longer)
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """Serve one connection."""
         kind, limiter = scope["type"], self.limiter
         if kind not in ("http", "websocket"):
@@ -257,6 +260,8 @@ class RateLimitMiddleware:
         if limiter.has_limits and context is not None and limiter not in context.checked:
             request = AsgiRequest(scope)
             rest = None
+            if limiter.reads_models:
+                receive = await self._read_call(context, request, receive)
             if not (EXEMPT_ONES or limiter.counts_endpoints) or self._is_limited(request):
                 rest = context.start(limiter, request)
             if rest is not None:
@@ -275,6 +280,19 @@ class RateLimitMiddleware:
         finally:
             if own.open_checks:  # the last message has not completed it
                 await own.finish()
+
+    async def _read_call(
+        self, context: RequestContext, request: AsgiRequest, receive: Receive
+    ) -> Receive:
+        """Read what *request* asks of a language model, if rules need to know; the `receive` for
+        the app."""
+        if self.limiter.reads_model(request):
+            kind, length = request.header("content-type") or "", request.header("content-length")
+            size = int(length) if length and length.isdecimal() else None
+            context.call, receive = await read_call(request.path, kind, size, receive)
+        if context.call is not None:
+            request.add_attributes(context.call.attributes)
+        return receive
 
     def _is_limited(self, request: AsgiRequest) -> bool:
         """False if the endpoint of *request* is exempt. Its route is added if rules count by it."""
@@ -403,7 +421,11 @@ class HttpContext(AsgiContext):
         if kind == START:
             self.status = status = message["status"]
             self._headers = headers = list(message.get("headers", ()))
+            if self.call is not None:
+                begin_response(self.call, headers)
             return self._send({**message, "headers": self.with_encoded_headers(headers, status)})
+        if self.call is not None:
+            self.call.feed(message.get("body") or b"")
         if self.counts_bytes and self._has_body:  # before: it may be cancelled half sent
             self.sent += self._size(message)
         if self.open_checks and kind in LAST and not message.get("more_body", False):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headgate.engine.plan import CompiledRule, RulePlan
     from headgate.engine.verdict import Verdict
     from headgate.integrations.request_limiter import RequestLimiter, RequestPlan
+    from headgate.llm.call import ModelCall
     from headgate.overload import Place
     from headgate.runtime.heartbeat import Beat
 
@@ -117,16 +118,23 @@ class CheckResult:
             if pressure is not None:
                 pressure.record(self.began_ns, failed=status >= 500)
 
-    def amounts(self, response: CompletedResponse, used: Mapping[str, int]) -> dict[str, int]:
+    def amounts(
+        self, response: CompletedResponse, used: Mapping[str, int], call: ModelCall | None = None
+    ) -> dict[str, int]:
         """The amount that each rule is settled for: by the report of the app, or by the response.
-        For a rule that is not in it, the held amount is charged."""
+        For a rule that is not in it, the held amount is charged. *call* is what the response is
+        read for."""
         found = {}
-        for rule in () if self.verdict.held is None else self.verdict.held.ids:
+        for one in () if self.verdict.held is None else self.verdict.held.rules:
+            rule = one.rule.id
             counts = self.planned.charge_when.get(rule)
             if counts is not None and not counts(response):
                 found[rule] = 0
             elif rule in used:
                 found[rule] = used[rule]
+            elif call is not None and one.rule.final_cost is not None:
+                status = response.status_code
+                found[rule] = call.cost(one.rule.final_cost, one.cost, status)
         return found
 
     def late_charges(

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from headgate.integrations.fair_queues import FairQueues, Meanwhile
     from headgate.integrations.request_limiter import RequestLimiter
     from headgate.integrations.route_limit import NamedLimits
+    from headgate.llm.call import ModelCall
     from headgate.overload import Place
     from headgate.responses import DenialResponse, RuleAnswer
     from headgate.responses.headers import Lines, Pairs
@@ -104,6 +105,8 @@ class RequestContext:
     used: Mapping[str, int] = _NOTHING
     _unnamed: Mapping[str, int] = _NOTHING
     sent = 0
+    call: ModelCall | None = None
+    """The call of a language model that the request is, if rules need to know."""
     places: tuple[Place, ...] = ()
     queues: tuple[tuple[FairQueues, Queueing], ...] = ()
     is_cross_origin = False
@@ -377,6 +380,8 @@ class RequestContext:
             answer = Answer(allowed=True, rules=self.rule_answers, is_replay=self.is_replay)
         else:
             answer = Answer(allowed=False, rules=self.denial_answers, jitter=self.jitter)
+        if self.call is not None:
+            answer.protocol = self.call.asked.protocol
         if self.queues:
             answer.loads = self._loads()
             answer.delayed_ns = sum(place.waited_ns for place in self.places)
@@ -417,9 +422,11 @@ class RequestContext:
         if not limiter.has_usual_headers:
             return None
         quick = self._quick
-        if quick is not None and not limiter.debug_secret:
+        if quick is not None and not limiter.debug_secret and self.call is None:
             return quick.header_lines(limiter.now_ns())
-        if self.denial is not None or self.is_replay or self.queues or self.is_debugged:
+        if self.denial is not None or self.is_replay or self.queues or self.call is not None:
+            return None
+        if self.is_debugged:
             return None
         shown = [(one.name, one.decision) for one in self.rule_answers if one.headers == "on"]
         return allowed_lines(shown, limiter.now_ns())
@@ -498,7 +505,7 @@ class RequestContext:
         """Settle what depends on the start of the *response* alone."""
         for result in self.results:
             if result.planned.is_known_at_start and result.is_open:
-                yield from _settle(result, result.amounts(response, self.used))
+                yield from _settle(result, result.amounts(response, self.used, self.call))
 
     def _undo(self, result: CheckResult, response: CompletedResponse = _DENIED) -> Effects[None]:
         result.end(response, is_denial=True)
@@ -509,7 +516,7 @@ class RequestContext:
         amounts: Mapping[str, int] = {}
         try:
             if result.is_open:
-                amounts = result.amounts(response, self.used)
+                amounts = result.amounts(response, self.used, self.call)
         finally:  # if a function of the app raises, the held amount is charged
             try:
                 if result.is_open:

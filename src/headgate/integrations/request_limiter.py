@@ -6,23 +6,20 @@ a `RequestContext` checks it. Nothing here waits, apart from reading the policy.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from headgate.control import PolicyFiles, PolicyWatcher
+from headgate.control import WatchedPolicy
 from headgate.engine.holds import charged_after
-from headgate.engine.plan import CompiledRule, Plan, RulePlan
+from headgate.engine.plan import NOTHING_OPEN, CompiledRule, Plan, RulePlan
 from headgate.engine.recorder import record_denial
 from headgate.engine.use_cases import Engine
 from headgate.engine.verdict import Verdict
 from headgate.errors import OptionError, UsageError
-from headgate.fork import watch_forks
 from headgate.integrations.check_result import LateCharges
 from headgate.integrations.exemptions import Exemptions, is_preflight
 from headgate.integrations.fair_queues import FairQueues
@@ -41,17 +38,16 @@ from headgate.integrations.route_limit import (
 )
 from headgate.overload import LoadShedder
 from headgate.policy.identity.identifier import UNKNOWN
-from headgate.policy.model import Policy
 from headgate.policy.plan_cache import PlanCache
 from headgate.responses import ResponseOptions, Throughput
 from headgate.responses.answer import queue_denial
-from headgate.rule_engine import PolicyInForce
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.heartbeat import new_name
 from headgate.stores.factory import open_store
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from headgate.clock import Clock
@@ -61,6 +57,7 @@ if TYPE_CHECKING:
     from headgate.engine.stack import Limits
     from headgate.integrations.route_limit import ChargeWhen, LimitsOf, Values
     from headgate.policy.compiled import CompiledPolicy
+    from headgate.policy.model import Policy
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Store
     from headgate.units import Seconds
@@ -204,12 +201,14 @@ class RequestLimiter:
         """True if the times of requests are measured, for `pressure`."""
         self.counts_endpoints = False
         """True if a rule in force counts by endpoint, so that the route has to be known."""
+        self.reads_models = False
+        """True if a rule in force needs to know what requests ask of a language model."""
         self._simple_policy: CompiledPolicy | None = None
         """The policy in force, if its requests need nothing but one take."""
-        self.rules: AppPolicy | None = None
+        self.rules: WatchedPolicy | None = None
         self.pressure: AppPressure | None = None
         if policy is not None:
-            self.rules = AppPolicy(policy, salt=salt, namespace=self.namespace, clock=clock)
+            self.rules = WatchedPolicy(policy, salt=salt, namespace=self.namespace, clock=clock)
             self.pressure = AppPressure(self, self.rules.scale, clock)
             self.rules.subscribe(self._adopt)
 
@@ -219,12 +218,14 @@ class RequestLimiter:
         if self.pressure is not None:
             self.pressure.adopt(compiled.policy.pressure)
         self.counts_endpoints = compiled.counts_endpoints
+        self.reads_models = compiled.reads_models
         self.is_measured = compiled.policy.pressure is not None
         is_simple = not (
             self._calls_functions
             or self.limit is not None
             or compiled.has_slots
             or compiled.charges_after
+            or compiled.has_estimates
             or self.is_measured
         )
         self._simple_policy = compiled if is_simple else None
@@ -232,6 +233,10 @@ class RequestLimiter:
             engine: Engine | None = self.__dict__.get("engine")
             if engine is not None:
                 engine.set_accuracies(self, compiled.accuracies)
+
+    def reads_model(self, request: Request) -> bool:
+        """True if a rule needs to know what *request* asks of a language model."""
+        return self.rules is not None and self.rules.compiled.reads_model(request)
 
     # ---- the plan of a request -------------------------------------------------------------
 
@@ -295,6 +300,7 @@ class RequestLimiter:
             queues=plan.queues,
             is_preflight=is_apart,
             charges_after=compiled.charges_after,
+            opened=plan.open,
         )
 
     def plan_route(
@@ -454,11 +460,13 @@ def request_plan_of(
     queues: tuple[Queueing, ...] = (),
     is_preflight: bool = False,
     charges_after: bool = False,
+    opened: frozenset[str] = NOTHING_OPEN,
 ) -> RequestPlan | None:
     """The plan of *rules* and route limits together; None if there are none.
 
     *queues* are the fair queues to wait in. A preflight has counters of its own, and does not wait.
-    *charges_after*: some rules may charge at the end of the request.
+    *charges_after*: some rules may charge at the end of the request. The cost of those that are
+    *opened* is an estimate.
     """
     planned = _distinct(rules, planned)
     every = (*rules, *[one for one, _ in planned])
@@ -467,15 +475,16 @@ def request_plan_of(
     if is_preflight:
         every, queues = tuple(_of_preflights(one) for one in every), ()
     later = [(one.rule.id, limit) for one, limit in planned if limit.is_settled_later]
-    opened = frozenset(rule for rule, _ in later)
+    estimated = [one.rule for one in rules if one.rule.id in opened]
+    opened |= {rule for rule, _ in later}
     lease = new_name() if any(one.has_slots for one in every) else None
     plan = Plan(revision, every, lease, opened, queues, awaits_places=bool(queues))
     after = charged_after(every) if charges_after else ()
-    if not later:
+    if not opened:
         return RequestPlan(plan, after=after)
     charge_when = {rule: one.charge_when for rule, one in later if one.charge_when is not None}
-    is_known_at_start = not any(one.is_estimate for _, one in later)
-    ttl_ns = max(one.ttl_ns for _, one in later)
+    is_known_at_start = not estimated and not any(one.is_estimate for _, one in later)
+    ttl_ns = max([*(one.ttl_ns for _, one in later), *(one.hold_ns or 0 for one in estimated)])
     return RequestPlan(plan, charge_when, ttl_ns, is_known_at_start, after)
 
 
@@ -508,62 +517,3 @@ def _of_preflights(plan: RulePlan) -> RulePlan:
     if rule.headers != "redacted":
         rule = replace(rule, headers="off")
     return replace(plan, rule=rule, checks=checks, marker=None)
-
-
-class AppPolicy(PolicyInForce):
-    """The rules in force in an app. *policy* is one, or the path of a file or a directory.
-
-    Raises `PolicyError` if the files cannot be read as one.
-    """
-
-    def __init__(
-        self,
-        policy: Policy | str | os.PathLike[str],
-        *,
-        salt: bytes,
-        namespace: str,
-        clock: Clock | None,
-    ) -> None:
-        self.files: PolicyFiles | None = None
-        """The files to watch."""
-        self._loaded = None
-        if isinstance(policy, str | os.PathLike):
-            self.files = PolicyFiles(Path(policy))
-            self._loaded = self.files.load()
-            policy = self._loaded.policy
-        elif not isinstance(policy, Policy):
-            raise OptionError(f"policy is {policy!r}; expected a path or a Policy")
-        super().__init__(policy, salt=salt, namespace=namespace, clock=clock)
-        self._watcher: PolicyWatcher | None = None
-        self._starting = threading.Lock()
-        watch_forks(self)
-
-    def watch(self) -> None:
-        """Watch the files, in this process too if it was forked."""
-        if self.files is None or self._watcher is not None:
-            return
-        with self._starting:
-            if self._watcher is None:
-                self._watcher = PolicyWatcher(self.files, self.replace, in_force=self._loaded)
-                self._watcher.start(is_checked=True)
-
-    def after_fork(self) -> None:
-        """Forget the watcher: its thread is not in this process, and its locks may stay taken."""
-        self._watcher = None
-        self._starting = threading.Lock()
-
-    def replace(self, policy: Policy) -> int:
-        """Put *policy* in force from the next request on; its revision."""
-        self._loaded = None  # the first policy is in force no longer
-        return super().replace(policy)
-
-    @property
-    def state(self) -> State | None:
-        """The state of the files; None if they are not watched in this process."""
-        return None if self._watcher is None else self._watcher.state
-
-    def close(self) -> None:
-        """Stop watching."""
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.stop()

@@ -2,9 +2,10 @@
 
     limits  = limit { ";" limit }
     limit   = "unlimited"
-            | N ( "/" | "per" ) [ M ] unit { option }      each option at most once, in any order
-    option  = "burst" N | "subwindows" N | algorithm
-            | "peak" N ( "/" | "per" ) [ M ] unit "for" [ M ] unit
+            | amount ( "/" | "per" ) [ M ] unit { option }     each option at most once, any order
+    option  = "burst" amount | "subwindows" N | algorithm
+            | "peak" amount ( "/" | "per" ) [ M ] unit "for" [ M ] unit
+    amount  = N | M "usd"
 
 `N` is a whole number of at least 1, `M` any decimal number above 0; both may have underscores
 between digits. A unit is ms, s, m, h, d, w, month (30 days) or year (365 days), or its long, short
@@ -21,6 +22,7 @@ an algorithm.
     10/s; 1000 per day fixed_window             two limits
     0/minute                                    nothing is allowed
     unlimited                                   everything is allowed
+    50 usd/day                                  50,000,000 units a day: a unit is a millionth of it
     10/s peak 100/s for 30s                     two limits: burst credits (see `credits`)
 
 `burst` is the most that a paced limit allows at once, by default N; a window has none apart from
@@ -149,6 +151,9 @@ _OPTIONS: Final = {
     **dict.fromkeys((*_ALGORITHMS, *_ALIASES), "algorithm"),
 }
 """The words that can begin an option, and which one each begins."""
+
+USD: Final = 1_000_000
+"""The units of a dollar: money is counted in millionths of it."""
 
 _A_WHOLE_NUMBER: Final = "a whole number of at least 1"
 _A_NUMBER: Final = "a number above 0"
@@ -305,11 +310,25 @@ def _read_limit(tokens: deque[_Token]) -> tuple[Limit, ...]:
 
 def _read_rate(tokens: deque[_Token], least: int = 1) -> tuple[_Token, _Token, Fraction]:
     """Read the count, the first token of the period, and the period in seconds."""
-    count = _read_whole(tokens, least)
+    count = _read_amount(tokens, least)
     if tokens[0].name not in ("/", "per"):
         raise tokens[0].misplaced(["per"], "'/'", "'per'")
     tokens.popleft()
     return count, tokens[0], _read_period(tokens)
+
+
+def _read_amount(tokens: deque[_Token], least: int = 1) -> _Token:
+    """Read a whole number, or an amount of money, as a number of units."""
+    if len(tokens) < 2 or tokens[1].name != "usd":
+        return _read_whole(tokens, least)
+    number = _read_number(tokens, _A_NUMBER)
+    tokens.popleft()
+    units = Fraction(number.word) * USD
+    if units.denominator > 1:
+        raise number.wrong(f"{number.word} usd has parts of a millionth", "fewer decimals")
+    if units < least:
+        raise number.wrong(f"{number.word} usd is less than a millionth", _A_NUMBER)
+    return _Token(number.kind, str(units), number.position, number.source)
 
 
 def _read_whole(tokens: deque[_Token], least: int = 1) -> _Token:
@@ -362,8 +381,15 @@ def _read_options(tokens: deque[_Token]) -> tuple[Mapping[str, tuple[_Token, ...
             peak = _read_peak(token, tokens)
             options[option] = (token,)
         else:
-            options[option] = (token, _read_whole(tokens)) if option in _SERVES else (token,)
+            options[option] = (token, *_read_values(option, tokens))
     return options, peak
+
+
+def _read_values(option: str, tokens: deque[_Token]) -> list[_Token]:
+    """Read the number of an *option* that has one."""
+    if option not in _SERVES:
+        return []
+    return [_read_amount(tokens) if option == "burst" else _read_whole(tokens)]
 
 
 def _read_peak(word: _Token, tokens: deque[_Token]) -> _Peak:

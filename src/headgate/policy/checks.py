@@ -17,7 +17,7 @@ from headgate.limits import (
 )
 from headgate.limits.accuracy import LEAST_CAP
 from headgate.policy.conditions import GET, HEAD
-from headgate.policy.document import Listing, Table
+from headgate.policy.document import Listing, Scalar, Table
 from headgate.policy.fields import FieldError, not_among, warning
 from headgate.policy.limit_forms import DEFAULT_TIER
 from headgate.policy.model import BY_PRIORITY, PRIORITIES, Match, Pressure, ceiling
@@ -65,6 +65,7 @@ def check_rule(
     """Impossible or pointless parts of *rule*, which was read from *node*."""
     yield from check_match(rule.match, node.entries.get("match"), diagnostics)
     yield from _check_limits(rule, node)
+    yield from _check_money(rule, node)
     yield from _check_cost(rule, node, diagnostics)
     yield from _check_tiers(rule, identity)
     yield from _check_accuracy(rule, node)
@@ -167,6 +168,29 @@ def _check_limits(rule: Rule, node: Table) -> Iterator[FieldError]:
             yield warning("the same limit is given twice", *place)
 
 
+def _check_money(rule: Rule, node: Table) -> Iterator[FieldError]:
+    """Amounts of money that are none, and limits of spend that are no amounts of money."""
+    for name in ("limit", "limits"):
+        for text in _texts(node.entries.get(name)):
+            is_money = "usd" in text.lower()
+            if is_money and not rule.counts_spend:
+                hint = "add cost: {llm: spend}, or leave usd out"
+                yield FieldError("a limit in usd needs a cost in usd", hint=hint, path=(name,))
+            elif rule.counts_spend and not is_money and "/" in text:
+                message = f"{quoted(text)} counts millionths of a dollar"
+                yield warning(message, name, hint="write it in usd, such as 50 usd/day")
+
+
+def _texts(node: Node | None) -> Iterator[str]:
+    """The texts in *node*, however deep."""
+    if isinstance(node, Scalar):
+        yield node.text
+    elif isinstance(node, Listing | Table):
+        inner = node.items if isinstance(node, Listing) else node.entries.values()
+        for one in inner:
+            yield from _texts(one)
+
+
 def _at(node: Table, *path: str) -> tuple[str, ...]:
     """*path* if *node* has its first field, else the whole of *node*."""
     return path if path[0] in node.entries else ()
@@ -197,7 +221,7 @@ def _check_cost(rule: Rule, node: Table, diagnostics: Diagnostics) -> Iterator[F
         if cost.most is not None and cost.most > quota:
             message = f"costs up to {cost.most} are possible, above the limit of {quota}{who}"
             yield warning(message, *place)
-    if not highest and cost.header is None:
+    if not highest and cost.header is None and cost.llm is None:
         yield warning(_effect_of_nothing(rule), *place)
     yield from _check_endpoint_costs(rule, diagnostics)
     if cost.after is not None:

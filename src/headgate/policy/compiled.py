@@ -34,7 +34,10 @@ from headgate.limits import (
     TokenBucket,
     with_extra,
 )
-from headgate.policy.conditions import cost_of
+from headgate.llm.amounts import estimate
+from headgate.llm.attributes import request_of
+from headgate.llm.prices import Prices
+from headgate.policy.conditions import cost_of, may_call_model
 from headgate.policy.identity import AmbiguityError, Identifier
 from headgate.policy.limit_adjustment import LimitAdjustment, Scale
 from headgate.policy.matcher import (
@@ -44,7 +47,7 @@ from headgate.policy.matcher import (
     only_endpoint,
     only_method,
 )
-from headgate.policy.model import compiled_rule
+from headgate.policy.model import Policy, compiled_rule
 from headgate.policy.path import LONGEST, ROUTE, normalised_path
 from headgate.policy.plan_cache import PlanCache, reads_of
 from headgate.stores.base import checked_cost, group_name, groups_of
@@ -59,8 +62,8 @@ if TYPE_CHECKING:
     from headgate.limits import Accuracy, Limit
     from headgate.policy.identity import Found
     from headgate.policy.model import (
+        ModelCost,
         Override,
-        Policy,
         Rule,
     )
     from headgate.stores.base import Accuracies
@@ -98,15 +101,23 @@ class PreparedRule:
         "_for_all",
         "_namespace",
         "_places",
+        "_prices",
         "compiled",
         "has_slots",
         "key_of",
         "rule",
     )
 
-    def __init__(self, rule: Rule, identifier: Identifier, namespace: str, scale: Scale) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        identifier: Identifier,
+        namespace: str,
+        scale: Scale,
+        prices: Prices | None = None,
+    ) -> None:
         self.rule = rule
-        self.compiled = compiled_rule(rule)
+        self.compiled = compiled_rule(rule, prices)
         self._adjustment = LimitAdjustment(rule, scale) if LimitAdjustment.concerns(rule) else None
         self._namespace = namespace
         self.key_of = identifier.prepare(rule)
@@ -114,8 +125,10 @@ class PreparedRule:
         self._by_tier = {tier: self._layout(limits) for tier, limits in rule.limits.items()}
         self._for_all = self._for_tier(None) if len(self._by_tier) == 1 else None
         by_header, by_endpoint = rule.cost.header is not None, bool(rule.cost.endpoints)
-        self._cost = None if by_header or by_endpoint else rule.cost.default
-        self._costs: dict[tuple[str, str], int] | None = None if by_header else {}
+        by_model = rule.cost.llm is not None
+        self._cost = None if by_header or by_endpoint or by_model else rule.cost.default
+        self._costs: dict[tuple[str, str], int] | None = None if by_header or by_model else {}
+        self._prices = prices
         self.has_slots = any(layout.has_slots for layout in self._by_tier.values())
         """True if some callers take a slot."""
 
@@ -223,6 +236,8 @@ class PreparedRule:
 
     def _cost_of(self, request: Request) -> int:
         """The cost of *request*, cached where only its path and its method matter."""
+        if self.rule.cost.llm is not None:
+            return self._estimate(self.rule.cost.llm, request)
         known, path = self._costs, request.path
         if known is None or len(path) > MAX_PATH:
             return cost_of(self.rule.cost, request, normalised_path(path))
@@ -233,6 +248,18 @@ class PreparedRule:
                 known.clear()
             cost = known[place] = cost_of(self.rule.cost, request, normalised_path(path))
         return cost
+
+    def _estimate(self, cost: ModelCost, request: Request) -> int:
+        """What is reserved for *request*; the default if it is no call of a language model."""
+        if not may_call_model(request):
+            return self.rule.cost.default
+        return estimate(
+            cost.count,
+            request_of(request.path, request.attributes),
+            default_output_tokens=cost.default_output,
+            bytes_per_token=cost.bytes_per_token,
+            prices=self._prices,
+        )
 
     def _for_tier(self, tier: str | None) -> Layout | None:
         layout = self._by_tier.get(tier) or self._by_tier.get(None)
@@ -409,6 +436,7 @@ class CompiledPolicy:
         "_caller_matcher",
         "_classifier",
         "_matcher",
+        "_model_matcher",
         "_namespace",
         "_overrides",
         "_plans_by_class",
@@ -419,6 +447,7 @@ class CompiledPolicy:
         "accuracies",
         "charges_after",
         "counts_endpoints",
+        "has_estimates",
         "has_slots",
         "identifier",
         "policy",
@@ -441,7 +470,10 @@ class CompiledPolicy:
         self._scale = scale = scale or Scale()
         self._reads = reads_of(policy)
         self._cache = PlanCache(scale.version)
-        prepared = [PreparedRule(rule, self.identifier, namespace, scale) for rule in policy.rules]
+        prices = None if policy.prices is None else Prices(policy.prices)
+        prepared = [
+            PreparedRule(rule, self.identifier, namespace, scale, prices) for rule in policy.rules
+        ]
         self._classifier = Classifier(policy.priorities) if policy.priorities else None
         self._plans_by_class = bool(policy.priorities) and any(
             rule.uses_priorities for rule in policy.rules
@@ -451,6 +483,9 @@ class CompiledPolicy:
         """True if requests may take slots, for which they need a lease."""
         self.counts_endpoints = any("endpoint" in rule.key_by for rule in policy.rules)
         """True if a key depends on the route of a request."""
+        self.has_estimates = any(rule.cost.llm is not None for rule in policy.rules)
+        """True if some requests are charged an estimate until their response has ended."""
+        self._model_matcher = _model_matcher(policy)
         self.charges_after = any(rule.cost.after is not None for rule in policy.rules)
         """True if some requests are charged more when their response has ended."""
         self.accuracies: Accuracies = dict(pair for one in prepared for pair in one.accuracies())
@@ -475,6 +510,24 @@ class CompiledPolicy:
         rules = [rule for one in readings for rule in self._matcher.matching(found.request, one)]
         ids = {rule.id for rule in rules}
         return tuple([rule for rule in self.policy.rules if rule.id in ids])
+
+    def rule_named(self, rule_id: str) -> CompiledRule | None:
+        """The rule *rule_id*; None if there is none."""
+        found = self._prepared.get(rule_id)
+        return None if found is None else found.compiled
+
+    @property
+    def reads_models(self) -> bool:
+        """True if some rule needs to know what requests ask of a language model."""
+        return self._model_matcher is not None
+
+    def reads_model(self, request: Request) -> bool:
+        """True if a rule needs to know what *request* asks of a language model."""
+        if self._model_matcher is None or len(request.path) > LONGEST:
+            return False
+        if not may_call_model(request):
+            return False
+        return bool(self._model_matcher.matching(request, self.identifier.find(request)))
 
     def concerning(self, request: Request) -> tuple[Concern, ...]:
         """The rules for some request of the caller of *request*, in the order of the policy.
@@ -562,6 +615,8 @@ class CompiledPolicy:
                 rules.append(planned)
                 has_slots = has_slots or (one.has_slots and planned.has_slots)
         open_ = _estimated(rules, cost) if is_estimate else NOTHING_OPEN
+        if self.has_estimates and may_call_model(request):
+            open_ |= {one.rule.id for one in rules if one.rule.hold_ns is not None and one.cost}
         waits = tuple([one for one in queues if one is not None])
         plan = Plan(self.policy.revision, tuple(rules), lease if has_slots else None, open_, waits)
         is_shared = plan.is_plain and not has_slots
@@ -591,6 +646,17 @@ class CompiledPolicy:
             priority = self._class_of(found) if self._plans_by_class else "default"
             planned = one.plan(found, cost, self._overrides, priority)
         return Plan(self.policy.revision, () if planned is None else (planned,))
+
+
+def _model_matcher(policy: Policy) -> Matcher | None:
+    """Finds the rules that depend on the call of a language model, of any model and tier; None if
+    there are none."""
+    rules = [
+        replace(rule, match=replace(rule.match, models=(), tiers=()))
+        for rule in policy.rules
+        if rule.cost.llm is not None or rule.match.models
+    ]
+    return Matcher(Policy(tuple(rules))) if rules else None
 
 
 def _matches_tiers(policy: Policy) -> bool:

@@ -14,6 +14,8 @@ from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
+from headgate.llm.attributes import MODEL as MODEL_ATTRIBUTE
+from headgate.llm.attributes import ModelPatterns
 from headgate.policy.path import compiled, readings, segments_of
 
 if TYPE_CHECKING:
@@ -292,6 +294,9 @@ def _in_ascii(host: str) -> str:
 METHOD: Final = "method"
 HOST: Final = "host"
 TIER: Final = "tier"
+MODEL: Final = "model"
+
+_WITHOUT_BODY: Final = frozenset(("GET", "HEAD", "OPTIONS", "DELETE"))
 
 Value = str | None
 Facts = dict[str, tuple[Value, ...]]
@@ -317,6 +322,8 @@ def conditions_of(match: Match) -> tuple[Condition, ...]:
         found.append(Condition(HOST, frozenset(map(_host_value, match.hosts))))
     if match.tiers:
         found.append(Condition(TIER, frozenset(match.tiers)))
+    if match.models:
+        found.append(Condition(MODEL, frozenset(match.models)))
     found += [_named(_header(name), values) for name, values in match.headers]
     found += [_named(_cookie(name), values) for name, values in match.cookies]
     found += [_named(_attribute(name), values) for name, values in match.attributes]
@@ -332,6 +339,7 @@ class FactReader:
         self._host = any(match.hosts for match in matches)
         self._deepest = max((_depth(host) for match in matches for host in match.hosts), default=0)
         self._tier = any(match.tiers for match in matches)
+        self._models = ModelPatterns(name for match in matches for name in match.models)
         self._headers = {name.lower(): _header(name) for m in matches for name, _ in m.headers}
         self._cookies = {_spelt_name(name): _cookie(name) for m in matches for name, _ in m.cookies}
         self._attributes = {name: _attribute(name) for m in matches for name, _ in m.attributes}
@@ -345,6 +353,8 @@ class FactReader:
             self._add_host(facts, request)
         if self._tier:
             facts[TIER] = (found.get("tier"),)
+        if self._models.names:
+            self._add_model(facts, request)
         if self._headers:
             self._add_headers(facts, request)
         if self._cookies:
@@ -358,6 +368,13 @@ class FactReader:
         if hosts:
             below = [name for host in hosts for name in wildcards(host, self._deepest)]
             facts[HOST] = (None, *hosts, *below)
+
+    def _add_model(self, facts: Facts, request: Request) -> None:
+        model = request.attributes.get(MODEL_ATTRIBUTE)
+        if model is not None:
+            facts[MODEL] = (model, *self._models.matching(model))
+        elif may_call_model(request):
+            facts[MODEL] = self._models.names
 
     def _add_headers(self, facts: Facts, request: Request) -> None:
         found: dict[str, dict[Value, None]] = {}
@@ -383,6 +400,11 @@ class FactReader:
         for name in fewer:
             if name in more:
                 facts[self._attributes[name]] = (None, given[name])
+
+
+def may_call_model(request: Request) -> bool:
+    """False if *request* has no body, and so is no call of a language model."""
+    return request.method.upper() not in _WITHOUT_BODY
 
 
 def _named(subject: str, values: Values) -> Condition:

@@ -349,6 +349,11 @@ PATTERN: Final = word(
     may_be_number=False,
     examples=("/login", "/api/v1/*", "/api/**"),
 )
+MODEL: Final = word(
+    "the name of a model such as gpt-4o, or gpt-* for all that begin so",
+    convert=str.lower,
+    examples=("gpt-4o", "claude-*"),
+)
 COUNTER_KEY: Final = word(
     "the key of a counter such as ip=203.0.113.7",
     rf"[!-~]{{1,{MAX_KEY}}}",
@@ -418,6 +423,20 @@ def whole(least: int, most: int) -> FieldType:
 
 
 QUOTA: Final = whole(1, LARGEST_QUOTA)
+
+
+def _read_money(node: Node) -> Decimal:
+    if read_number(node, MONEY.what) < 0 or not isinstance(node, Scalar):
+        raise expected(node, MONEY.what)
+    return Decimal(node.text.replace("_", ""))
+
+
+MONEY: Final = FieldType(
+    "an amount in dollars, such as 2.50",
+    _read_money,
+    {"type": "number", "minimum": 0},
+    lambda amount: int(amount) if amount == int(amount) else float(amount),
+)
 
 
 def number(what: str, is_valid: Callable[[int | float], bool], **schema: Any) -> FieldType:
@@ -632,7 +651,11 @@ def _read_entry(key: FieldType, value: FieldType, entry: tuple[Scalar, Node]) ->
         for each in errors:
             each.at_key = True
     try:
-        one = value.read(entry[1])
+        child = entry[1]
+        if value.read_in is None:
+            one = value.read(child)
+        else:
+            one = value.read_in(child, Table(child.place), None)
     except InvalidValueError as error:
         errors += error.errors
     if errors:

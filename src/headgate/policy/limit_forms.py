@@ -8,8 +8,10 @@ algorithm: token_bucket, capacity: 100, ...       the long form, also within the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -30,7 +32,7 @@ from headgate.limits import (
     parse_limits,
 )
 from headgate.limits.model import LONGEST_QUEUE, MOST_SHARES
-from headgate.limits.notation import LONGEST_TEXT
+from headgate.limits.notation import LONGEST_TEXT, USD
 from headgate.policy.document import Listing, Scalar, Table
 from headgate.policy.fields import (
     A_NAME,
@@ -211,8 +213,11 @@ LIMIT_TEXT: Final[Schema] = {
     "title": "A limit as text",
     "type": "string",
     "maxLength": LONGEST_TEXT,
-    "pattern": r"^\s*([0-9][0-9_]*\s*(/|[Pp][Ee][Rr])|[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd])",
-    "examples": ["100/minute", "10/s burst 50", "5/minute sliding_window_log"],
+    "pattern": (
+        r"^\s*([0-9][0-9_.]*\s*([Uu][Ss][Dd]\s*)?(/|[Pp][Ee][Rr])"
+        r"|[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd])"
+    ),
+    "examples": ["100/minute", "10/s burst 50", "5/minute sliding_window_log", "50 usd/day"],
 }
 """The JSON Schema of limits in the notation."""
 
@@ -378,6 +383,22 @@ def _limit_data(limit: Limit) -> object:
         data |= {"rate": rate_text(limit.per_second), "queue": limit.queue}
         return data if limit.max_wait is None else {**data, "max_wait": limit.max_wait}
     return str(limit)
+
+
+_UNITS: Final = re.compile(r"^[0-9]+|(?<= burst )[0-9]+")
+
+
+def in_usd(limits: Any) -> Any:
+    """The plain data of *limits* with amounts of units in the notation as dollars."""
+    if isinstance(limits, dict):
+        return {tier: in_usd(several) for tier, several in limits.items()}
+    if isinstance(limits, list):
+        return [in_usd(one) for one in limits]
+    return _UNITS.sub(_usd, limits) if isinstance(limits, str) else limits
+
+
+def _usd(units: re.Match[str]) -> str:
+    return f"{Decimal(units[0]) / USD:f} usd"
 
 
 _ONE: Final[Schema] = {"anyOf": [LIMIT_TEXT, reference(LongLimit)]}

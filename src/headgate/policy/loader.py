@@ -44,6 +44,7 @@ from headgate.policy.model import (
 from headgate.policy.policy_document import (
     FALLBACK,
     MAX_OVERRIDES,
+    PRICES,
     RESERVED,
     VERSION,
     PolicyDocument,
@@ -56,6 +57,7 @@ from headgate.policy.tables import known_fields, read, to_data
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from headgate.llm.prices import Price
     from headgate.policy.document import Node, Path
     from headgate.policy.model import Rule
 
@@ -256,7 +258,16 @@ def _load_policy(files: list[_File]) -> Policy:
     priorities, has_classes = _load_priorities(owners["priority"])
     pressure = _load_pressure(owners["pressure"])
     _check_together(owners, loaded, priorities, pressure, has_classes=has_classes)
-    return Policy(rules, identity, overrides=overrides, priorities=priorities, pressure=pressure)
+    prices = _load_prices(_owner(files, "prices"))
+    _check_prices(loaded, prices)
+    return Policy(
+        rules,
+        identity,
+        overrides=overrides,
+        priorities=priorities,
+        pressure=pressure,
+        prices=prices,
+    )
 
 
 def _owner(files: list[_File], name: str) -> _File | None:
@@ -437,6 +448,23 @@ def _load_pressure(file: _File | None) -> Pressure | None:
     return found
 
 
+def _load_prices(file: _File | None) -> Mapping[str, Price] | None:
+    node = None if file is None else file.section("prices")
+    if file is None or node is None:
+        return None
+    found: Mapping[str, Price] | None = file.attempt(("prices",), partial(PRICES.read, node))
+    return found or {}  # what is wrong with them is reported already
+
+
+def _check_prices(loaded: list[_LoadedRule], prices: Mapping[str, Price] | None) -> None:
+    """Report rules that count spend without prices."""
+    for one in loaded:
+        if one.rule is not None and one.rule.counts_spend and prices is None:
+            hint = "add prices to the policy, such as prices: {gpt-4o: {input: 2.5, output: 10}}"
+            message = "the policy has no prices, and the rule counts spend"
+            one.report(FieldError(message, hint=hint, path=("cost",)))
+
+
 def _check_together(
     owners: Mapping[str, _File | None],
     loaded: list[_LoadedRule],
@@ -480,6 +508,8 @@ def policy_to_data(policy: Policy) -> dict[str, Any]:
         data["priority"] = [to_data(one) for one in policy.priorities]
     if policy.pressure is not None:
         data["pressure"] = to_data(policy.pressure)
+    if policy.prices is not None:
+        data["prices"] = PRICES.write(policy.prices)
     return data
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
@@ -22,9 +23,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from headgate.decision import HeaderMode, OnFailure
 from headgate.engine.plan import CompiledRule, Mode, Priority
+from headgate.errors import OptionError
 from headgate.limits import EXACT, Accuracy
 from headgate.limits.accuracy import MOST_PARTS
 from headgate.limits.model import LARGEST_QUOTA, LONGEST_QUEUE
+from headgate.llm.amounts import Kind, actual
+from headgate.llm.prices import Price
 from headgate.policy.document import Scalar, Table
 from headgate.policy.fields import (
     BOOLEAN,
@@ -34,6 +38,8 @@ from headgate.policy.fields import (
     HOST,
     INSTANT,
     METHOD,
+    MODEL,
+    MONEY,
     MULTIPLE,
     NETWORK,
     ONLY_TRUE,
@@ -65,12 +71,13 @@ from headgate.policy.fields import (
 from headgate.policy.limit_forms import LIMITS, TIER, Limits
 from headgate.policy.problems import quoted
 from headgate.policy.tables import exactly_one, model_field, table
-from headgate.units import DAY, HOUR, MILLISECOND, SECOND
+from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from headgate.limits import Limit
+    from headgate.llm.prices import Prices
     from headgate.policy.document import Node
 
 OnStoreFailure = Literal["fail_open", "fail_closed", "local"]
@@ -146,7 +153,13 @@ def _conditions(name: FieldType) -> FieldType:
 
 @table(
     "the requests that the rule is for",
-    names={"endpoints": "endpoint", "methods": "method", "hosts": "host", "tiers": "tier"},
+    names={
+        "endpoints": "endpoint",
+        "methods": "method",
+        "hosts": "host",
+        "tiers": "tier",
+        "models": "model",
+    },
     synonyms={"path": "endpoint", "paths": "endpoint", "url": "endpoint", "route": "endpoint"},
 )
 @dataclass(frozen=True, slots=True)
@@ -168,6 +181,9 @@ class Match:
     """Cookies and the values they must have; true for any value."""
     attributes: Annotated[Conditions, _conditions(WORD)] = ()
     """Attributes and the values they must have; true for any value."""
+    models: Annotated[tuple[str, ...], several(MODEL, MODEL.what)] = ()
+    """Names of language models in any case, with * for any text. A request whose model cannot be
+    read matches all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +243,39 @@ class After:
     """The most units that a request costs."""
 
 
+@table(
+    "the cost of a call of a language model",
+    names={"hold_ns": "hold"},
+    schema={"examples": [{"count": "tokens", "default_output": 1024}]},
+)
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """The cost of a call of a language model.
+
+    At its start an estimate is reserved: the bytes of the body by *bytes_per_token*, and the output
+    that it asks for. At its end it costs what the response says was used; without that, or if it is
+    not settled in time, the estimate.
+    """
+
+    count: Annotated[Kind, choice(get_args(Kind))]
+    """The tokens to count: all, those of the input, those of the input that no cache had, those of
+    the output; or spend, the money that they cost by the prices of the policy."""
+    default_output: Annotated[int, QUOTA] = 4096
+    """Output tokens that are reserved for a request that does not bound them."""
+    bytes_per_token: Annotated[int, whole(1, 1_000)] = 4
+    """Bytes of the body of a request that are estimated as one token of input."""
+    hold_ns: Annotated[int, duration(SECOND, DAY, "a time from 1s to 1d")] = 10 * MINUTE
+    """Time after which a call that was not settled has used what was reserved."""
+
+
 def _cost_shape(node: Table) -> Iterator[FieldError]:
-    """A header without a bound, a bound without a header, and a header with `after`."""
+    """A header without a bound, a bound without a header, a header with `after`, anything with
+    `llm`."""
+    others = [name for name in node.entries if name not in ("llm", "default")]
+    if "llm" in node.entries and others:
+        hint = "expected llm, and perhaps default for requests without a body"
+        yield FieldError(f"llm and {others[0]} exclude each other", hint=hint, path=(others[0],))
+        return
     given = [name for name in ("header", "max") if name in node.entries]
     if "after" in node.entries:
         if "header" in given:
@@ -283,7 +330,10 @@ _PAID_IN_ADVANCE: Final = {
     always=("default",),
     schema={
         "dependentRequired": {"header": ["max"], "max": ["header"], "min": ["header"]},
-        "dependentSchemas": {"after": {"properties": _PAID_IN_ADVANCE}},
+        "dependentSchemas": {
+            "after": {"properties": _PAID_IN_ADVANCE},
+            "llm": {"propertyNames": {"enum": ["llm", "default"]}},
+        },
         "examples": [{"default": 1, "endpoints": {"POST /export/pdf": 10}}],
     },
 )
@@ -312,6 +362,9 @@ class Cost:
     after: After | None = None
     """The final cost; what is above the cost in advance is charged when the response has ended. Not
     together with header."""
+    llm: Annotated[ModelCost | None, model_field(ModelCost, short="count")] = None
+    """What a call of a language model uses. A request without a body (GET, HEAD, OPTIONS, DELETE)
+    is no call, and costs default. Nothing else stands beside it."""
 
 
 @table(
@@ -726,6 +779,11 @@ class Rule:
         return None if self.adaptive is None else self.adaptive.floor
 
     @property
+    def counts_spend(self) -> bool:
+        """True if its limits are amounts of money."""
+        return self.cost.llm is not None and self.cost.llm.count == "spend"
+
+    @property
     def uses_priorities(self) -> bool:
         """True if it depends on the class of a request."""
         return bool(self.reserve) or self.fair is not None or self.share_by == BY_PRIORITY
@@ -741,8 +799,9 @@ class Rule:
         return self.limits.get(None, ()) if found is None else found
 
 
-def compiled_rule(rule: Rule) -> CompiledRule:
-    """*rule* as the engine needs it."""
+def compiled_rule(rule: Rule, prices: Prices | None = None) -> CompiledRule:
+    """*rule* as the engine needs it; *prices* are those of its policy."""
+    llm = rule.cost.llm
     return CompiledRule(
         rule.id,
         rule.mode,
@@ -750,7 +809,11 @@ def compiled_rule(rule: Rule) -> CompiledRule:
         rule.on_failure,
         rule.candidate_of,
         rule.cost.after is not None,
+        "requests" if llm is None else llm.count,
+        None if llm is None else llm.hold_ns,
+        None if llm is None else partial(actual, llm.count, prices=prices),
         rule,
+        charges_expired=llm is not None,
     )
 
 
@@ -837,6 +900,35 @@ class Pressure:
     """Share of the full limit below which no limit is lowered."""
 
 
+def _finish_price(made: PriceFields, _node: Table, _context: object) -> Price:
+    try:
+        return Price(made.input, made.output, made.cached, made.cache_write)
+    except OptionError as error:
+        name = str(error).partition(" ")[0]
+        raise FieldError(str(error), path=(name,)) from None
+
+
+@table(
+    "the price of a model",
+    finish=_finish_price,
+    schema={"examples": [{"input": 2.5, "cached": 1.25, "output": 10}]},
+    makes=Price,
+    always=("input", "output"),
+)
+@dataclass(frozen=True, slots=True)
+class PriceFields:
+    """The price of a model, in dollars for a million tokens."""
+
+    input: Annotated[Decimal, MONEY]
+    """Tokens of the prompt."""
+    output: Annotated[Decimal, MONEY]
+    """Tokens that the model writes."""
+    cached: Annotated[Decimal | None, MONEY] = None
+    """Tokens of the prompt that a cache had; by default as input."""
+    cache_write: Annotated[Decimal | None, MONEY] = None
+    """Tokens of the prompt that are written to a cache; by default as input."""
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The rules in force together. *revision* is the number of the source, equal on every node; 0
@@ -853,6 +945,8 @@ class Policy:
     """Classes of requests by importance: the first that fits counts."""
     pressure: Pressure | None = None
     """When limits are lowered automatically, and how."""
+    prices: Mapping[str, Price] | None = None
+    """The prices of models, for costs that count spend."""
 
 
 def ceilings(slots: int, reserve: Mapping[Priority, Fraction]) -> dict[Priority, int]:

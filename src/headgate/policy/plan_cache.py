@@ -16,6 +16,7 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, Final
 
 from headgate.engine.request import Reads
+from headgate.llm.attributes import ATTRIBUTES
 from headgate.policy.identity.parts import source_named
 from headgate.policy.path import ROUTE
 from headgate.runtime.bounded_cache import BoundedCache
@@ -116,7 +117,16 @@ def attributes_of_interest(policy: Policy) -> tuple[str, ...]:
         found.update(name for name, _ in match.attributes)
     if any("endpoint" in rule.key_by for rule in policy.rules):
         found.add(ROUTE)
+    if reads_models(policy):
+        found.update(ATTRIBUTES)
     return tuple(sorted(found))
+
+
+def reads_models(policy: Policy) -> bool:
+    """True if rules need to know what a request asks of a language model."""
+    return any(rule.cost.llm is not None for rule in policy.rules) or any(
+        match.models for match in _matches(policy)
+    )
 
 
 def _sources(policy: Policy) -> Iterator[Source]:

@@ -15,12 +15,14 @@ from headgate.limits import Concurrency, LeakyQueue
 from headgate.policy.document import Listing, Node, Table
 from headgate.policy.fields import (
     BOOLEAN,
+    MODEL,
     NAME,
     QUOTA,
     FieldError,
     FieldType,
     Schema,
     choice,
+    entries,
     expected,
     whole,
 )
@@ -34,6 +36,7 @@ from headgate.policy.limit_forms import (
     Parts,
     Shape,
     check_long_form,
+    in_usd,
     is_long,
     long_form_schemas,
     long_limits,
@@ -49,6 +52,7 @@ from headgate.policy.model import (
     Match,
     Override,
     Pressure,
+    PriceFields,
     PriorityClass,
     Rule,
     Source,
@@ -183,6 +187,12 @@ def _without(*kept: str) -> Schema:
     return dict.fromkeys((one for one in (*LIMIT_FORMS, *LONG_FIELDS) if one not in kept), False)
 
 
+def _write_money(rule: Rule, data: dict[str, Any]) -> None:
+    """Write the limits of a rule that counts spend in dollars."""
+    if rule.counts_spend:
+        data["limits"] = in_usd(data["limits"])
+
+
 @table(
     "a rule",
     names={"on_failure": "on_store_failure"},
@@ -193,6 +203,7 @@ def _without(*kept: str) -> Schema:
     },
     shape=_rule_shape,
     finish=_finish_rule,
+    write=_write_money,
     makes=Rule,
     schema=_rule_schema,
     order=("id", "description", "match", "key_by", "limit", "limits", *LONG_FIELDS, "shape"),
@@ -262,6 +273,13 @@ _IDENTITY: Final[Schema] = {
     "additionalProperties": reference(Source),
     "examples": [{"tier": {"header": "x-tier", "default": "free"}}],
 }
+PRICES: Final = entries(
+    "prices of models",
+    MODEL,
+    model_field(PriceFields),
+    unique=True,
+    examples=({"gpt-4o*": {"input": 2.5, "cached": 1.25, "output": 10}},),
+)
 _CRITICAL: Final = {"class": "critical", "match": {"endpoint": "/pay/**"}}
 
 
@@ -296,6 +314,8 @@ class PolicyDocument:
     """Classes of requests by importance: the first that fits counts."""
     pressure: Annotated[Node | None, _section("the signs of pressure", reference(Pressure))] = None
     """When limits of rules with a floor are lowered automatically, and how."""
+    prices: Annotated[Node | None, _section("prices of models", PRICES.json_schema())] = None
+    """Prices of language models by name, in dollars for a million tokens."""
 
 
 def policy_schema() -> Schema:

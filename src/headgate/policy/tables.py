@@ -49,7 +49,7 @@ class Form:
     checks what else stands together. *finish* makes the final value; with *makes* that is an
     instance of another class, whose attributes have the same names. *schema* is added to the JSON
     Schema. *always* are written even if they are the default; *order* are the names that come
-    first.
+    first. *write* changes the plain data that is made of a value.
     """
 
     what: str
@@ -58,6 +58,7 @@ class Form:
     one_of: tuple[str, ...] = ()
     shape: Callable[[Table], Iterable[FieldError]] = lambda _: ()
     finish: Callable[..., Any] | None = None
+    write: Callable[[Any, dict[str, Any]], None] = lambda _made, _data: None
     makes: type[Any] | None = None
     schema: Callable[[], Schema] | Schema = field(default_factory=dict)
     always: tuple[str, ...] = ()
@@ -315,4 +316,5 @@ def to_data(made: Any) -> dict[str, Any]:
         value = getattr(made, known.attributes[name], None)
         if value is not None and (value != known.defaults.get(name) or name in form.always):
             data[name] = known.fields[name].write(value)
+    form.write(made, data)
     return data

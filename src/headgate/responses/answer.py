@@ -13,6 +13,7 @@ from headgate.units import SECOND, milliseconds_up, seconds_up
 
 if TYPE_CHECKING:
     from headgate.decision import Decision, HeaderMode
+    from headgate.llm.protocol import Counted, Protocol
     from headgate.responses.pressure import Load
 
 
@@ -36,13 +37,15 @@ class RuleAnswer:
     """The decision of the rule *name*, and how much of it responses show.
 
     *sheds*: a denial means that capacity is short (a reserve, a queue, a lowered limit), not that
-    the caller exceeded its quota. Read-only; not frozen, because one is made for every request.
+    the caller exceeded its quota. *counts*: requests, or what calls of a language model use.
+    Read-only; not frozen, because one is made for every request.
     """
 
     name: str
     decision: Decision
     headers: HeaderMode = "on"
     sheds: bool = False
+    counts: Counted = "requests"
 
     @property
     def is_named(self) -> bool:
@@ -82,7 +85,8 @@ class Answer:
     options ask for it. *loads* are the queues of this process that the request was in, *delayed_ns*
     is how long it was in them. (Queues that are limits are found in *rules*.)
     *requests_per_second* is of this process, for load balancers. *is_replay*: it repeats a request
-    that was charged before.
+    that was charged before. *protocol*: it is a call of a language model in this protocol, whose
+    clients expect headers and errors of their own.
     """
 
     allowed: bool
@@ -92,6 +96,7 @@ class Answer:
     delayed_ns: int = 0
     requests_per_second: float = 0.0
     is_replay: bool = False
+    protocol: Protocol | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.jitter <= 1:

@@ -6,10 +6,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from headgate.limits import Concurrency, LeakyQueue, PacedLimit, Unlimited
+from headgate.limits.notation import USD
+from headgate.llm.protocol import denial_body as provider_body
 from headgate.responses.answer import DEFAULT, Reason, denial_of, reason_of
 from headgate.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, WEEK
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from headgate.limits import Limit
-    from headgate.responses.answer import Answer, Denial, ResponseOptions
+    from headgate.responses.answer import Answer, Denial, ResponseOptions, RuleAnswer
 
 
 # Limits and waits in plain English, for the people who read the message.
@@ -128,6 +131,9 @@ def denial_body(answer: Answer, denial: Denial, *, problem: bool) -> tuple[str, 
     """Return the media type and the content of a *denial*."""
     error, kind, title = _wording(denial)
     message = message_for(denial)
+    if answer.protocol is not None:
+        counted = "requests" if denial.speaker is None else denial.speaker.counts
+        return JSON, provider_body(answer.protocol, counted, message)
     content: dict[str, object] = {"error": error, "message": message}
     if problem:
         content = {"type": kind, "title": title, "status": denial.status, "detail": message}
@@ -149,13 +155,26 @@ def message_for(denial: Denial) -> str:
     if denial.speaker is None:
         return f"{title}. Try again later."
     has_numbers = denial.speaker.headers == "on"
-    limit = limit_in_words(denial.speaker.decision.limit)
+    limit = _counted_in_words(denial.speaker)
     if wait is None:
         of = f" of {limit}" if has_numbers else ""
         return f"This request is more than its limit{of} allows. Waiting does not help."
     if denial.reason is Reason.EXCEEDED and not denial.is_block and has_numbers:
         title = f"{title}: {limit}"
     return f"{title}. Try again in {wait_in_words(wait)}."
+
+
+def _counted_in_words(one: RuleAnswer) -> str:
+    """The limit that denied, with what it counts if that is not requests."""
+    text = limit_in_words(one.decision.limit)
+    if one.counts == "requests":
+        return text
+    if one.counts == "spend":
+        return _NUMBERS.sub(lambda units: f"{Decimal(units[0]) / USD:f} usd", text)
+    return _NUMBERS.sub(lambda units: f"{units[0]} {one.counts.replace('_', ' ')}", text)
+
+
+_NUMBERS: Final = re.compile(r"^[0-9]+|(?<=up to )[0-9]+")
 
 
 def _wording(denial: Denial) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.decision import OVERRIDE, binds_more
 from headgate.limits import Concurrency, FixedWindow, LeakyQueue, SlidingWindowCounter
+from headgate.llm.protocol import Figures, rate_limit_headers, retry_headers
 from headgate.responses import pressure, ratelimit_draft11
 from headgate.responses.answer import DEFAULT, GATE, WITHOUT_FIGURES, denial_of
 from headgate.responses.bodies import denial_body, prefers_problem
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from headgate.decision import Decision
     from headgate.limits import Limit
+    from headgate.llm.protocol import Counted
     from headgate.responses.answer import Answer, Denial, ResponseOptions
 
 Lines = list[tuple[str, str]]
@@ -330,7 +332,8 @@ def response_for(
     denial = denial_of(answer, options)
     problem = options.problem or prefers_problem(accept)
     media_type, body = denial_body(answer, denial, problem=problem)
-    lines = _headers(answer, denial, now_ns, options)
+    lines = [] if answer.protocol is None else retry_headers(denial.wait_ns)
+    lines += _headers(answer, denial, now_ns, options)
     lines += [("Content-Type", media_type), ("Cache-Control", "no-store")]
     return DenialResponse(denial.status, tuple(lines), body)
 
@@ -340,6 +343,8 @@ def _headers(answer: Answer, denial: Denial | None, now_ns: int, options: Respon
     if denial is None or not denial.is_silent:
         wait = None if denial is None else denial.retry_after
         lines = _rate_lines(answer, now_ns, options, wait)
+        if answer.protocol is not None:
+            lines += rate_limit_headers(answer.protocol, _call_figures(answer), now_ns)
         if wait is not None:
             lines.append((RETRY_AFTER, str(wait)))
     if answer.is_replay and answer.allowed:
@@ -380,6 +385,21 @@ def _rate_lines(
     if loads or answer.loads or answer.delayed_ns:
         lines += pressure_lines([*loads, *answer.loads], _delay_ns(answer), options)
     return lines
+
+
+def _call_figures(answer: Answer) -> dict[Counted, Figures]:
+    """The figures of the tightest limit of each thing that is counted; of slots there are none."""
+    tightest: dict[Counted, Decision] = {}
+    for one in answer.rules:
+        for _, decision in one.limits if one.headers == "on" else ():
+            if decision.source in WITHOUT_FIGURES or isinstance(decision.limit, Concurrency):
+                continue
+            if one.counts not in tightest or binds_more(decision, tightest[one.counts]):
+                tightest[one.counts] = decision
+    return {
+        counted: Figures(decision.limit.quota, decision.remaining, decision.reset_after_ns)
+        for counted, decision in tightest.items()
+    }
 
 
 def _tightest_lines(

@@ -16,7 +16,9 @@ from headgate.gateway.envoy.clusters import (
 )
 from headgate.gateway.envoy.filters import decided, http_filters, ignored_parts
 from headgate.gateway.envoy.listener import listener
+from headgate.gateway.envoy.llm import model_paths, model_route, reads_bodies
 from headgate.gateway.envoy.values import Documents, Edge, single_lines, typed
+from headgate.llm.protocol import RATE_LIMIT_HEADERS
 from headgate.responses import headers, ratelimit_draft11
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ def documents(policy: Policy, settings: GatewaySettings, places: Places) -> Docu
         address=client_address(policy, settings),
         filters=http_filters(policy, settings),
         own_headers=_own_headers(policy, decisions),
+        model_route=model_route(settings.client_max_model_body, policy),
+        model_paths=model_paths(policy),
         lines=single_lines(policy),
     )
     boot = bootstrap(settings, places)
@@ -69,6 +73,7 @@ def _static(boot: Json, made: Json) -> Json:
 def _own_headers(policy: Policy, decisions: Iterable[Decided]) -> tuple[str, ...]:
     """The headers that the service adds to responses, if some rule has them."""
     exact = {one.rule for one in decisions if one.decide == "exact"}
-    if any(rule.id in exact and rule.headers == "on" for rule in policy.rules):
-        return _RATE_LIMIT_HEADERS
-    return ()
+    if not any(rule.id in exact and rule.headers == "on" for rule in policy.rules):
+        return ()
+    has_models = any(map(reads_bodies, policy.rules))
+    return (*_RATE_LIMIT_HEADERS, *RATE_LIMIT_HEADERS) if has_models else _RATE_LIMIT_HEADERS

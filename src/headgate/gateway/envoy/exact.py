@@ -9,19 +9,19 @@ express a condition it sends the request, and the service applies the rules exac
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.envoy.envoy_limits import skipping
+from headgate.gateway.envoy.llm import request_entries, settlement
 from headgate.gateway.envoy.matching import (
     conditions_of,
     either,
     header_matcher,
     negated,
-    predicate_of,
+    requests_of,
 )
-from headgate.gateway.envoy.values import HttpFilter, Json, extension, seconds, service, typed
+from headgate.gateway.envoy.values import HttpFilter, Json, expression, seconds, service, typed
 from headgate.policy.envoy_config.attributes import (
     ADDRESS,
     DEBUG,
@@ -40,10 +40,9 @@ if TYPE_CHECKING:
 
     from headgate.config.gateway import GatewaySettings
     from headgate.gateway.envoy.values import Decided
-    from headgate.policy.model import Identity, Match, Policy, Rule
+    from headgate.policy.model import Identity, Policy, Rule
 
 _RATELIMIT: Final = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
-_EXPRESSION: Final = "envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor"
 _FAILING_EXPRESSION: Final = "request.headers['no such header']"
 """An expression that fails: no header has this name."""
 
@@ -73,8 +72,8 @@ def exact_filters(
     by_envoy = [rule_id for rule_id, how in decide.items() if how != "exact"]
     filters = []
     config = _config(policy, rules, by_envoy, settings)
-    for_closed = _requests_of(closed_rules, policy.identity)
-    for_open = _requests_of(open_rules, policy.identity)
+    for_closed = requests_of(closed_rules, policy.identity)
+    for_open = requests_of(open_rules, policy.identity)
     if closed_rules:
         skipped = [] if for_closed is None else [negated(for_closed)]
         filters.append(_filter("exact-closed", {**config, "failure_mode_deny": True}, skipped))
@@ -94,30 +93,15 @@ def _filter(name: str, config: Json, skipped: Sequence[Json]) -> HttpFilter:
     return HttpFilter(name, skipping(name, config, either(skipped)) if skipped else config)
 
 
-def _requests_of(rules: Sequence[Rule], identity: Identity) -> Json | None:
-    """The predicate of the requests that any of *rules* may match; None if that is all of them."""
-    by_rest: dict[Match, dict[str, None]] = defaultdict(dict)
-    for rule in rules:
-        everywhere = ("/**",)
-        rest = replace(rule.match, endpoints=(), cookies=(), attributes=())
-        by_rest[rest] |= dict.fromkeys(rule.match.endpoints or everywhere)
-    rows = [
-        conditions_of(replace(rest, endpoints=tuple(endpoints)), identity)
-        for rest, endpoints in by_rest.items()
-    ]
-    if not rows or not all(rows):
-        return None
-    return either(list(map(predicate_of, rows)))
-
-
 def _config(
     policy: Policy, rules: Sequence[Rule], by_envoy: Sequence[str], settings: GatewaySettings
 ) -> Json:
     entries = _entries(policy, rules, settings)
     first = [*_constant(DECIDED, ",".join(by_envoy)), DEBUG_ACTION]
-    rate_limits = [{"actions": [*first, *entries]}]
+    rate_limits = [{"actions": [*first, *entries, *request_entries(rules)]}]
     after = [rule for rule in rules if rule.cost.after is not None]
     rate_limits += [_report(rule, policy.identity, entries) for rule in after]
+    rate_limits += settlement(rules, entries)
     return typed(
         _RATELIMIT,
         domain=GATEWAY_DOMAIN,
@@ -148,7 +132,7 @@ def _report(rule: Rule, identity: Identity, entries: Sequence[Json]) -> Json:
 
 def _entries(policy: Policy, rules: Sequence[Rule], settings: GatewaySettings) -> list[Json]:
     has_unix = any(one.is_unix for one in settings.listen)
-    address = _expression(ADDRESS, "source.address") if has_unix else REMOTE_ADDRESS
+    address = expression(ADDRESS, "source.address") if has_unix else REMOTE_ADDRESS
     headers = sorted(_headers_sent(policy))
     return [*request_actions(address, headers), *map(_matched_line, _matched_values(rules))]
 
@@ -199,22 +183,16 @@ def _matched_line(matched: tuple[str, str]) -> Json:
             ("contains", f",{value},"),
         )
     ]
-    return _expression(name, f"{' || '.join(tests)} ? {_quoted(value)} : {_FAILING_EXPRESSION}")
+    return expression(name, f"{' || '.join(tests)} ? {_quoted(value)} : {_FAILING_EXPRESSION}")
 
 
 def all_lines(name: str) -> Json:
     """The action that sends all lines of the header *name*, joined by commas."""
-    return _expression(name, f"request.headers[{_quoted(name)}]")
+    return expression(name, f"request.headers[{_quoted(name)}]")
 
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-def _expression(key: str, text: str) -> Json:
-    """The action that sends the value of the expression *text*; nothing if it fails."""
-    kind = {"descriptor_key": key, "skip_if_error": True, "text": text}
-    return {"extension": extension("envoy.rate_limit_descriptors.expr", _EXPRESSION, **kind)}
 
 
 def _constant(key: str, value: str) -> list[Json]:

@@ -17,6 +17,7 @@ from headgate.gateway.envoy.envoy_limits import (
 )
 from headgate.gateway.envoy.exact import exact_filters
 from headgate.gateway.envoy.keys import groups_of, uncountable_in
+from headgate.gateway.envoy.llm import read_filters, usage_filters
 from headgate.gateway.envoy.matching import conditions_of, unseen_in
 from headgate.gateway.envoy.values import Decided, HttpFilter
 from headgate.limits import Concurrency, DenyAll, LeakyQueue, Unlimited
@@ -64,6 +65,8 @@ def has_backstop(rule: Rule, policy: Policy, settings: GatewaySettings) -> bool:
     is_closed = rule.on_failure.mode == "fail_closed"
     if rule.mode != "enforce" or is_closed or not least_cost(rule):
         return False
+    if rule.cost.llm is not None:  # a call may cost nothing in the end
+        return False
     if _has(rule, Concurrency) or _has_constant(rule):
         return False
     return not _unknowable(rule, policy, settings)
@@ -94,6 +97,8 @@ def _obstacles(rule: Rule, policy: Policy) -> Iterator[str]:
         yield "it limits concurrency, which Envoy does not count"
     if rule.idempotency is not None:
         yield "Envoy cannot recognise repeated requests"
+    if cost.llm is not None:
+        yield "its cost depends on the bodies of requests and responses"
     if cost.after is not None:
         yield "its cost is known only afterwards"
     if cost.header is not None or cost.endpoints:
@@ -169,7 +174,8 @@ def _buckets(rule: Rule, policy: Policy) -> Iterator[tuple[Group, Json, None]]:
 def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter, ...]:
     """All filters that limit requests: local limits, quotas, then those that call the service.
 
-    Quotas and the service are followed by the backstops of their rules. A request that a filter
+    The filters that read bodies are around those that call the service. Quotas and the service are
+    followed by the backstops of their rules. A request that a filter
     denies does not reach the next one.
     """
     rules = {rule.id: rule for rule in policy.rules}
@@ -193,4 +199,12 @@ def http_filters(policy: Policy, settings: GatewaySettings) -> tuple[HttpFilter,
         else:
             opening.append(rule)
     backstops += open_backstop(opening, policy)
-    return (*local, *quota, *exact_filters(policy, how, settings), *backstops)
+    exact = [rules[one.rule] for one in how if one.decide == "exact"]
+    return (
+        *local,
+        *quota,
+        *read_filters(exact, identity),
+        *exact_filters(policy, how, settings),
+        *usage_filters(exact, identity),
+        *backstops,
+    )

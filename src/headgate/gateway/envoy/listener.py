@@ -11,6 +11,7 @@ from headgate.gateway.envoy.clusters import (
     listening,
     listening_tls,
 )
+from headgate.gateway.envoy.llm import RATE_LIMIT, error_bodies, of_paths
 from headgate.gateway.envoy.values import extension, put, removed, seconds
 from headgate.policy.envoy_config.attributes import OUTAGE as REFUSED_BY_OUTAGE
 from headgate.policy.envoy_config.attributes import REFUSED
@@ -66,9 +67,6 @@ def access_logs(settings: GatewaySettings) -> list[Json]:
 # rule, if it may be shown, and the time to wait.
 
 
-RATE_LIMIT: Final = "envoy.filters.http.ratelimit"
-"""The filter whose metadata has the reason of a denial."""
-
 OUTAGE_STATUS: Final = 503
 URI_TOO_LONG: Final = 414
 TOO_LONG: Final = ("path_too_long", "The path of this request is too long. Send a shorter one.")
@@ -113,8 +111,9 @@ _BY_STATUS: Final = (
 )
 
 
-def local_replies() -> Json:
-    """The bodies of responses without an upstream, by reason or by status."""
+def local_replies(models: Iterable[tuple[int, Sequence[Json], str]] = ()) -> Json:
+    """The bodies of responses without an upstream, by reason or by status. *models* are those of
+    `error_bodies`."""
     limits = [
         _formatted(_where(_HAS_FIGURES), _WITH_FIGURES),
         _mapper(_where(_IS_LOCAL), *_WITHOUT_FIGURES),
@@ -125,7 +124,16 @@ def local_replies() -> Json:
         _refused(REFUSED_BY_OUTAGE, OUTAGE_STATUS),
         {**_refused(REFUSED_BY_PATH, URI_TOO_LONG), **_body(*TOO_LONG)},
     ]
-    return {"mappers": [*refusals, _grpc_denial(), *limits, *flags, *statuses]}
+    return {
+        "mappers": [
+            *refusals,
+            _grpc_denial(),
+            *map(_model_error, models),
+            *limits,
+            *flags,
+            *statuses,
+        ]
+    }
 
 
 def plain_body(error: str, message: str) -> str:
@@ -142,6 +150,14 @@ def _grpc_denial() -> Json:
         "headers_to_add": [wait],
         "body_format_override": {"text_format_source": message},
     }
+
+
+def _model_error(error: tuple[int, Sequence[Json], str]) -> Json:
+    """A response to a call of a language model, in the form of the provider."""
+    status, matchers, body = error
+    headers = [{"header_filter": {"header": one}} for one in matchers]
+    both = {"and_filter": {"filters": [_with_status(status), *headers]}}
+    return _formatted(both if headers else _with_status(status), body)
 
 
 def _refused(why: str, status: int) -> Json:
@@ -224,7 +240,7 @@ def _virtual_host(host: str, edge: Edge) -> Json:
         "routes": [
             _long_path(),
             *({"match": match, "direct_response": {"status": 400}} for match in rejected),
-            *(_route(one, edge) for one in fitting),
+            *(route for one in fitting for route in _routes(one, edge)),
         ],
     }
 
@@ -250,10 +266,12 @@ def _is_within(host: str, pattern: str) -> bool:
     return host == pattern or not pattern or is_below
 
 
-def _route(upstream: Upstream, edge: Edge) -> Json:
+def _routes(upstream: Upstream, edge: Edge) -> list[Json]:
+    """The route to *upstream*; before it that of requests whose bodies are read."""
     path = upstream.for_path
-    return {
-        "match": {"prefix": "/"} if path == "/" else {"path_separated_prefix": path},
+    match: Json = {"prefix": "/"} if path == "/" else {"path_separated_prefix": path}
+    route: Json = {
+        "match": match,
         "route": {
             "cluster": cluster_name(upstream),
             "timeout": seconds(edge.settings.upstream_timeout),
@@ -261,6 +279,13 @@ def _route(upstream: Upstream, edge: Edge) -> Json:
         "response_headers_to_remove": list(edge.own_headers),
         **edge.address.to_upstream,
     }
+    if not edge.model_route:
+        return [route]
+    headers = of_paths(edge.model_paths)
+    name = "request_headers_to_remove"
+    without = [*route.get(name, ()), *edge.model_route.get(name, ())]
+    own: Json = {**route, **edge.model_route, name: without}
+    return [{**own, "match": {**match, "headers": headers}}, route] if headers else [own]
 
 
 # The connection manager: Envoy's guide for edge proxies, and a little more.
@@ -284,7 +309,9 @@ def connection_manager(edge: Edge, filters: Sequence[Json]) -> Json:
         stat_prefix="gateway",
         route_config=route_config(edge),
         http_filters=[*_health(settings), *filters, _router()],
-        local_reply_config=local_replies(),
+        local_reply_config=local_replies(
+            error_bodies(edge.model_paths) if edge.model_route else ()
+        ),
         access_log=access_logs(settings),
         upgrade_configs=[{"upgrade_type": "websocket"}],
         early_header_mutation_extensions=[_mutated(edge)],

@@ -8,7 +8,8 @@ no caller escapes a rule by sending a header twice.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.envoy.values import extension
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from headgate.gateway.envoy.values import Json
-    from headgate.policy.model import Identity, Match
+    from headgate.policy.model import Identity, Match, Rule
 
 
 # Patterns of endpoints as regular expressions over what Envoy has as the path.
@@ -143,6 +144,22 @@ def conditions_of(match: Match, identity: Identity) -> tuple[Condition, ...]:
     return tuple(found)
 
 
+def requests_of(rules: Sequence[Rule], identity: Identity) -> Json | None:
+    """The predicate of the requests that any of *rules* may match; None if that is all of them."""
+    by_rest: dict[Match, dict[str, None]] = defaultdict(dict)
+    for rule in rules:
+        everywhere = ("/**",)
+        rest = replace(rule.match, endpoints=(), cookies=(), attributes=(), models=())
+        by_rest[rest] |= dict.fromkeys(rule.match.endpoints or everywhere)
+    rows = [
+        conditions_of(replace(rest, endpoints=tuple(endpoints)), identity)
+        for rest, endpoints in by_rest.items()
+    ]
+    if not rows or not all(rows):
+        return None
+    return either(list(map(predicate_of, rows)))
+
+
 def unseen_in(match: Match, identity: Identity) -> str:
     """The reason why Envoy cannot decide *match*; "" if it can."""
     for endpoint in match.endpoints:
@@ -151,6 +168,8 @@ def unseen_in(match: Match, identity: Identity) -> str:
             return f"its endpoint {endpoint} {flaw}"
     if match.cookies:
         return "it matches by a cookie, which Envoy cannot compare"
+    if match.models:
+        return "it matches by a model, which is in the body of a request"
     if match.attributes:
         return "it matches by an attribute, which Envoy does not have"
     if not all(host == "*" or _PLAIN_HOST.fullmatch(host) for host in match.hosts):
@@ -220,13 +239,14 @@ def negated(predicate: Json) -> Json:
 
 def _predicate(condition: Condition) -> Json:
     regex = condition.regex
-    made = _looks(condition.header, ANYTHING if regex is None else regex)
+    made = looks(condition.header, ANYTHING if regex is None else regex)
     if regex is not None and re.fullmatch(regex.replace(r"\C", r"[\s\S]"), ""):
-        made = either([made, negated(_looks(condition.header, ANYTHING))])
+        made = either([made, negated(looks(condition.header, ANYTHING))])
     return negated(made) if condition.is_inverted else made
 
 
-def _looks(header: str, regex: str) -> Json:
+def looks(header: str, regex: str) -> Json:
+    """The predicate that the text of *header* matches *regex*."""
     match = {"safe_regex": {"google_re2": {}, "regex": regex}}
     return {"single_predicate": {"input": header_input(header), "value_match": match}}
 

@@ -106,6 +106,7 @@ Json = dict[str, Any]
 """A message of Envoy in JSON."""
 
 TYPES: Final = "type.googleapis.com/"
+_EXPRESSION: Final = "envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,10 @@ class Edge:
     address: ClientAddress
     filters: tuple[HttpFilter, ...] = ()
     own_headers: tuple[str, ...] = ()
+    model_route: Json = field(default_factory=dict)
+    """The parts of a route for requests whose bodies are read; empty if none are."""
+    model_paths: str | None = None
+    """The regular expression for their paths; None if all are."""
     lines: SingleLines = field(default_factory=SingleLines)
 
 
@@ -186,6 +191,13 @@ def typed(kind: str, **fields: Any) -> Json:
 def extension(name: str, kind: str, **fields: Any) -> Json:
     """The extension *name* of Envoy, configured by a message of type *kind*."""
     return {"name": name, "typed_config": typed(kind, **fields)}
+
+
+def expression(key: str, text: str, *, skips: bool = True) -> Json:
+    """The action of a rate limit that sends the value of the expression *text* as the entry *key*;
+    if it fails, the entry is left out, or the whole descriptor unless it *skips*."""
+    kind = {"descriptor_key": key, "skip_if_error": skips, "text": text}
+    return {"extension": extension("envoy.rate_limit_descriptors.expr", _EXPRESSION, **kind)}
 
 
 def seconds(amount: float) -> str:

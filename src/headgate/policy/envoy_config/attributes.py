@@ -15,10 +15,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.engine.request import Request
+from headgate.engine.request import NOTHING, Request
+from headgate.llm.request import FIELDS, PROMPTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 DOMAIN: Final = "domain"
@@ -66,6 +67,12 @@ def joined(keys: Iterable[str]) -> str:
 #                                 report=rule [refused=why] method path host remote_address
 #                                 [header ...]
 #                                 A refusal has dynamic metadata: refused=why
+#                                 If it may be a call of a language model, also fields of its body:
+#                                 settles=1 llm.model llm.max_tokens ... llm.bytes
+#                                 What is held for it, and its slots, is dynamic metadata:
+#                                 reservation=id. When such a request is over, one more descriptor:
+#                                 settle=1 method path ... llm.model [reservation] [llm.status]
+#                                 [llm.input llm.output llm.cached llm.written llm.extraction]
 #     RLQS, domain `headgate`     a bucket for each rule and caller:
 #                                 rule=id [remote_address] [method] [host] [header ...]
 
@@ -80,6 +87,34 @@ DEBUG: Final = "headgate.debug"
 
 REPORT: Final = "headgate.report"
 """The id of the one rule that is charged what a request has cost, by the hits of its descriptor."""
+
+SETTLES: Final = "headgate.settles"
+"""The gateway reports the end of the request, so that an amount or a slot can be held for it."""
+
+SETTLE: Final = "headgate.settle"
+"""The request is over: settle what was held for it."""
+
+RESERVATION: Final = "headgate.reservation"
+"""The id of what is held for a request, as dynamic metadata of Envoy's filter, and in the report of
+its end. No client can see or send it."""
+
+LLM: Final = "headgate.llm."
+"""Before the name of a field of a body, or of a figure of the usage, of a language model's call."""
+
+UNREAD: Final = "unread"
+"""The field for a body that is no JSON object to Envoy."""
+
+BYTES: Final = "bytes"
+"""The field for the size of a body."""
+
+STATUS: Final = "status"
+EXTRACTION: Final = "extraction"
+COUNTS: Final = ("input", "output", "cached", "written")
+"""The figures of a response: its status, how far its usage was read, and the tokens. The input
+includes those that a cache had and those that are written to one."""
+
+MODEL_FIELDS: Final = frozenset((*FIELDS, *PROMPTS, UNREAD, BYTES, STATUS, EXTRACTION, *COUNTS))
+"""All names that come after `LLM`."""
 
 REFUSED: Final = "headgate.refused"
 """Why a request was refused, as dynamic metadata of Envoy's filter: `LIMIT`, `OUTAGE`, `TOO_LONG`.
@@ -129,12 +164,14 @@ WELL_KNOWN: Final = {
 }
 
 
-def request_of(domain: str, entries: Entries) -> Request:
-    """The request that a descriptor with *entries* in *domain* is to rules."""
+def request_of(domain: str, entries: Entries, more: Mapping[str, str] = NOTHING) -> Request:
+    """The request that a descriptor with *entries* in *domain* is to rules; *more* are attributes
+    beside those of the entries."""
     keys, values = tuple(zip(*entries, strict=True)) if entries else ((), ())
     shape = _shape(keys)
     attributes = {DOMAIN: domain, DESCRIPTOR: shape.descriptor}
     attributes.update(zip(shape.names, values, strict=True))
+    attributes.update(more)
     if not shape.known:
         return Request("", "/", "", entries, "", attributes)
     known = {field: values[place] for field, place in shape.known}

@@ -4,7 +4,7 @@ app             routes, requests of gateways, small endpoints; read this first
 original        the request that a gateway asks about, and the headers to trust
 check_request   the request that a body describes
 check           the engine call and its reply, with the JSON of a verdict
-reservations    amounts that are held and settled later; receipts has their ids
+reservations    amounts that are held and settled later; see ..settlement and ..receipts
 schemas         the bodies of responses; openapi describes the whole API
 """
 

@@ -163,9 +163,9 @@ class ReplyEncoder:
         fields = [messages.overall(passes=allowed)]
         fields += [self._status(*one) for one in _by_line(planned, decisions)]
         if not allowed:
-            fields += self._denial(planned.call.domain, _shown(parts, decisions))
+            fields += self._denial(planned, _shown(parts, decisions))
         elif options.headers and (shown := _shown(parts, decisions)):
-            fields += self._headers(shown)
+            fields += self._headers(planned, shown)
         if options.metadata:
             passed = [line for line, own in _by_line(planned, decisions) if _passes(line, own)]
             fields.append(messages.metadata(metadata_of(planned.call, passed)))
@@ -199,16 +199,18 @@ class ReplyEncoder:
             return None if lines is None else reply
         return b"".join((reply, *starmap(_header, lines)))
 
-    def _headers(self, shown: Sequence[Shown]) -> list[bytes]:
-        answer = Answer(allowed=True, rules=_rule_answers(shown))
+    def _headers(self, planned: PlannedCall, shown: Sequence[Shown]) -> list[bytes]:
+        rules = _rule_answers(shown)
+        answer = Answer(allowed=True, rules=rules, protocol=planned.protocol)
         lines = headers_for(answer, now_ns=self._core.clock(), options=self._for_gateway)
         return [messages.header(*line) for line in lines]
 
-    def _denial(self, domain: str, shown: Sequence[Shown]) -> list[bytes]:
+    def _denial(self, planned: PlannedCall, shown: Sequence[Shown]) -> list[bytes]:
         """The headers and the body of a denial, as over HTTP; without headers there is no body
         either. (Envoy does not pass `Accept` on.)"""
         jitter = chance()
-        answer = Answer(allowed=False, rules=_rule_answers(shown), jitter=jitter)
+        rules, domain = _rule_answers(shown), planned.call.domain
+        answer = Answer(allowed=False, rules=rules, jitter=jitter, protocol=planned.protocol)
         options = self._for_gateway if domain == GATEWAY_DOMAIN else self._for_others
         response = response_for(answer, now_ns=self._core.clock(), options=options)
         fields: list[bytes] = []
@@ -297,7 +299,13 @@ def _shown(parts: Sequence[Part], decisions: Decisions) -> Sequence[Shown]:
 def _rule_answers(shown: Iterable[Shown]) -> tuple[RuleAnswer, ...]:
     return tuple(
         [
-            RuleAnswer(part.title, decision, part.planned.rule.headers, part.planned.sheds)
+            RuleAnswer(
+                part.title,
+                decision,
+                part.planned.rule.headers,
+                part.planned.sheds,
+                part.planned.rule.counts,
+            )
             for part, decision in shown
         ]
     )

@@ -18,6 +18,7 @@ from headgate.service.rls import messages
 from headgate.service.rls.answer import ReplyEncoder
 from headgate.service.rls.descriptors import Amounts, PlannedCall
 from headgate.service.rls.envoy_lines import EnvoyLines
+from headgate.service.rls.held_calls import HeldCalls
 from headgate.service.rls.http_endpoints import answer_json
 from headgate.service.rls.requests import RlsOptions, read_call
 from headgate.service.rls.rule_lines import RuleLines
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from headgate.engine.calls import Part
     from headgate.observability import Counter
     from headgate.responses.debug import Traced
+    from headgate.runtime.effects import Effects
     from headgate.service.core import Core
     from headgate.service.rls.answer import Decisions
 
@@ -71,6 +73,7 @@ class RateLimitCalls:
         )
         self._rule_lines = RuleLines(self._amounts, self._envoy_lines)
         self._encoder = ReplyEncoder(core, options)
+        self._held_calls = HeldCalls(core)
         # By message: to read one and find its plan takes six times as long as to decide it.
         self._ready: BoundedCache[PlannedCall] = BoundedCache(MAX_BYTES)
         self._shapes = Shapes(self._in_force.compiled.policy, core.envoy)
@@ -88,6 +91,9 @@ class RateLimitCalls:
             self._shapes = Shapes(in_force.compiled.policy, self._core.envoy)
         known = self._ready.get(request)
         planned = self._read(request) if known is None else known[0]
+        if known is None and planned.is_once:
+            deciding = self._decide_once(planned)
+            return adrive(deciding) if self._engine.store.waits else drive(deciding)
         try:
             decided = decide_call_now(self._engine, planned.plan)
             if decided is None:
@@ -113,7 +119,7 @@ class RateLimitCalls:
                 self._shapes.learn(request, planned, self._plan)
         if is_short and self._ready.is_offered_again(request):
             overrides = self._in_force.compiled.policy.overrides
-            if not overrides and not planned.debug_tokens:  # both expire
+            if not overrides and not planned.debug_tokens and not planned.is_once:  # all expire
                 self._ready.put(request, planned, _size_of(request, planned))
         return planned
 
@@ -139,6 +145,21 @@ class RateLimitCalls:
         except StoreError as error:
             raise CallError(Code.UNAVAILABLE, _NO_STORE) from error
         return self._reply(planned, decided.decisions)
+
+    def _decide_once(self, planned: PlannedCall) -> Effects[bytes]:
+        """Decide a call that holds something until its request is over, or reports that."""
+        engine, held = self._engine, self._held_calls
+        try:
+            if planned.end is None:
+                verdict = yield from held.reserve(planned.plan.plan)
+                reservation = held.reservation(verdict)
+                decisions = [decision for _, decision in verdict.pairs]
+                return self._reply(planned, decisions) + reservation
+            yield from held.settle(planned.end)
+            decided = yield from decide_call(engine, planned.plan)
+            return self._reply(planned, decided.decisions)
+        except StoreError as error:
+            raise CallError(Code.UNAVAILABLE, _NO_STORE) from error
 
     def _reply(self, planned: PlannedCall, decisions: Decisions) -> bytes:
         if planned.is_configured:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headgate.engine.calls import Part, Verb
+    from headgate.engine.request import Request
+    from headgate.llm.protocol import Protocol
+    from headgate.llm.usage import Usage
     from headgate.service.rls.requests import Call, Charging, Descriptor, Reports
 
 
@@ -31,6 +34,26 @@ class Line(NamedTuple):
     """The debug token of the client, unchecked."""
     plan: Plan | None = None
     """The plan of the parts, if it exists already."""
+    protocol: Protocol | None = None
+    """The protocol of a call of a language model."""
+    is_held: bool = False
+    """True if amounts or slots of *plan* are held until the request is over."""
+    end: RequestEnd | None = None
+    """The end of a request that it reports."""
+
+
+class RequestEnd(NamedTuple):
+    """The end of a *request*, for which the *reservation* with that id was made.
+
+    *usage* is that of its response, if that is known; it *is_final* if it is all. *status* is that
+    of the response.
+    """
+
+    request: Request
+    reservation: str | None = None
+    usage: Usage | None = None
+    is_final: bool = False
+    status: int | None = None
 
 
 class PlannedCall(NamedTuple):
@@ -45,6 +68,13 @@ class PlannedCall(NamedTuple):
     in one status, and nothing else."""
     is_configured: bool = False
     """True if the configuration of envoyproxy/ratelimit decides the call."""
+    protocol: Protocol | None = None
+    """The protocol of a call of a language model, whose clients expect replies of their own."""
+    is_held: bool = False
+    """True if amounts or slots of the plan are held until the request is over: the call must not be
+    decided twice."""
+    end: RequestEnd | None = None
+    """The end of a request that the call reports, once."""
 
     @classmethod
     def of(
@@ -62,7 +92,17 @@ class PlannedCall(NamedTuple):
             plan = Plan(revision, (), is_recorded=False)
         plan_of_call = CallPlan(revision, parts, each_alone=charge == "always", plan=plan)
         tokens = tuple([line.debug for line in lines if line.debug is not None])
+        first = lines[0]
+        if first.protocol is not None or first.is_held or first.is_report:
+            end = next((line.end for line in lines if line.end is not None), None)
+            more = first.protocol, first.is_held, end
+            return cls(call, lines, plan_of_call, tokens, (), False, *more)  # noqa: FBT003
         return cls(call, lines, plan_of_call, tokens, _all_shown(parts) if len(lines) == 1 else ())
+
+    @property
+    def is_once(self) -> bool:
+        """True if the call belongs to one request, so that no other may use its plan."""
+        return self.is_held or self.end is not None
 
 
 def _all_shown(parts: tuple[Part, ...]) -> tuple[tuple[int, Part], ...]:

@@ -1,7 +1,7 @@
 """Descriptors under the rules of a policy: each is a request (`request_of`).
 
-Not available here: `concurrency` limits, since no call would release a slot; delays, so a queue
-only counts; `idempotency`.
+Not available here: delays, so a queue only counts; `idempotency`; and, except for Headgate's own
+gateway, `concurrency` limits, since no call would release a slot.
 """
 
 from __future__ import annotations
@@ -13,27 +13,40 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from google.protobuf.struct_pb2 import Struct
 
 from headgate.engine.calls import Part
+from headgate.engine.request import NOTHING
 from headgate.limits import Concurrency, LeakyQueue
+from headgate.llm.attributes import attributes_of
 from headgate.policy.conditions import cost_after
 from headgate.policy.envoy_config.attributes import (
     DEBUG,
     DECIDED,
     GATEWAY_DOMAIN,
     LIMIT,
+    LLM,
+    MODEL_FIELDS,
     OUTAGE,
     REFUSED,
     REPORT,
+    RESERVATION,
+    SETTLE,
+    SETTLES,
     TOO_LONG,
     request_of,
 )
+from headgate.runtime.heartbeat import new_name
 from headgate.service.rls import messages
 from headgate.service.rls.descriptors import Line, amount_of
 from headgate.service.rls.envoy_lines import closed_plan, window_of
+from headgate.service.rls.held_calls import read_end, read_request
 from headgate.stores.operations import Check
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headgate.engine.calls import Role, Verb
     from headgate.engine.plan import Plan, RulePlan
+    from headgate.engine.request import Request
+    from headgate.llm.protocol import Protocol
     from headgate.policy.compiled import CompiledPolicy
     from headgate.policy.envoy_config.attributes import Entries
     from headgate.policy.model import Rule
@@ -47,7 +60,8 @@ if TYPE_CHECKING:
 # Only in its domain: in any other the same keys are ordinary entries. Rules do not see them.
 
 
-_WORDS: Final = frozenset({DEBUG, DECIDED, REPORT, REFUSED})
+_FIELDS: Final = {f"{LLM}{name}": name for name in MODEL_FIELDS}
+_WORDS: Final = frozenset({DEBUG, DECIDED, REPORT, REFUSED, SETTLES, SETTLE, RESERVATION, *_FIELDS})
 
 
 class GatewayEntries(NamedTuple):
@@ -60,6 +74,13 @@ class GatewayEntries(NamedTuple):
     is_denied: bool = False
     debug: str | None = None
     """The debug token of the client, unchecked."""
+    fields: Mapping[str, str] = NOTHING
+    """What the gateway has read in the bodies of a call of a language model."""
+    settles: bool = False
+    """True if the gateway will report the end of the request."""
+    is_end: bool = False
+    """True if it reports the end of the request, for which it has the *reservation*."""
+    reservation: str | None = None
 
 
 def gateway_entries(domain: str, entries: Entries) -> GatewayEntries:
@@ -75,6 +96,10 @@ def gateway_entries(domain: str, entries: Entries) -> GatewayEntries:
         words.get(REPORT),
         REFUSED in words,
         words.get(DEBUG),
+        {_FIELDS[key]: value for key, value in words.items() if key in _FIELDS},
+        SETTLES in words,
+        SETTLE in words,
+        words.get(RESERVATION),
     )
 
 
@@ -116,13 +141,20 @@ class RuleLines:
 
     def _line(self, engine: CompiledPolicy, call: Call, one: Descriptor, *, is_kept: bool) -> Line:
         added = gateway_entries(call.domain, one.entries)
-        request = request_of(call.domain, added.entries)
+        request, protocol = _request_of(call.domain, added)
+        if added.is_end:
+            end = read_end(request, added.fields, added.reservation)
+            return Line(is_report=True, end=end)
         if added.report is not None:
             if added.is_denied or one.is_refund:
                 return Line(is_report=True)
             return self._report(engine.plan(request), one, added.report)
         amount = amount_of(one, call.hits)
-        plan = engine.plan(request, cost=amount, is_shared=not is_kept)
+        settles = added.settles and amount is None and len(call.descriptors) == 1
+        lease = new_name() if settles and engine.has_slots else None
+        plan = engine.plan(request, cost=amount, lease=lease, is_shared=not is_kept)
+        if settles and (plan.open or plan.lease is not None) and not plan.is_denied:
+            return self._held(plan, added)._replace(protocol=protocol)
         if one.limit is not None and not plan.rules:
             hits = 1 if amount is None else amount
             return Line((self._envoy_lines.part_of_call(call.domain, one, one.limit, hits),))
@@ -137,7 +169,20 @@ class RuleLines:
                 is_whole = False
             if part is not None:
                 parts.append(part)
-        return Line(tuple(parts), debug=added.debug, plan=plan if is_whole else None)
+        whole = plan if is_whole else None
+        return Line(tuple(parts), debug=added.debug, plan=whole, protocol=protocol)
+
+    def _held(self, plan: Plan, added: GatewayEntries) -> Line:
+        """The request of *plan*, which holds something until it is over."""
+        own = [one for one in plan.rules if one.rule.id not in added.decided]
+        rules = [one if one.marker is None else replace(one, marker=None) for one in own]
+        parts = []
+        for one in rules:
+            if any(isinstance(limit, LeakyQueue) for limit in one.limits):
+                self._warn_of_queue(one.rule.id)
+            parts.append(Part(one, "take", _role_of(one), one.rule.id, one.rule.id))
+        held = replace(plan, rules=tuple(rules))
+        return Line(tuple(parts), debug=added.debug, plan=held, is_held=True)
 
     def _report(self, plan: Plan, one: Descriptor, rule_id: str) -> Line:
         """The report of the cost of a request to one of its rules."""
@@ -158,7 +203,7 @@ class RuleLines:
             planned = _without_slots(planned)
             self._warn(rule.id, "concurrency limit is left out", "no call releases a slot")
         if LeakyQueue in kinds:
-            self._warn(rule.id, "queue only counts", "no request is delayed")
+            self._warn_of_queue(rule.id)
         if not planned.checks:
             return None
         if planned.marker is not None:
@@ -167,13 +212,28 @@ class RuleLines:
         if one.limit is not None:
             planned = _with_limit(planned, one.limit)
             closed = None if planned.checks else one.limit.unit
-        role: Role = "hidden" if rule.mode == "shadow" else "decides"
-        return Part(planned, verb, role, rule.id, rule.id, closed)
+        return Part(planned, verb, _role_of(planned), rule.id, rule.id, closed)
+
+    def _warn_of_queue(self, rule: str) -> None:
+        self._warn(rule, "queue only counts", "no request is delayed")
 
     def _warn(self, rule: str, what: str, why: str) -> None:
         if (rule, what) not in self._warned:
             self._warned.add((rule, what))
             _LOG.warning("rule %r: its %s in Envoy's rate limit service: %s", rule, what, why)
+
+
+def _request_of(domain: str, added: GatewayEntries) -> tuple[Request, Protocol | None]:
+    """The request of a descriptor, and the protocol of a call of a language model."""
+    request = request_of(domain, added.entries)
+    if not added.fields:
+        return request, None
+    asked = read_request(request.path, added.fields)
+    return request_of(domain, added.entries, attributes_of(asked)), asked.protocol
+
+
+def _role_of(planned: RulePlan) -> Role:
+    return "hidden" if planned.rule.mode == "shadow" else "decides"
 
 
 def _without_slots(planned: RulePlan) -> RulePlan:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.engine.calls import CallPlan, Part
+from headgate.llm.attributes import ATTRIBUTES
 from headgate.policy.envoy_config.attributes import WELL_KNOWN, attribute_names
 from headgate.policy.identity.parts import is_plain
 from headgate.policy.limit_adjustment import LimitAdjustment
@@ -70,10 +71,10 @@ class Shape(NamedTuple):
     def planned_for(self, value: str) -> PlannedCall:
         """The same call with another *value*."""
         plan = self.plan.for_key(f"{self.before}{value}{self.after}")
-        call, lines, first, tokens, shown, is_configured = self.planned
+        call, lines, first, tokens, shown, is_configured, protocol, _, _ = self.planned
         parts = (Part(plan.rules[0], *first.parts[0][1:]),)
         plan_of_call = CallPlan(plan.revision, parts, each_alone=first.each_alone, plan=plan)
-        return PlannedCall(call, lines, plan_of_call, tokens, shown, is_configured)
+        return PlannedCall(call, lines, plan_of_call, tokens, shown, is_configured, protocol)
 
 
 class Shapes:
@@ -203,7 +204,7 @@ def _free_attributes(policy: Policy) -> frozenset[str]:
     parts = [part for rule in policy.rules for part in rule.key_by if part.startswith(_ATTRIBUTE)]
     counted = {part.removeprefix(_ATTRIBUTE) for part in parts}
     matches = [*(rule.match for rule in policy.rules), *(one.match for one in policy.priorities)]
-    read = {ROUTE, *(name for match in matches for name, _ in match.attributes)}
+    read = {ROUTE, *ATTRIBUTES, *(name for match in matches for name, _ in match.attributes)}
     read |= {source.attribute for source in policy.identity.sources.values() if source.attribute}
     headers = headers_of_interest(policy)
     return frozenset(name for name in counted - read if name.lower() not in headers)

@@ -36,7 +36,7 @@ def test_a_cancelled_settlement_charges_and_releases_all_the_same(*, is_offline:
         store.is_gone = False
         reservations = app._reservations
         receipt = reservations._receipt(made.json["id"].encode())
-        settling: Any = reservations._settling(receipt, {"tokens": 12})
+        settling: Any = reservations._settlements.settle(receipt, {"tokens": 12})
         steps: list[Effect] = []
         effects = interrupted_at(settling, place, cast("Any", None), "before", steps)
         with pytest.raises(asyncio.CancelledError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.service.http import HttpApp
-from headgate.service.http.reservations import MAX_GRANTED, OfflineReservations
+from headgate.service.settlement import MAX_GRANTED, OfflineReservations
 from headgate.stores.operations import Take, TakeEach
 from headgate.testing import ManualClock
 from tests.support.http_app import START, FakeStore, core_of
@@ -116,7 +116,7 @@ def test_who_cannot_know_whether_the_store_heard_it_is_told_so() -> None:
 
 def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_GRANTED >= 1_000
-    monkeypatch.setattr("headgate.service.http.reservations.MAX_GRANTED", 2)
+    monkeypatch.setattr("headgate.service.settlement.MAX_GRANTED", 2)
     here = Worker()
     names = [here.reserve(10) for _ in range(3)]
     unheld = _unheld(here)
@@ -130,4 +130,4 @@ def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _unheld(worker: Worker) -> OfflineReservations:
-    return worker.app._reservations._offline
+    return worker.app._reservations._settlements._offline

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.policy.loader import read_policy
 from headgate.service.http import HttpApp, HttpOptions
-from headgate.service.http.receipts import LONGEST, Receipts
+from headgate.service.receipts import LONGEST, Receipts
 from headgate.testing import ManualClock
 from tests.support.http_app import START, Answer, FakeStore, app_of, ask, check, core_of, post
 

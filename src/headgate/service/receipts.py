@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = b"\x01"
 LONGEST: Final = 4_096
-"""Maximum length of an id in characters: it is part of a URL."""
+"""Maximum length of an id in characters by default: it is part of a URL."""
 
 _PURPOSE: Final = b"headgate reservation"
 _DIGEST: Final = 16
@@ -90,7 +90,7 @@ class Receipt:
     @classmethod
     def of(cls, verdict: Verdict, expires_ns: int) -> Receipt:
         """The receipt for the reservation granted by *verdict*."""
-        held, slots = verdict.held, verdict.slots
+        held, slots = verdict.held, verdict.slots or verdict.local_slots
         name = "" if slots is None else slots.lease  # the same as that of a hold beside it
         sources = {one.decision.source for one in verdict.rules if not one.is_shadow}
         return cls(
@@ -144,23 +144,24 @@ class Receipt:
 
 
 class Receipts:
-    """Encodes receipts as ids and decodes ids of any worker."""
+    """Encodes receipts as ids, of at most *longest* characters, and decodes ids of any worker."""
 
-    def __init__(self, secret: bytes, namespace: str) -> None:
+    def __init__(self, secret: bytes, namespace: str, longest: int = LONGEST) -> None:
         if not secret:
             raise OptionError("the secret of the service is empty; ids could be forged")
         self._key = hmac.digest(secret, _PURPOSE + VERSION + namespace.encode(), "sha256")
+        self._longest = longest
 
     def id_of(self, receipt: Receipt) -> str | None:
-        """The id of *receipt*; None if it would be longer than `LONGEST`."""
+        """The id of *receipt*; None if it would be too long."""
         text = json.dumps(_data(receipt), separators=(",", ":")).encode("ascii")
         signed = VERSION + zlib.compress(text, 9, wbits=-15)
         found = urlsafe_b64encode(signed + self._digest(signed)).rstrip(b"=").decode("ascii")
-        return found if len(found) <= LONGEST else None
+        return found if len(found) <= self._longest else None
 
     def receipt_of(self, text: bytes) -> Receipt | None:
         """The receipt in the id *text*; None if no worker made it."""
-        if not _DIGEST * 4 // 3 < len(text) <= LONGEST:
+        if not _DIGEST * 4 // 3 < len(text) <= self._longest:
             return None
         try:
             sealed = urlsafe_b64decode(text + b"=" * (-len(text) % 4))
