@@ -12,10 +12,10 @@ from headgate.observability.candidates import CANDIDATES
 from headgate.observability.decision_recorder import read_timer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from headgate.decision import PartialHit
-    from headgate.engine.plan import RulePlan
+    from headgate.engine.plan import CompiledRule, RulePlan
     from headgate.engine.verdict import RuleVerdict
     from headgate.observability.candidates import RuleOutcome
     from headgate.observability.decision_recorder import Outcome
@@ -154,11 +154,10 @@ def record_reserved(rules: Iterable[RulePlan]) -> None:
             ).add(one.cost)
 
 
-def record_settled(rules: Iterable[RulePlan], amounts: Mapping[str, int]) -> None:
-    """Count the *amounts*, by rule, that a call of a language model was charged under *rules*."""
-    for one in rules:
-        rule = one.rule
+def record_settled(charged: Iterable[tuple[CompiledRule, int]]) -> None:
+    """Count what a call of a language model was *charged* under each rule at its end."""
+    for rule, amount in charged:
         if rule.final_cost is not None:
             METRICS.counter(
                 "model_cost_settled", "Charged to calls.", rule=rule.id, kind=rule.counts
-            ).add(amounts[rule.id])
+            ).add(amount)

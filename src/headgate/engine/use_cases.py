@@ -321,7 +321,7 @@ class Engine:
             raise
         self._correct_here(verdict, settled, None)
         held.settled = settled
-        record_settled(held.rules, settled)
+        record_settled([(one.rule, settled[one.rule.id]) for one in held.rules])
         calls.end()
         return was_open or held.is_empty
 
