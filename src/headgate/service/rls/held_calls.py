@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.struct_pb2 import Struct
 
+from headgate.engine.recorder import record_settled
 from headgate.errors import StoreError
 from headgate.llm.amounts import settled
 from headgate.llm.attributes import MODEL
@@ -93,13 +94,15 @@ class HeldCalls:
         if receipt is None:  # from before the secret was changed
             return
         compiled = self._core.rules.in_force.compiled
-        amounts = {
-            one.id: _cost(end, compiled.rule_named(one.id), one.cost) for one in receipt.rules
-        }
+        rules = {one.id: compiled.rule_named(one.id) for one in receipt.rules}
+        amounts = {one.id: _cost(end, rules[one.id], one.cost) for one in receipt.rules}
         try:
-            yield from self._settlements.settle(receipt, amounts)
+            was_open = yield from self._settlements.settle(receipt, amounts)
         except StoreError:
             return
+        if was_open:
+            found = [rule for rule in rules.values() if rule is not None]
+            record_settled([(rule, amounts[rule.id]) for rule in found])
 
     def _charge(self, end: RequestEnd) -> Effects[None]:
         """Charge the usage of a request that nothing was held for."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.engine.request import Request
 from headgate.llm.usage import Usage
+from headgate.observability import METRICS
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN, request_of
 from headgate.service.rls.held_calls import read_end
 from headgate.testing import ManualClock
@@ -109,6 +110,17 @@ def test_a_call_is_settled_once() -> None:
         usage = "headgate.llm.input=10", f"headgate.llm.output={output}"
         calls.end(begun, *usage, *WHOLE)
     assert calls.left["tokens"] == 10_000 - 15
+
+
+def test_what_is_settled_is_counted_once() -> None:
+    def counted(name: str) -> float:
+        return METRICS.value(f"model_cost_{name}", rule="tokens", kind="tokens")
+
+    calls, reserved, charged = Calls(), counted("reserved"), counted("settled")
+    begun = calls.begin()
+    for _ in range(2):
+        calls.end(begun, "headgate.llm.input=10", "headgate.llm.output=5", *WHOLE)
+    assert (counted("reserved") - reserved, counted("settled") - charged) == (200, 15)
 
 
 def test_another_worker_settles_it() -> None:
