@@ -149,6 +149,12 @@ class _Pauses:
     lock = threading.Lock()
     count = 0
     was_enabled = True
+    young = 0
+    """The young objects when the first of them began."""
+
+
+_MANY: Final = 10_000
+"""A collection goes through so many objects in a few milliseconds."""
 
 
 @contextmanager
@@ -158,11 +164,16 @@ def collector_paused() -> Iterator[None]:
     That makes some 100,000 objects, which reference counts free again; a collection that goes
     through them stops all threads for 100 ms and more. Freezing and unfreezing moves them to the
     oldest generation, so that the next collections do not go through them either.
+
+    That also makes the collector count from zero again. So it happens only after a change that made
+    many objects: else each look at an unchanged policy would put off the next collection, and there
+    would never be one.
     """
     with _Pauses.lock:
         if _Pauses.count == 0:
             _Pauses.was_enabled = gc.isenabled()
             gc.disable()
+            _Pauses.young = _young()
         _Pauses.count += 1
     try:
         yield
@@ -170,6 +181,15 @@ def collector_paused() -> Iterator[None]:
         with _Pauses.lock:
             _Pauses.count -= 1
             if _Pauses.count == 0 and _Pauses.was_enabled:
-                gc.freeze()
-                gc.unfreeze()
+                if _young() - _Pauses.young > _MANY:
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.enable()
+
+
+def _young() -> int:
+    """The objects that the next collection goes through.
+
+    Not `gc.get_count`: that is less by the objects of the replaced policy, which were freed.
+    """
+    return len(gc.get_objects(generation=0))

@@ -55,10 +55,21 @@ def test_what_is_no_revision_is_refused(text: bytes) -> None:
 
 
 def test_a_collection_after_a_pause_skips_what_was_made_meanwhile() -> None:
+    replaced = [[] for _ in range(20_000)]  # type: ignore[var-annotated]
+    gc.collect()
     with collector_paused():
         assert not gc.isenabled()
-        made = [[] for _ in range(5_000)]  # type: ignore[var-annotated]
+        made = [[] for _ in range(20_000)]  # type: ignore[var-annotated]
+        del replaced
     assert gc.isenabled()
     young = {id(one) for generation in (0, 1) for one in gc.get_objects(generation)}
     assert not young & {id(one) for one in made}
     assert gc.get_freeze_count() == 0
+
+
+def test_a_pause_without_a_change_does_not_put_off_the_next_collection() -> None:
+    gc.collect()
+    made = [[] for _ in range(300)]  # type: ignore[var-annotated]
+    with collector_paused():
+        pass
+    assert gc.get_count()[0] >= len(made)
