@@ -22,7 +22,7 @@ from headgate.runtime.effects import Effect, Interrupted, begin_undoing, interru
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.runtime.effects import Effects
+    from headgate.runtime.effects import Effects, Pending
 
 R = TypeVar("R")
 
@@ -137,11 +137,13 @@ async def adrive(effects: Effects[R], effect: Effect | None = None) -> R:
 
     *effect* is the one to go on from, if the generator has begun.
     """
+    error: BaseException | None = None
+    running: Pending | None = None
     try:
         if effect is None:
             effect = next(effects)
         while True:
-            error: BaseException | None = None
+            error = None
             running = effect.begin()
             try:
                 reply = await (effect.aperform() if running is None else running)
@@ -155,6 +157,8 @@ async def adrive(effects: Effects[R], effect: Effect | None = None) -> R:
             effect = effects.send(reply) if error is None else effects.throw(error)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return] # an R
+    finally:  # the traceback of an error has this frame: only a collection would free both
+        error = running = effect = None
 
 
 async def _aundo(effects: Effects[Any], interrupted: Interrupted, cancelled: Any) -> NoReturn:

@@ -413,8 +413,11 @@ class TakeEffect(effects.StoreEffect):
         if self._is_done:
             return self.result()
         self._asyncio_future_blocking = True
-        yield self
-        return self._result  # an error has been thrown in
+        try:
+            yield self
+            return self._result  # an error has been thrown in
+        finally:
+            del self  # see `result`
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._batcher.loop
@@ -448,9 +451,13 @@ class TakeEffect(effects.StoreEffect):
         return self._error
 
     def result(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._result
+        error = self._error
+        if error is None:
+            return self._result
+        try:
+            raise error
+        finally:
+            del error, self  # the traceback has this frame: only a collection would free both
 
 
 class LoopBatcher:
@@ -489,6 +496,7 @@ class LoopBatcher:
             while ready:
                 take = ready.popleft()
                 take.context.run(take.resume, take)  # type: ignore[arg-type] # it is there
+                del take  # the traceback of its error may have this frame, see `TakeEffect.result`
         finally:
             if ready:  # Ctrl-C has interrupted a task
                 self.loop.call_soon(self.resume)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
 import time
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import pytest
+
 from headgate.errors import StoreError
 from headgate.limits import FixedWindow, TokenBucket
+from headgate.runtime.drivers import adrive
 from headgate.stores.operations import Check, Reset, Take
 from headgate.stores.redis.batching import (
     Batch,
@@ -21,6 +26,7 @@ from headgate.stores.redis.batching import (
 from headgate.stores.redis.naming import Names
 from headgate.stores.redis.store import RedisStore
 from headgate.stores.redis.transport import Transport
+from tests.support.servers import free_port, release_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -313,3 +319,29 @@ def test_a_limit_of_more_ticks_than_doubles_count_is_taken_by_the_general_script
         take = effect(["k"], [1])
         assert isinstance(take, TakeEffect)
         assert type(take.prepared) is expected
+
+
+def test_takes_that_fail_leave_no_cycles_to_the_collector() -> None:
+    port = free_port()
+    store = RedisStore(f"redis://127.0.0.1:{port}")
+    effects = store.prepare([("g", TokenBucket(1, 1))]).effects
+
+    async def fail() -> None:
+        for _ in range(5):
+            with pytest.raises(StoreError):
+                await adrive(effects(["k"], [1]))
+        await store.aclose()
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(fail())
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [type(one) for one in gc.garbage if isinstance(one, TakeEffect | StoreError)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        release_port(port)
+    assert left == []
