@@ -9,7 +9,7 @@ could take the place of any other caller.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -159,14 +159,15 @@ def client_address(request: Request, settings: AddressSource) -> Address | None:
 class Trail:
     """`client_address` with the settings prepared, for many requests."""
 
-    __slots__ = ("_cached_hop", "_entries", "_proxies", "_settings", "header")
+    __slots__ = ("_cached_hop", "_entries", "_proxies", "header")
 
     def __init__(self, settings: AddressSource) -> None:
-        self._settings = settings
         self.header: Final = settings.header.lower()
         self._proxies = Proxies(settings.trusted_proxies)
         self._entries = _forwarded if self.header == "forwarded" else _listed
-        self._cached_hop = lru_cache(maxsize=MAX_CACHED)(self._read_hop)
+        # Not of a method: a cycle would keep a replaced policy until the next collection.
+        read = partial(_read_hop, settings, self._proxies)
+        self._cached_hop = lru_cache(maxsize=MAX_CACHED)(read)
 
     def client(self, request: Request) -> Address | None:
         """The address of the client that sent *request*, as far as it is sure."""
@@ -200,14 +201,15 @@ class Trail:
     def _hop(self, text: str) -> Hop:
         return self._cached_hop(text) if len(text) <= LONGEST_TEXT else _NO_HOP
 
-    def _read_hop(self, text: str) -> Hop:
-        address = read_address(text)
-        if address is None:
-            return _NO_HOP
-        return address, self.trusts(address), address_key(address, self._settings)
-
 
 _NO_HOP: Final[Hop] = (None, False, "")
+
+
+def _read_hop(settings: AddressSource, proxies: Proxies, text: str) -> Hop:
+    address = read_address(text)
+    if address is None:
+        return _NO_HOP
+    return address, address in proxies, address_key(address, settings)
 
 
 def _listed(text: str) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import pytest
 
-from headgate.policy.identity.address import Proxies, address_key, read_address
+from headgate.engine.request import Request
+from headgate.policy.identity.address import Proxies, Trail, address_key, read_address
 from headgate.policy.model import AddressSource
 
 DEFAULT = AddressSource()
@@ -91,3 +93,16 @@ def test_a_mapped_network_of_proxies_is_the_ipv4_network() -> None:
 
 def test_the_whole_of_ipv6_is_not_the_whole_of_ipv4() -> None:
     assert ip_address("1.2.3.4") not in Proxies([ip_network("::/0")])
+
+
+def test_a_trail_is_freed_without_a_collection() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        trail = Trail(DEFAULT)
+        assert trail.client_key(Request("GET", "/", peer="1.2.3.4")) == "1.2.3.4"
+        place = id(trail)
+        del trail
+        assert not [one for one in gc.get_objects() if id(one) == place and type(one) is Trail]
+    finally:
+        gc.enable()
