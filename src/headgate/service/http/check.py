@@ -66,6 +66,7 @@ class ResponseEncoder:
         self._options = options
         self._clock = clock
         self._templates: dict[tuple[int, int], LimitTemplate] = {}
+        self._revision = 0
 
     def lines(self, verdict: Verdict) -> Headers:
         """The response headers of an allowed request."""
@@ -79,14 +80,15 @@ class ResponseEncoder:
         answer = answer_of(verdict)
         return encoded_lines(headers_for(answer, now_ns=self._clock(), options=self._options))
 
-    def _template(self, rule: CompiledRule, limit: Limit) -> LimitTemplate:
+    def _template(self, rule: CompiledRule, limit: Limit, revision: int) -> LimitTemplate:
         # By identity: hashing a limit would take longer than all the rest. The cache keeps the
         # objects alive, so their ids cannot be reused.
         known = id(rule), id(limit)
         found = self._templates.get(known)
         if found is None:
-            if len(self._templates) >= CACHED_LIMITS:
-                self._templates.clear()
+            if len(self._templates) >= CACHED_LIMITS or revision != self._revision:
+                self._templates.clear()  # those of a replaced policy, which they keep alive
+                self._revision = revision
             template = {
                 "id": rule.id,
                 "mode": rule.mode,
@@ -107,11 +109,11 @@ class ResponseEncoder:
         """
         binding: LimitTemplate | None = None
         least = reset_ns = delay_ns = 0
-        source = "store"
+        source, revision = "store", verdict.revision
         texts = []
         for one, decision in verdict.pairs:
             remaining, back_ns, by = decision.remaining, decision.reset_after_ns, decision.source
-            template = self._template(one.rule, decision.limit)
+            template = self._template(one.rule, decision.limit, revision)
             if one.rule.mode == "enforce":
                 if binding is None or remaining < least:
                     binding, least = template, remaining
@@ -125,7 +127,7 @@ class ResponseEncoder:
                 f"{_ESTIMATE if decision.is_estimate else ''}"
                 f'"reset_after": {seconds_at_least(back_ns)!r}, "source": "{by}"}}'
             )
-        rules = f'"revision": {verdict.revision}, "rules": [{", ".join(texts)}]}}'
+        rules = f'"revision": {revision}, "rules": [{", ".join(texts)}]}}'
         waits = '"retry_after": 0, "retry_after_ms": 0, '
         if binding is None:
             return (
@@ -134,7 +136,8 @@ class ResponseEncoder:
             )
         denial = verdict.denied_by
         if denial is not None:
-            binding, source = self._template(denial.rule, denial.decision.limit), verdict.source
+            binding = self._template(denial.rule, denial.decision.limit, revision)
+            source = verdict.source
             wait_ns = denial.decision.retry_after_ns
             seconds = "null" if wait_ns is None else seconds_up(wait_ns)
             waits = f'"retry_after": {seconds}, "retry_after_ms": {_milliseconds(wait_ns)}, '

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.engine.request import Request
 from headgate.responses import ResponseOptions
-from headgate.service.http.check import ResponseEncoder
+from headgate.service.http.check import LimitTemplate, ResponseEncoder
 from headgate.stores.factory import unwrapped
 from headgate.testing import ManualClock
 from tests.support.http_app import START, FakeStore, core_of
@@ -135,3 +136,15 @@ def test_other_families_of_headers_are_told_the_long_way(options: ResponseOption
     encoder = ResponseEncoder(options, core.clock)
     assert encoder.lines(verdict) == encoder.slow_lines(verdict)
     assert encoder.lines(verdict) != ResponseEncoder(ResponseOptions(), core.clock).lines(verdict)
+
+
+def test_what_is_remembered_of_a_replaced_policy_goes_with_it() -> None:
+    core = core_of()
+    encoder = ResponseEncoder(ResponseOptions(), core.clock)
+    asked = Request("GET", "/api/a", peer="203.0.113.7")
+    before = asyncio.run(core.rules.check(asked)).plan.rules[0].rule
+    encoder.text(asyncio.run(core.rules.check(asked)))
+    policy = core.rules.in_force.policy
+    core.rules.replace(replace(policy, rules=(replace(policy.rules[0], id="renamed"),)))
+    encoder.text(asyncio.run(core.rules.check(asked)))
+    assert not [one for one in gc.get_referrers(before) if isinstance(one, LimitTemplate)]
