@@ -250,7 +250,11 @@ class Faults:
 
     def _kill_worker(self) -> None:
         """Kill the youngest worker: the others show how memory develops."""
-        pid = max(self._service.workers())
+        memory = list(self._run.memory)  # the order in which they were seen: process ids wrap
+        pid = max(
+            self._service.workers(),
+            key=lambda pid: memory.index(pid) if pid in memory else len(memory),
+        )
         os.kill(pid, signal.SIGKILL)
         self._run.deaths[pid] = time.time()
         deadline = time.time() + 60

@@ -150,7 +150,7 @@ class _Pauses:
     count = 0
     was_enabled = True
     young = 0
-    """The objects that the next collection would have gone through when the first one began."""
+    """The young objects when the first of them began."""
 
 
 _MANY: Final = 10_000
@@ -173,7 +173,7 @@ def collector_paused() -> Iterator[None]:
         if _Pauses.count == 0:
             _Pauses.was_enabled = gc.isenabled()
             gc.disable()
-            _Pauses.young = gc.get_count()[0]
+            _Pauses.young = _young()
         _Pauses.count += 1
     try:
         yield
@@ -181,7 +181,15 @@ def collector_paused() -> Iterator[None]:
         with _Pauses.lock:
             _Pauses.count -= 1
             if _Pauses.count == 0 and _Pauses.was_enabled:
-                if gc.get_count()[0] - _Pauses.young > _MANY:
+                if _young() - _Pauses.young > _MANY:
                     gc.freeze()
                     gc.unfreeze()
                 gc.enable()
+
+
+def _young() -> int:
+    """The objects that the next collection goes through.
+
+    Not `gc.get_count`: that is less by the objects of the replaced policy, which were freed.
+    """
+    return len(gc.get_objects(generation=0))

@@ -55,9 +55,12 @@ def test_what_is_no_revision_is_refused(text: bytes) -> None:
 
 
 def test_a_collection_after_a_pause_skips_what_was_made_meanwhile() -> None:
+    replaced = [[] for _ in range(20_000)]  # type: ignore[var-annotated]
+    gc.collect()
     with collector_paused():
         assert not gc.isenabled()
         made = [[] for _ in range(20_000)]  # type: ignore[var-annotated]
+        del replaced
     assert gc.isenabled()
     young = {id(one) for generation in (0, 1) for one in gc.get_objects(generation)}
     assert not young & {id(one) for one in made}
