@@ -13,7 +13,7 @@ JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rules ...' for your own
+run: $(VENV)/.gateway  ## a gateway with demo rules before a demo app; UP='--rules my.yaml --upstream URL' for your own
 	@$(BIN)/headgate up $(UP)
 
 # Tests wait for processes now and then, so there are two more workers than cores.
@@ -77,7 +77,7 @@ soak: $(VENV)/.dev servers  ## ten minutes of random load and faults on a servic
 bench-simulator: $(VENV)/.bench  ## requests a second that `headgate simulate` replays
 	$(BIN)/python -m benchmarks.simulator $(BENCH)
 
-PICTURES := shape fair shares adaptive shedding pressure credits backpressure
+PICTURES := shape fair shares adaptive shedding pressure credits backpressure tokens
 
 docs-site: $(VENV)/.docs  ## the documentation as a site, in build/site
 	$(BIN)/sphinx-build -q -W --keep-going -E -j auto -c docs -b html . build/site

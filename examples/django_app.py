@@ -55,7 +55,7 @@ def failed(responded: CompletedResponse) -> bool:
     return responded.status_code == 401
 
 
-@limit("3/minute", name="logins", charge_when=failed)
+@limit("3/minute strict", name="logins", charge_when=failed)
 def login(request: HttpRequest) -> HttpResponse:
     """Wrong passwords are limited, right ones are not."""
     if request.POST.get("password") != "open sesame":

@@ -54,7 +54,11 @@ async def search(q: str) -> dict[str, str]:
 
 
 @app.post("/login")
-@limit("5/minute", name="failed-logins", charge_when=lambda response: response.status_code == 401)
+@limit(
+    "5/minute strict",
+    name="failed-logins",
+    charge_when=lambda response: response.status_code == 401,
+)
 def login(given: Credentials) -> str:
     if given.password != "open sesame":  # noqa: S105 (everybody knows it)
         raise HTTPException(401, "wrong password")

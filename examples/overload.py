@@ -133,15 +133,15 @@ async def play(rule: dict[str, Any]) -> Callers:
 def main() -> None:
     print("answered within a second, of what was sent:\n")
     print(f"{'':24}{'script':>8}{'shop':>8}{'payments':>10}{'export':>8}", end="")
-    print(f"{'answers':>11}{'median':>9}  refused with")
+    print(f"{'answers':>11}{'median':>9}  denied with")
     for name, rule in RULES.items():
         found = run_virtually(play(rule))
         shares = [f"{found.answered[path] / found.sent[path]:.0%}" for _, path, _ in SENDERS]
         rate = f"{len(found.times) / SECONDS:.0f}/s"
         median = f"{1000 * statistics.median(found.times):.0f} ms"
-        refused = ", ".join(str(status) for status in sorted(found.statuses) if status != 200)
+        denied = ", ".join(str(status) for status in sorted(found.statuses) if status != 200)
         print(f"{name:24}{{:>8}}{{:>8}}{{:>10}}{{:>8}}".format(*shares), end="")
-        print(f"{rate:>11}{median:>9}  {refused or 'nobody is'}")
+        print(f"{rate:>11}{median:>9}  {denied or 'none'}")
 
 
 if __name__ == "__main__":

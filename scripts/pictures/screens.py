@@ -1,6 +1,6 @@
 """Draws the pictures of pages in the docs: the dashboard, and a report of the simulator.
 
-    python -m scripts.pictures.screens [--seconds 130]
+    python -m scripts.pictures.screens [--seconds 310]
 
 A service with two workers is sent made-up traffic of some tenants, a script that guesses passwords
 and a surge at the end; then Chromium takes a picture of its dashboard. It needs `chromium`, as
@@ -104,7 +104,13 @@ def dashboard(browser: Browser, directory: Path, seconds: float) -> None:
             page.look(1200, 1120)
             page.open(f"{service.url}/#token={TOKEN}")
             page.until("document.querySelector('#history tbody tr')", "all of it is there")
+            page.until("document.querySelector('#chart .area-allowed').getAttribute('d')", "chart")
             page.screenshot(IMAGES / "dashboard.png")
+            page.look(1200, 1190)
+            page.open(f"{service.url}/#/rules/per-tenant?token={TOKEN}")
+            page.until("document.querySelector('#rule-history tbody tr')", "all of it is there")
+            page.until("document.querySelector('#chart .area-allowed').getAttribute('d')", "chart")
+            page.screenshot(IMAGES / "dashboard-rule.png")
 
 
 def report(browser: Browser, directory: Path) -> None:
@@ -124,7 +130,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=130.0, help="of traffic; 130 if not said")
+    parser.add_argument("--seconds", type=float, default=310.0, help="of traffic; 310 if not said")
     arguments = parser.parse_args(argv)
     with Browser() as browser, tempfile.TemporaryDirectory() as directory:
         report(browser, Path(directory))

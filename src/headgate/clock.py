@@ -1,4 +1,4 @@
-"""What time it is, in integer nanoseconds since the epoch."""
+"""Clocks: the time in integer nanoseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from headgate.errors import OptionError
 
 Clock = Callable[[], int]
-"""A callable like `time.time_ns`. It may stand still or step back; Headgate never minds."""
+"""A callable like `time.time_ns`. It may stand still or step back."""
 
 
 class MonotonicClock:
@@ -34,13 +34,3 @@ def checked_clock(clock: Clock) -> Clock:
     if type(now := clock()) is not int:
         raise OptionError(f"the clock says {now!r}; expected a function like time.time_ns")
     return clock
-
-
-def clock_origin(clock: Clock) -> int:
-    """Where the numbers of `clock_reading` start, in nanoseconds since the epoch."""
-    return clock.offset if type(clock) is MonotonicClock else 0
-
-
-def clock_reading(clock: Clock) -> Clock:
-    """The quickest way to read *clock*, counted from `clock_origin`."""
-    return time.monotonic_ns if type(clock) is MonotonicClock else clock

@@ -71,7 +71,7 @@ class Decision(NamedTuple):
 
     @property
     def figures(self) -> list[tuple[int, int]]:
-        """What remains of each limit in `stack`, and when it resets."""
+        """The remaining units of each limit in `stack`, and the time until it resets."""
         results: Any = self.parts[1]
         if type(results) is list:
             return [(one[2], one[3]) for one in results]

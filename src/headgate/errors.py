@@ -14,7 +14,7 @@
     ├── ControlError                      a change of rules that was not made (`headgate.control`)
     │   ├── ConflictError, StaleVersionError, UnknownRuleError, UnknownRevisionError, ...
     │   ├── ReadOnlyError                 rules that cannot be changed where they are kept
-    │   └── StorageError                  their storage is unavailable
+    │   └── SourceError                   their source cannot be reached or read
     ├── SettingsError                     settings that make no sense (`headgate.config`)
     ├── ListenError, StartError           a service that does not start (`headgate.service`)
     ├── GatewayError                      a gateway that does not run (`headgate.gateway.processes`)
@@ -28,10 +28,11 @@ A denial is not an error: it is a `Decision` that is false.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["MissingPackageError", "not_installed"]
 
@@ -66,6 +67,23 @@ class LimitError(HeadgateError, ValueError):
     """A limit whose numbers make no sense."""
 
 
+_CARET_WIDTH: Final = 72
+
+
+def pointed_at(text: str, position: int, width: int = _CARET_WIDTH) -> tuple[str, str]:
+    """*text* and a line with a caret below *position*, cut to *width* columns, so that neither
+    wraps."""
+    shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    if len(shown) >= width:
+        start = max(0, min(position - width // 2, len(shown) + 1 - width))
+        cut = shown[start : start + width - 1]
+        shown = ("\N{HORIZONTAL ELLIPSIS}" + cut[1:]) if start else cut
+        if start + width - 1 < len(text):
+            shown = shown[:-1] + "\N{HORIZONTAL ELLIPSIS}"
+        position -= start
+    return shown, " " * position + "^"
+
+
 class NotationError(LimitError):
     """A text that is not a limit.
 
@@ -81,10 +99,14 @@ class NotationError(LimitError):
         super().__init__(text, position, problem, self.expected)
 
     def __str__(self) -> str:
-        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in self.text)
-        pointer = " " * self.position + "^"
-        wanted = "\n  expected " + " or ".join(self.expected) if self.expected else ""
-        return f"not a limit: {self.problem}\n  {shown}\n  {pointer}{wanted}"
+        line, caret = pointed_at(self.text, self.position)
+        wanted = f"\n  {self.wanted}" if self.expected else ""
+        return f"not a limit: {self.problem}\n  {line}\n  {caret}{wanted}"
+
+    @property
+    def wanted(self) -> str:
+        """What could have stood there, in words."""
+        return f"expected {' or '.join(self.expected)}"
 
 
 class CostError(HeadgateError, ValueError):
@@ -147,6 +169,19 @@ def not_installed(extra: str, error: ModuleNotFoundError) -> MissingPackageError
         f"this part of Headgate needs the package {error.name!r}: pip install 'headgate[{extra}]'",
         name=error.name,
     )
+
+
+_LONGEST_WORD: Final = 60
+_MOST_WORDS: Final = 128
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The one of the *known* words that *word* resembles, in any case; None if none does."""
+    from difflib import get_close_matches  # late: only mistakes need it
+
+    folded = {one.lower(): one for one in islice(known, _MOST_WORDS)}
+    near = get_close_matches(word[:_LONGEST_WORD].lower(), folded, n=1, cutoff=0.55)
+    return folded[near[0]] if near else None
 
 
 class HeadgateWarning(UserWarning):

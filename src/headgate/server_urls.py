@@ -1,4 +1,4 @@
-"""What URLs of servers have in common: hosts, credentials, options. No password in any message."""
+"""Hosts, credentials and options in URLs of servers. No message contains a password."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class URLReader:
-    """Reads the parts of a URL of *scheme*; what makes no sense raises *error*."""
+    """Reads the parts of a URL of *scheme*; an invalid one raises *error*."""
 
     scheme: str
     error: type[HeadgateError]
 
     def split(self, text: str) -> tuple[str, str, list[tuple[str, str]]]:
-        """What follows `://`: the authority, the path, and the names and values of the query."""
+        """Split the text after `://` into the authority, the path, and the pairs of the query."""
         found = _AUTHORITY.fullmatch(text)
         authority, rest = found.groups() if found else ("", "")
         self._refuse_stray_characters(authority, rest)
@@ -58,7 +58,7 @@ class URLReader:
         raise self.wrong(f"{what} is not percent-encoded UTF-8; write a '%' in it as %25")
 
     def userinfo(self, authority: str) -> str | None:
-        """What stands before the `@`; None if there is none."""
+        """The part of *authority* before the `@`; None if there is no `@`."""
         userinfo, at, _ = authority.rpartition("@")
         if "@" in userinfo:
             raise self.wrong("there are two '@'; write the one in the password as %40")

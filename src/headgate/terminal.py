@@ -81,9 +81,17 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+_STYLES: Final = {"bold": "1", "red": "1;31", "yellow": "1;33", "green": "32", "dim": "2"}
+
+
+def styled(text: str, style: str) -> str:
+    """*text* in a style such as `red` if stdout is a terminal with styles."""
+    return f"\033[{_STYLES[style]}m{text}\033[0m" if _has_styles() else text
+
+
 def bold(text: str) -> str:
     """*text* in bold if stdout is a terminal with styles."""
-    return f"\033[1m{text}\033[0m" if _has_styles() else text
+    return styled(text, "bold")
 
 
 def _has_styles() -> bool:

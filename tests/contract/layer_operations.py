@@ -11,10 +11,12 @@ from headgate.stores.operations import (
     MOST_PUBLISHERS,
     Charge,
     Check,
+    Hold,
     MergeUsage,
     PublishedValues,
     PublishValue,
     Refund,
+    Settle,
     Take,
 )
 from headgate.testing import StoreContract
@@ -214,6 +216,17 @@ class ReplicationContract(LayerStoreUnderTest):
             assert there.peek("key").remaining == 3, limit
             assert not there.hit("key", 4), limit
             assert there.hit("key", 3), limit
+
+    def test_a_hold_that_expired_counts_elsewhere_with_what_it_is_settled_for(self) -> None:
+        for limit in TENS:
+            check = Check(self.new_name(), "key", limit, 6)
+            self.run(Hold((check,), "name", seconds(60), charges_expired=True))
+            self.clock.advance_ns(seconds(60))
+            self.exchange()
+            assert self.left_there(check) == 10, limit
+            self.run(Settle((check.with_cost(7),), "name", charge_lapsed=True))
+            self.exchange()
+            assert self.left_there(check) == self.left(limit, check.group) == 3, limit
 
     def test_usage_that_was_not_consumed_is_not_sent(self) -> None:
         for limit in TENS:

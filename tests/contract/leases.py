@@ -237,6 +237,13 @@ class LeaseContract(LayerStoreUnderTest):
             assert self.grant(limit, "a", 10, cost=1, group=group).amount == 5, limit
             assert not self.grant(limit, "b", 1, cost=1, group=group).outcome.allowed, limit
 
+    def test_units_that_were_charged_when_their_hold_expired_are_not_leased(self) -> None:
+        for limit, group in self.groups():
+            self.run(Hold((Check(group, "key", limit, 4),), "r", seconds(1), charges_expired=True))
+            self.clock.advance_ns(seconds(1))
+            assert self.grant(limit, "a", 10, cost=1, group=group).amount == 5, limit
+            assert self.left(limit, group) == 0, limit
+
     def test_a_clock_that_steps_back_reopens_no_lease(self) -> None:
         for limit, group in self.groups():
             self.grant(limit, "a", 5, group=group)
@@ -412,7 +419,8 @@ class LeaseHistory:
 
     def hold(self) -> None:
         if self.random.random() < 0.3:
-            self.compare(Hold((self.check(),), str(len(self.steps)), self.ttl_ns()))
+            charges = self.random.random() < 0.5
+            self.compare(Hold((self.check(),), str(len(self.steps)), self.ttl_ns(), charges))
 
     def merge(self) -> None:
         window = self.clock() // self.limits[0].period_ns - self.random.choice((0, 0, 0, 1, 1, 2))

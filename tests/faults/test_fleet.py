@@ -97,14 +97,14 @@ class Fleet:
             return len(self.notes if of is None else of.notes)
 
         before = so_far()
-        wait_until(lambda: so_far() >= before + count, f"{count} more are admitted", within=30.0)
+        wait_until(lambda: so_far() >= before + count, f"{count} more are admitted")
 
     def live(self) -> list[Note]:
         """One stands still with something in hand while two begin, one of them with a wrong clock;
         the other dies, one joins, and the first goes on. All that was admitted."""
         sleeper = self.start(pause=AT_LEISURE)
         self.wait_for_more(60, of=sleeper)  # loans grow
-        wait_until(lambda: sleeper.is_lent_to, "the sleeper has something in hand", within=30.0)
+        wait_until(lambda: sleeper.is_lent_to, "the sleeper has something in hand")
         sleeper.process.pause()
         mortal, skewed = self.start(), self.start(skew_ns=AN_HOUR)
         for node in (mortal, skewed):

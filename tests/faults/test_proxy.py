@@ -16,7 +16,7 @@ from tests.support.servers.ports import HOST
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SOON = 20.0
+SOON = 60.0
 """Seconds after which something that has not come is taken never to come."""
 A_WHILE = 0.2
 """Seconds in which something that is lost has not come."""

@@ -139,13 +139,26 @@ def test_requests_without_an_end(victim: Victim, sent: bytes, megabytes: int) ->
             send_all(held.enter_context(connected(victim.http)), sent)
 
 
+PAGE = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("whole", "status"), [(PAGE, 200), (BODY + b"x" * 536, 400)], ids=["page", "body"]
+)
+def test_the_attacks_are_not_refused_before_they_cost_anything(
+    victim: Victim, whole: bytes, status: int
+) -> None:
+    with connected(victim.http) as sock:
+        send_all(sock, whole)
+        assert status_of(sock) == status
+
+
 def test_clients_that_read_nothing(victim: Victim) -> None:
     """They ask for the longest page there is, again and again."""
-    page = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n"
     with victim.unharmed(120), ExitStack() as held:
         for _ in range(HELD):
             sock = held.enter_context(connected(victim.http, receive_buffer=4096))
-            send_what_fits(sock, page * 20_000)
+            send_what_fits(sock, PAGE * 20_000)
 
 
 def test_pipelines(victim: Victim) -> None:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.clients.signals import MAX_FIELD_LENGTH, ResponseInfo, read_signal
+from headgate.engine.request import Request
 from headgate.errors import HeadgateError
 from headgate.limits.notation import LONGEST_TEXT, parse_limits
+from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.document import MAX_BYTES
 from headgate.policy.envoy_config.conversion import convert
 from headgate.policy.envoy_config.reader import read_envoy_config
@@ -187,6 +189,30 @@ def test_a_header_of_a_request(name: str, piece: str) -> None:
         for _ in range(3):
             asker.calls.should_rate_limit(message)
         post(app, "/v1/check", {"path": "/a", "ip": "::1", "headers": {name: value[:60_000]}})
+
+
+CONDITIONS = """
+version: 1
+rules:
+  - {id: cookie, match: {cookies: {plan: free}}, key_by: global, limit: 30000/minute}
+  - {id: header, match: {headers: {x-plan: free}}, key_by: global, limit: 30000/minute}
+  - {id: session, key_by: "cookie:plan", limit: 30000/minute}
+"""
+LINES: dict[str, Callable[[], list[tuple[str, str]]]] = {
+    "cookies": lambda: [("cookie", ";".join(f"plan={n}" for n in range(100_000)))],
+    "encoded cookies": lambda: [("cookie", ", ".join(f"pl%61n=%{n}" for n in range(60_000)))],
+    "a long cookie": lambda: [("cookie", "plan=" + "\\" * 500_000)],
+    "values": lambda: [("x-plan", ",".join(map(str, range(150_000))))],
+    "equal lines": lambda: [("x-plan", "paid")] * 100_000,
+    "lines": lambda: [("x-plan", str(n)) for n in range(100_000)],
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_headers_that_rules_match_by(name: str) -> None:
+    policy, lines = CompiledPolicy(read_policy(CONDITIONS)), tuple(LINES[name]())
+    with bounded():
+        policy.plan(Request(headers=lines))
 
 
 @pytest.mark.parametrize("domain", ["legacy", "edge", "headgate"])

@@ -37,9 +37,12 @@ from headgate.responses.debug import debug_token
 from headgate.stores.operations import (
     Check,
     GrantLease,
+    Hold,
     MergeUsage,
     Operation,
     PublishValue,
+    Settle,
+    Take,
 )
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
@@ -149,7 +152,7 @@ def operation(verb: str, given: dict[str, Any]) -> Operation[Any]:
     if "limit" in options:
         limit = parse_limit(options.pop("limit"))
         check = Check("8:headgate:0", options.pop("key"), limit, options.pop("cost", 1))
-        return {"lend": _lend, "merge": _merge}[verb](check, options)
+        return _OPERATIONS[verb](check, options)
     return PublishValue(group="8:headgate:0", **options)
 
 
@@ -164,3 +167,18 @@ def _lend(check: Check, options: dict[str, Any]) -> Operation[Any]:
 
 def _merge(check: Check, options: dict[str, Any]) -> Operation[Any]:
     return MergeUsage((check,), **options)
+
+
+def _hold(check: Check, options: dict[str, Any]) -> Operation[Any]:
+    return Hold((check,), **options)
+
+
+def _settle(check: Check, options: dict[str, Any]) -> Operation[Any]:
+    return Settle((check,), charge_lapsed=True, **options)
+
+
+def _take(check: Check, options: dict[str, Any]) -> Operation[Any]:
+    return Take((check,), **options)
+
+
+_OPERATIONS = {"lend": _lend, "merge": _merge, "hold": _hold, "settle": _settle, "take": _take}

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _HERE = Path(__file__).parent
@@ -33,6 +34,25 @@ def check_tables(page: Path, heading: str, rows: Iterable[str]) -> None:
         page.write_text("".join(parts), encoding="utf-8")
         return
     assert found.splitlines() == tables.strip().splitlines(), (
+        f"the tables of {page.name} differ; if this is intended, run `make goldens`"
+    )
+
+
+def check_marked_tables(page: Path, tables: Mapping[str, list[str]]) -> None:
+    """Compare the tables of a *page* of the docs, each after the line `<!-- fields: PLACE -->`."""
+    text = page.read_text(encoding="utf-8")
+    marked = re.compile(r"<!-- fields: (.*) -->\n\n((?:\|.*\n)*)")
+    if _RECORDING:
+        page.write_text(
+            marked.sub(
+                lambda one: f"<!-- fields: {one[1]} -->\n\n" + "\n".join(tables[one[1]]) + "\n",
+                text,
+            ),
+            encoding="utf-8",
+        )
+        return
+    found = {place: table.splitlines() for place, table in marked.findall(text)}
+    assert found == tables, (
         f"the tables of {page.name} differ; if this is intended, run `make goldens`"
     )
 

@@ -12,22 +12,27 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 
 
-def field_rows(schema: Schema) -> Iterator[str]:
-    """A section with a table for *schema* and for every definition that it refers to."""
-    places = {"": ""}
+def field_tables(schema: Schema, left_out: dict[str, set[str]]) -> dict[str, list[str]]:
+    """By its place, such as `rules.match`, the table of fields of *schema* and of every definition
+    that it refers to; without the fields that *left_out* names for a place."""
+    places = {"": "policy"}
     pending = [("", schema)]
+    tables = {}
     for name, one in pending:
         place = places[name]
-        what = f"`{place}`, {one['title']}" if place else one["title"]
-        yield from ("", f"### All fields: {what}", "", one["description"], "")
-        yield from ("| field | default | |", "|---|---|---|")
+        if place in tables:
+            place += f", {one['title']}"
+        tables[place] = ["| field | default | |", "|---|---|---|"]
         for field, described in one["properties"].items():
             default = "required" if field in one.get("required", ()) else _default(described)
-            yield f"| `{field}` | {default} | {described.get('description', '')} |"
+            row = f"| `{field}` | {default} | {described.get('description', '')} |"
+            if field not in left_out.get(place, ()):
+                tables[place].append(row)
             for other in _references(described):
                 if other not in places:
-                    places[other] = f"{place}.{field}".removeprefix(".")
+                    places[other] = f"{place}.{field}".removeprefix("policy.")
                     pending.append((other, schema["$defs"][other]))
+    return tables
 
 
 def _default(described: Schema) -> str:

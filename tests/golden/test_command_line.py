@@ -207,6 +207,10 @@ def test_every_command_has_its_help() -> None:
     check_text("help", "\n".join(text))
 
 
+# Another service may listen at the default ports.
+FREE_PORTS = dict.fromkeys(("HEADGATE_HTTP", "HEADGATE_GRPC", "HEADGATE_LISTEN"), "127.0.0.1:0")
+
+
 @pytest.fixture
 def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -220,7 +224,7 @@ def test_commands_end_with_their_status() -> None:
     statuses = {}
     text = []
     for call in CALLS:
-        ran = run(*shlex.split(call))
+        ran = run(*shlex.split(call), env=FREE_PORTS)
         statuses[call] = ran.status
         text.append(Ran(ran.status, "", ran.err).as_text(call))
     check_wire("exit_codes", statuses)

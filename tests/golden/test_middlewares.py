@@ -1,11 +1,11 @@
 """What every integration answers: statuses, headers and bodies, for policies and limits in code."""
 
-import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from headgate.integrations import request_context
 from tests.golden import framework_apps as apps
 from tests.golden.http_exchange import Log
 from tests.golden.python_api import Concurrency, signed_debug_token
@@ -508,7 +508,7 @@ DECORATORS: dict[str, Callable[..., Log]] = {
 
 @pytest.fixture(autouse=True)
 def _the_same_chance_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "random", lambda: 0.5)
+    monkeypatch.setattr(request_context, "chance", lambda: 0.5)
 
 
 def record(name: str, logs: dict[str, Log]) -> None:

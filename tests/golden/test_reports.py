@@ -82,6 +82,7 @@ UNSTABLE = {
     "$.version": r"\d+\.\d+\.\d+.*",
     "$.info.version": r"\d+\.\d+\.\d+.*",
     "etag": r'"[0-9a-f]{32}"',
+    "$.node": r".+:\d+",
 }
 
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
-from tests.support.dashboard import opened
-from tests.support.dashboard_fakes import POLICY, RULE, STORE, FakeService, history, live, rules
+from tests.support.dashboard import go, opened
+from tests.support.dashboard_fakes import (
+    POLICY,
+    RULE,
+    STORE,
+    FakeService,
+    history,
+    live,
+    rules,
+    traffic,
+)
 from tests.support.servers import wait_until
 from tests.support.servers.browser import Browser
 
@@ -86,10 +96,14 @@ def test_strangers_words_are_only_ever_text(browser: Browser, fake: FakeService)
     with opened(browser, f"{fake.url}/#token=x") as page:
         page.until(IS_OPEN, "all is there")
         page.until("document.querySelector('#candidate-list .candidate')", "candidates are there")
-        assert page.evaluate("document.title") == "Headgate"
-        assert page.evaluate("document.querySelectorAll('main img').length") == 0
-        assert page.text().count("<img src=x") > 15
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        shown = 0
+        for place in ("", "rules", "callers", "health", "policy", f"rules/{quote(HOSTILE)}"):
+            go(page, place)
+            assert page.evaluate("document.title") != "taken"
+            assert page.evaluate("document.querySelectorAll('main img').length") == 0
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), place
+            shown += page.text().count("<img src=x")
+        assert shown > 25
 
 
 def test_it_says_that_the_service_is_gone_asks_ever_less_often_and_recovers(
@@ -190,13 +204,17 @@ def test_all_requests_are_not_those_of_all_rules_added_up(
     figures["series"]["rules"] = {f"r{number}": every for number in range(3)}
     figures["series"]["requests"] = {"allowed": [30] * 120, "denied": [10] * 120}
     fake.replies["/admin/v1/live"] = figures
+    requests = {"allowed": [30] * 300, "denied": [10] * 300, "shadow_denied": [12] * 300}
+    fake.replies["/admin/v1/traffic"] = traffic(requests=requests)
     with opened(browser, f"{fake.url}/#token=x") as page:
         page.until(IS_OPEN, "it is open")
         assert page.text("#tiles").split()[:3] == ["Allowed", "/s", "30"]
-        assert page.text("#tiles").split()[-2:] == ["25", "%"]
-        label = page.evaluate("document.querySelector('#chart svg').getAttribute('aria-label')")
-        assert "Requests, the last 2 min, per second: allowed 30 on average" in label
-        assert "denied 10, 10 at most; shadow-denied 12, 12 at most" in label
+        assert "25 %" in page.text("#tiles")
+        label = "document.querySelector('#chart svg').getAttribute('aria-label')"
+        page.until(label, "the chart says in words what it shows")
+        text = page.evaluate(label)
+        assert "Requests per second, the last 5 min: allowed 30/s on average" in text
+        assert "denied 10/s on average, 10/s at most; shadow-denied 12/s on average" in text
 
 
 def test_rules_are_read_anew_after_the_service_was_started_again(
@@ -227,13 +245,15 @@ def test_rules_that_cannot_be_read_are_in_force_all_the_same(
         texts = page.evaluate(f"{subs}.map((one) => one.innerText)")
         assert texts == ["in force", "no longer in the policy"]
         assert "Revision 1 is in force" in page.text("#policy-state")
+        go(page, "policy")
         assert page.text("#history").strip() == f"R{why[1:]}"
         for path in ("/admin/v1/rules", "/admin/v1/history"):
             with fake.lock:
                 del fake.statuses[path]
                 fake.replies[path] = read[path]
             page.until("document.querySelector('#rules-error').hidden", "they can be read again")
-        assert "5 per minute" in page.text("#rules-table")
+        go(page, "rules")
+        page.until("document.querySelector('#rules-table').innerText.includes('5 per')", "rules")
         history = "document.querySelector('#history').innerText"
         page.until(f"{history}.includes('begin')", "the history can be read again")
         page.complaints[:] = [one for one in page.complaints if "status of 503" not in one]
@@ -243,39 +263,48 @@ def test_a_source_that_is_no_store_is_seen_while_it_decides(
     browser: Browser, fake: FakeService
 ) -> None:
     sources = {"store": 9, "sync": 7, "fail_open": 3}
-    fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": sources}])
+    recent = {"store": 5.0, "sync": 1.0, "fail_open": 3.0}
+    fake.replies["/admin/v1/live"] = live(
+        rules=[RULE | {"sources": sources, "sources_per_second": recent}]
+    )
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
-        page.until("document.querySelector('#rules-table .badge.warning')", "it was so before")
-        failing = STORE | {"state": "open", "fail_mode": 1}
-        later = {"store": 9, "sync": 8, "fail_open": 123_456}
-        now = {"sources": later, "sources_per_second": {"fail_open": 12.0}}
+        page.until("document.querySelector('#rules-table .badge.warning')", "it was so just now")
+        failing = STORE | {"state": "open", "fail_mode": 1, "reason": "timeout", "open_for": 0.19}
+        now = {"sources": sources, "sources_per_second": {"fail_open": 12.0}}
         fake.replies["/admin/v1/live"] = live(rules=[RULE | now], store=failing)
         page.until("document.querySelector('#rules-table .badge.bad')", "it is so now")
-        assert page.text("#rules-table .badge.bad") == "fail_open 123,456, now"
-        expected = "Degraded: store: circuit open; rules apply their on_store_failure"
-        assert page.text("#state").startswith(expected)
+        assert page.text("#rules-table .badge.bad") == "fail_open 12/s"
+        expected = "Degraded: Memory: circuit open (timeout); rules apply their on_store_failure"
+        assert page.text("#state") == expected
+        assert "Memory: circuit open for 190 ms" in page.text("#facts")
         place = "document.querySelector('#rules-table .scrollable')"
         assert page.evaluate(f"{place}.scrollWidth <= {place}.clientWidth"), "no Edit out of sight"
-        fake.replies["/admin/v1/live"] = live(rules=[RULE | now])
-        page.until("!document.querySelector('#rules-table .badge.bad')", "the outage has ended")
-        assert page.text("#rules-table .badge.warning") == "fail_open 123,456"
+        over = {"sources": sources, "sources_per_second": {"store": 12.0}}
+        fake.replies["/admin/v1/live"] = live(rules=[RULE | over])
+        badge = "document.querySelector('#rules-table .sources .badge')"
+        page.until(f"!{badge}", "the outage has ended")
+        assert page.text("#state") == "Healthy"
 
 
-def test_an_outage_is_a_band_and_the_time_before_the_start_is_a_gap(
-    browser: Browser, fake: FakeService
-) -> None:
-    end, store_gone = 1_900_000_000, [40 <= n < 52 for n in range(120)]
-    requests = {"allowed": [5] * 120, "denied": [0] * 120}
-    series = {"end": end, "step": 1, "requests": requests, "rules": {}, "outage": store_gone}
-    fake.replies["/admin/v1/live"] = live(series=series, at=end + 1, began=end - 89.5)
+def test_an_outage_is_a_band_and_unknown_time_is_a_gap(browser: Browser, fake: FakeService) -> None:
+    end, outage = 1_900_000_000, [int(40 <= n < 52) for n in range(300)]
+    recorded = [int(n >= 30 and not 60 <= n < 70) for n in range(300)]
+    requests = {"allowed": [5] * 300, "denied": [0] * 300, "shadow_denied": [2] * 300}
+    latency = {name: [0.001 if one else None for one in recorded] for name in ("p50", "p90", "p99")}
+    fake.replies["/admin/v1/traffic"] = traffic(
+        end=end, outage=outage, seconds=recorded, requests=requests, latency=latency
+    )
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
         page.until("document.querySelector('#chart rect.outage')", "the band is drawn")
         box = "document.querySelector('#chart rect.outage').getAttribute"
-        assert page.evaluate(f"Number({box}('width'))") == pytest.approx(12 * 600 / 119, abs=0.1)
-        assert "store gone" in page.text("#chart .legend")
-        line = "document.querySelector('#chart .line-allowed').getAttribute('points').split(' ')"
-        assert page.evaluate(f"{line}.length") == 91
-        assert page.evaluate(f"{line}[0].split(',')[0]") == str(round(29 * 600 / 119, 1))
+        assert page.evaluate(f"Number({box}('width'))") == pytest.approx(12 * 600 / 299, abs=0.2)
+        assert "store unavailable" in page.text("#chart .legend")
+        assert "gap: no data" in page.text("#chart .legend")
+        for chart, line in (("#chart", ".line-shadow_denied"), ("#latency-chart", ".line-p99")):
+            place = json.dumps(f"{chart} {line}")
+            parts = page.evaluate(f"document.querySelector({place}).getAttribute('d')").split("M")
+            assert [part.count("L") + 1 for part in parts[1:]] == [30, 230]
+            assert parts[1].startswith(f"{round(30 * 600 / 299, 1)},")
 
 
 def test_keys_that_only_a_rule_in_shadow_refuses_are_told_to_be_such(
@@ -287,33 +316,29 @@ def test_keys_that_only_a_rule_in_shadow_refuses_are_told_to_be_such(
     fake.replies["/admin/v1/live"] = live(rules=[RULE, tried], refused_keys=keys)
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
         page.until("document.querySelector('#most-denied tbody tr')", "they are there")
-        rows = page.text("#most-denied tbody").splitlines()
-        assert [row.split("\t")[1] for row in rows] == ["r", "tried (shadow)"]
+        links = "[...document.querySelectorAll('#most-denied td a')].map((one) => one.innerText)"
+        assert page.evaluate(links) == ["r", "tried (shadow)"]
 
 
-def test_of_many_rules_those_in_sight_are_always_up_to_date(
-    browser: Browser, fake: FakeService
-) -> None:
-    def reply(denied: float) -> dict[str, Any]:
-        pace = {"allowed": 1.0, "denied": denied}
-        return live(rules=[RULE | {"rule_id": f"r{n}", "per_second": pace} for n in range(300)])
-
-    each = (rules(f"r{n}", {"key_by": "ip", "limit": "9/s"})["rules"] for n in range(300))
+def test_many_rules_are_shown_in_pages(browser: Browser, fake: FakeService) -> None:
+    each = (rules(f"r{n}", {"key_by": "ip", "limit": "9/s"})["rules"] for n in range(60))
     written = [one for some in each for one in some]
     fake.replies["/admin/v1/rules"] = {"next_offset": None, "rules": written}
-    fake.replies["/admin/v1/live"] = reply(1.0)
-    figures = (
-        "[...document.querySelectorAll('#rules-table td.is-denied')].map((one) => one.innerText)"
-    )
+    busy = {n: {"allowed": float(n), "denied": 0.0} for n in range(60)}
+    counted = [RULE | {"rule_id": f"r{n}", "per_second": pace} for n, pace in busy.items()]
+    fake.replies["/admin/v1/live"] = live(rules=counted)
+    names = "[...document.querySelectorAll('#rules-table .name')].map((one) => one.innerText)"
     with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
-        page.until(IS_OPEN, "all of it was read, and stays where it is")
-        page.until(f"{figures}.length === 100", "a hundred are shown")
-        page.click("#rules-table > button")
-        page.until(f"{figures}.length === 300", "all are shown")
-        page.evaluate("document.querySelector('[aria-label=\"Edit r150\"]').scrollIntoView()")
-        fake.replies["/admin/v1/live"] = reply(2.0)
-        page.until(f"{figures}[150] === '2'", "what is in sight has changed")
-        page.until(f"{figures}.every((one) => one === '2')", "and a little later everything")
+        page.until(f"{names}.length === 8", "the overview has the busiest")
+        assert page.evaluate(names)[:2] == ["r59", "r58"]
+        page.click("#rules-table .pager a")
+        page.until(f"{names}.length === 20", "a page of them")
+        assert "1 to 20 of 60" in page.text("#rules-table .pager")
+        page.click("#rules-table .pager button:nth-of-type(2)")
+        page.until(f"{names}[0] === 'r20'", "the next page")
+        assert page.evaluate("location.hash") == "#/rules?page=2"
+        page.write("#rules-filter", "r4")
+        page.until(f"{names}.length === 11", "those that match")
 
 
 SENTENCES: list[tuple[Any, dict[str, Any], str]] = [
@@ -346,3 +371,51 @@ def test_a_candidate_is_told_in_a_sentence(browser: Browser, fake: FakeService) 
             assert sentence in card
         end = "; live allowed 300 of them; it would have allowed 5 requests that live denied."
         assert end in cards[0]
+
+
+def test_nodes_that_share_a_store_are_listed(browser: Browser, fake: FakeService) -> None:
+    one = {"node": "a:1", "allowed": 12.0, "denied": 3.0, "p99": 0.002, "store": "ok"}
+    one |= {"revision": 7.0, "workers": 2.0, "digest": 5.0}
+    other = one | {"node": "<b>:2", "store": "open", "denied": None, "digest": 6.0}
+    fake.replies["/admin/v1/live"] = live(nodes=[one])
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
+        page.until(IS_OPEN, "it is open")
+        assert page.evaluate("document.querySelector('#nodes').hidden"), "it is alone"
+        fake.replies["/admin/v1/live"] = live(nodes=[one, other])
+        page.until("document.querySelectorAll('#nodes tbody tr').length === 2", "both are there")
+        assert page.text("#nodes-lead").startswith("2 nodes share this store: together 24 allowed")
+        rows = page.text("#nodes tbody").splitlines()
+        cells = [cell.strip() for row in rows for cell in row.split("\t") if cell.strip()]
+        own = ["a:1 this node", "healthy", "12", "3", "2 ms", "2", "7"]
+        away = ["<b>:2", "circuit open", "12", "\u2013", "2 ms", "2", "7, other rules"]
+        assert cells == [*own, *away]
+
+
+def test_a_local_rule_says_who_counts_it(browser: Browser, fake: FakeService) -> None:
+    fake.replies["/admin/v1/rules"] = rules(
+        "r", {"key_by": "ip", "limit": "5/s", "decide": "local"}
+    )
+    fake.replies["/admin/v1/live"] = live(rules=[RULE | {"sources": {}}])
+    row = "document.querySelector('#rules-table tbody tr').innerText"
+    with opened(browser, f"{fake.url}/#token=x", times=FAST) as page:
+        page.until(f"{row}.includes('in Envoy')", "nothing is known of it")
+        pace = {"allowed": 4.0, "denied": 0.0}
+        counted = {"sources": {"envoy": 9}, "sources_per_second": {"envoy": 4.0}}
+        fake.replies["/admin/v1/live"] = live(rules=[RULE | counted | {"per_second": pace}])
+        page.until(f"{row}.includes('envoy 4/s')", "the counters of Envoy are read")
+        assert "in Envoy" not in page.evaluate(row)
+
+
+def test_what_is_copied_is_the_whole_key(browser: Browser, fake: FakeService) -> None:
+    key = {"rule_id": "r", "key": f"api_key=~{'0d3b5a91' * 4}", "per_second": 5.0, "at_most": 5.0}
+    fake.replies["/admin/v1/live"] = live(busiest_keys=[key])
+    with opened(browser, f"{fake.url}/#token=x") as page:
+        page.until("document.querySelector('#busiest .copy')", "the key is there")
+        assert page.text("#busiest .key code") == "api_key=~0d3b5a91…"
+        page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+        page.click("#busiest .copy")
+        page.until("document.querySelector('#busiest .copy').innerText === 'Copied'", "it says so")
+        assert page.evaluate("window.copied") == key["key"]
+        assert page.evaluate("document.querySelector('#busiest .copy').ariaLabel") == (
+            "Copy api_key=~0d3b5a91…"
+        )

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 SLOW = Behaviour(output_tokens=100, delay=0.05)
 """A stream that lasts until it is broken off."""
 
-PAUSING = Behaviour(output_tokens=30, pauses=True)
+PAUSING = Behaviour(output_tokens=30, hold_after=1)
 """A stream that waits for the test."""
 
 ROOT = Path(__file__).parents[2]
@@ -125,9 +125,9 @@ class TestUsage:
             assert running.used("early")["streams"] == 1
             (arrived,) = calls_of(running, "early")
             assert arrived.output_tokens == 1
-            running.upstream.resume()
+            running.upstream.gate.set()
             assert list(lines)[-2] == "data: [DONE]"
-            running.upstream.resumed.clear()
+            running.upstream.gate.clear()
         running.wait_for({"tokens": arrived.tokens, "streams": 0}, "early")
 
     def test_several_completions_are_reserved(self, running: LlmGateway) -> None:
@@ -304,7 +304,7 @@ class TestTrouble:
                 os.kill(one.gateway.envoy_pid, signal.SIGKILL)
                 with pytest.raises(httpx.RemoteProtocolError):
                     list(lines)
-            one.upstream.resume()
+            one.upstream.gate.set()
             (arrived,) = one.upstream.calls
             one.wait_for({"streams": 0})
             assert one.used()["tokens"] == estimate(arrived)
@@ -322,7 +322,7 @@ class TestTrouble:
                 one.wait_for_service()
                 arrived = one.upstream.calls[0]
                 assert one.used()["tokens"] == estimate(arrived)
-                one.upstream.resume()
+                one.upstream.gate.set()
                 reply.read()
             one.wait_for({"tokens": arrived.tokens, "streams": 0})
 
@@ -340,7 +340,7 @@ class TestTrouble:
                 assert reply.status_code == 200
                 assert "ratelimit" not in reply.headers
                 one.wait_for_service()
-                one.upstream.resume()
+                one.upstream.gate.set()
                 reply.read()
             arrived = one.upstream.calls[0]
             one.wait_for({"tokens": arrived.tokens, "streams": 0})
@@ -353,7 +353,7 @@ class TestTrouble:
             with httpx.stream("POST", one.url + CHAT, **call) as reply:
                 assert reply.status_code == 200
                 redis.start()
-                one.upstream.resume()
+                one.upstream.gate.set()
                 reply.read()
             (_, arrived) = one.upstream.calls
             one.wait_for({"tokens": arrived.tokens, "streams": 0})
@@ -365,7 +365,7 @@ class TestTrouble:
                 lines = reply.iter_lines()
                 next(lines)
                 redis.kill()
-                one.upstream.resume()
+                one.upstream.gate.set()
                 assert list(lines)[-2] == "data: [DONE]"
             assert one.post(tenant="next").status_code == 200
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -11,12 +12,12 @@ import subprocess
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from tests.support.decision_service import PLAIN, refused
-from tests.support.gateway_process import CALL, RULES, TOKEN, gateway
+from tests.support.gateway_process import CALL, RULES, TOKEN, Gateway, gateway
 from tests.support.servers import free_port, release_port, until, wait_until
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ class TestRefusing:
         release_port(port)
         assert status == 2
         assert re.fullmatch(
-            rf"headgate up: cannot listen at 127.0.0.1:{port} \(the gateway\): the address is in "
-            r"use by \S+ \(process \d+\); stop what listens there, or choose another\n",
+            rf"headgate up: cannot listen at 127.0.0.1:{port}: port {port} is in use by "
+            r"\S+ \(pid \d+\); choose another with --listen\n",
             told,
         )
 
@@ -248,3 +249,37 @@ async def _load_until_gone(port: int, stop: Callable[[], None]) -> int:
     async with asyncio.timeout(120):
         await asyncio.gather(end(), *(call() for _ in range(8)))
     return answered
+
+
+LOCAL = """\
+version: 1
+rules:
+  - {id: flood, match: {endpoint: /flood}, key_by: ip, limit: 2/hour, decide: local}
+"""
+
+
+def test_what_envoy_decides_by_itself_is_counted_under_its_name(tmp_path: Path) -> None:
+    with gateway(tmp_path, rules=LOCAL) as running:
+        assert running.statuses(5, "/flood") == [200, 200, 429, 429, 429]
+
+        def flood() -> dict[str, Any]:
+            [found] = running.admin("GET", "/live").json()["rules"]
+            return dict(found)
+
+        wait_until(lambda: flood()["denied"] == 3, "the counters of Envoy are read")
+        assert flood()["allowed"] == 2
+        assert flood()["sources"] == {"envoy": 5}
+        os.kill(running.worker_pid, signal.SIGKILL)
+        wait_until(lambda: _denied(running) == 3, "its successor knows what was counted")
+        assert running.statuses(1, "/flood") == [429]
+        wait_until(lambda: _denied(running) == 4, "the successor goes on counting")
+        assert flood()["allowed"] == 2
+
+
+def _denied(running: Gateway) -> int:
+    """The denials of the only rule; 0 while no worker answers."""
+    try:
+        [found] = running.admin("GET", "/live").json()["rules"]
+    except httpx.TransportError:
+        return 0
+    return int(found["denied"])

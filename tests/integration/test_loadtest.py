@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from fractions import Fraction
+from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -234,7 +235,11 @@ def test_ctrl_c_ends_it_with_the_figures_so_far() -> None:
     with serving(app, lifespan="off") as url:
         call = [*("loadtest", url, "--rule", "5/m"), "--rate", "50/s", "--duration", "1m"]
         with subprocess.Popen(  # noqa: S603 - the tests' own
-            [sys.executable, "-m", "headgate.cli", *call], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "headgate.cli", *call],
+            stdout=subprocess.PIPE,
+            text=True,
+            # A shell that runs the tests in the background has them ignore the signal.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         ) as process:
             wait_until(lambda: asked >= 20, "requests came", within=30)
             os.kill(process.pid, signal.SIGINT)

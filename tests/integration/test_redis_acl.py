@@ -15,12 +15,14 @@ from headgate.stores.operations import Check, GrantLease, MergeUsage, PublishVal
 from headgate.stores.redis import RedisStore
 from headgate.testing import ManualClock
 from headgate.units import MICROSECOND, SECOND
-from tests.support.servers import RedisServer, User
+from tests.support.decision_service import PLAIN, serving
+from tests.support.servers import RedisServer, User, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LAYOUT = Path(__file__).parents[2] / "docs" / "redis-layout.md"
+TOKEN = "t" * 20
 LIMITS = (
     TokenBucket(10, 1),
     TokenBucket(10, 3),
@@ -96,3 +98,19 @@ def _lend(store: RedisStore) -> None:
         store.run(MergeUsage((check,), "eu", 1, SECOND))
         for ttl_ns in (MICROSECOND, SECOND):
             assert len(store.run(PublishValue(check.group, "key", f"{ttl_ns}", 1, 1, ttl_ns))) == 1
+
+
+def test_a_service_whose_user_may_not_publish_values_works_without_other_nodes(
+    tmp_path: Path,
+) -> None:
+    needed = [one for one in _commands() if not one.startswith(("+h", "+pttl"))]
+    with (
+        RedisServer(user=User("app", "secret", " ".join(["~*", *needed]))) as redis,
+        serving(tmp_path, "--store", redis.url, env={"HEADGATE_ADMIN_TOKEN": TOKEN}) as service,
+    ):
+        wait_until(lambda: "cannot show other nodes" in service.log, "it is noticed")
+        assert service.statuses(6) == [200] * 5 + [429]
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        live = PLAIN.get(f"{service.url}/admin/v1/live", headers=headers).json()
+        assert live["store"]["errors"] == {"denied": 1}, "it was tried once"
+        assert (live["store"]["state"], live["nodes"]) == ("ok", [])

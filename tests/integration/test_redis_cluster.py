@@ -16,13 +16,15 @@ import pytest
 
 from headgate import Hit
 from headgate.errors import StoreError
-from headgate.stores.operations import Check, Take
+from headgate.stores.operations import Check, Take, TakeEach
 from headgate.stores.redis import RedisStore
 from headgate.stores.redis.naming import Names, slot_of
 from headgate.testing import ManualClock
 from tests.support.limiters import KINDS, bucket, limiting
 from tests.support.redis_transport import Bundle, drive, reason
 from tests.support.servers import ClusterSetup, RedisServer, is_installed, wait_until
+from tests.support.servers.urls import with_options
+from tests.support.store_calls import Calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -272,6 +274,29 @@ class TestNodes:
                 assert decision.source == ("fail_closed" if key == silent else "store")
             one.wait_until_decided(silent)
             assert (one.used(first), one.used(second)) == (6, 6)
+
+    def test_takes_that_span_nodes_fail_each_for_itself(
+        self, kind: str, cluster: ClusterSetup
+    ) -> None:
+        with limiting(kind, cluster.url) as one:
+            (silent, hung), (first, _), (second, _) = homes(one, cluster).items()
+
+        def take(*keys: str, consume: bool = True) -> Take:
+            checks = tuple([Check(one.namespace, key, bucket(10), 1) for key in keys])
+            return Take(checks, consume=consume)
+
+        store = RedisStore(with_options(cluster.url, timeout=1))
+        driver = Calls("blocking" if kind == "sync" else "async")
+        with paused(hung):
+            several = TakeEach((take(first, silent), take(first, second), take(silent)))
+            lost, granted, gone = driver.run(store, several)
+        (left,) = driver.run(store, take(first, consume=False))
+        driver.close(store)
+        driver.end()
+        assert reason(lost) == reason(gone) == "timeout"
+        assert not isinstance(granted, StoreError)
+        assert [outcome.remaining for outcome in granted] == [9, 9]
+        assert left.remaining == 9  # what was reserved beside the silent key is given back
 
     def test_no_node_that_answers_is_unreachable(self, kind: str, cluster: ClusterSetup) -> None:
         with limiting(kind, "redis+cluster://127.0.0.1:1,127.0.0.1:2") as one:

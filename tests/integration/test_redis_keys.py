@@ -9,6 +9,8 @@ import pytest
 
 from headgate import GCRA, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog
 from headgate.limits import Concurrency, LeakyQueue, TokenBucket, parse_limit
+from headgate.stores.operations import Check, Hold, Take
+from headgate.units import SECOND
 from tests.support.limiters import KINDS, limiting
 from tests.support.servers import RedisServer, is_installed, wait_until
 
@@ -90,6 +92,20 @@ class TestTimeToLive:
                 assert found
                 for key, ttl in found.items():
                     assert reset_ms - 100 <= ttl <= 2 * reset_ms + SLACK_MS, (limit, key)
+
+    @pytest.mark.parametrize("ttl", [2, PERIOD, 10 * PERIOD])
+    def test_a_hold_that_charges_lives_until_its_charge_is_as_new(
+        self, kind: str, ttl: int, server: RedisServer
+    ) -> None:
+        for limit in LIMITS[:-1]:  # a queue has its place at once
+            server.cli("flushall")
+            check = Check("@g", "key", limit, 1)
+            with limiting(kind, server.url, limit) as one:
+                held = one.run(Hold((check.with_cost(6),), "a", ttl * SECOND, charges_expired=True))
+                assert held[0].allowed
+                reset_ms = one.run(Take((check,), consume=False))[0].reset_after_ns // 1_000_000
+                (found,) = ttls(server).values()
+                assert reset_ms - 100 <= found <= 2 * reset_ms + SLACK_MS, limit
 
     def test_a_slot_lives_at_most_twice_its_lease(self, kind: str, server: RedisServer) -> None:
         server.cli("flushall")

@@ -101,8 +101,8 @@ class TestStarting:
         release_port(port)
         assert status == 2
         assert re.fullmatch(
-            rf"headgate serve: cannot listen at 127.0.0.1:{port}: the address is in use by "
-            r"\S+ \(process \d+\); stop what listens there, or choose another",
+            rf"headgate serve: cannot listen at 127.0.0.1:{port}: port {port} is in use by "
+            r"\S+ \(pid \d+\); choose another with --http",
             said.splitlines()[-1],
         )
 

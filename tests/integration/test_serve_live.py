@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 TOKEN = "t" * 20
 RULES = """\
@@ -129,3 +131,21 @@ def _drawn(picture: Any) -> int:
     """How much was allowed and denied in the last two minutes."""
     lines = picture["series"]["rules"].get("per-ip", {"allowed": [], "denied": []})
     return int(sum(lines["allowed"]) + sum(lines["denied"]))
+
+
+def test_nodes_that_share_a_store_know_each_other(service: Service, tmp_path: Path) -> None:
+    def nodes(of: Service) -> dict[str, Any]:
+        return {one["node"].rpartition(":")[2]: one for one in live(of)["nodes"]}
+
+    store, env = live(service)["store"]["url"], {"HEADGATE_ADMIN_TOKEN": TOKEN}
+    with serving(tmp_path, "--store", store, rules=RULES, env=env) as other:
+        workers = {str(service.port): 2, str(other.port): 1}
+
+        def knows(one: Service) -> bool:
+            return {port: node["workers"] for port, node in nodes(one).items()} == workers
+
+        for one in (service, other):
+            wait_until(partial(knows, one), "both nodes are known")
+            found = nodes(one).values()
+            assert {node["store"] for node in found} == {"ok"}
+            assert len({node["digest"] for node in found}) == 1

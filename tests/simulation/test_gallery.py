@@ -1,4 +1,4 @@
-"""What docs/gallery.md says is what the algorithms do."""
+"""What docs/limits.md says is what the algorithms do."""
 
 import re
 from functools import cache
@@ -13,7 +13,7 @@ from scripts.pictures.gallery.subjects import ALL, QUEUE, SUBJECTS, Subject
 from scripts.pictures.gallery.subjects import run as run_anew
 from scripts.pictures.gallery.traffic import Course, arrivals, in_seconds
 
-PAGE = Path(__file__).parents[2] / "docs" / "gallery.md"
+PAGE = Path(__file__).parents[2] / "docs" / "limits.md"
 BY_NAME = {subject.name: subject for subject in ALL}
 
 

@@ -62,6 +62,12 @@ def newest(service: Service) -> dict[str, Any]:
     return found
 
 
+def go(page: Page, place: str) -> None:
+    """Open another page of the dashboard."""
+    page.evaluate(f"location.hash = {json.dumps(f'#/{place}')}")
+    page.evaluate("new Promise((done) => setTimeout(done))")  # its handlers have run
+
+
 def edit(page: Page, rule_id: str, rule: dict[str, Any]) -> None:
     """Open the editor of a rule, and write *rule* in place of it."""
     page.click(f"[aria-label='Edit {rule_id}']")
@@ -99,10 +105,11 @@ def opened(
 
 @contextmanager
 def dashboard(
-    browser: Browser, service: Service, token: str = TOKEN, **look: Any
+    browser: Browser, service: Service, token: str = TOKEN, place: str = "rules", **look: Any
 ) -> Iterator[Page]:
-    """The dashboard of *service*, once it has the rules and the history."""
-    with opened(browser, f"{service.url}/#token={token}", **look) as page:
+    """A page of the dashboard of *service*, once it has the rules and the history."""
+    mark = "&" if "?" in place else "?"
+    with opened(browser, f"{service.url}/#/{place}{mark}token={token}", **look) as page:
         page.until("document.querySelector('#rules-table tbody tr .sub')", "the rules are there")
         page.until("document.querySelector('#history tbody tr')", "the history is there")
         yield page

@@ -10,10 +10,12 @@ from importlib.resources import files
 from typing import Any
 
 _NOTHING = dict.fromkeys(("allowed", "denied", "shadow_allowed", "shadow_denied"), 0.0)
-STORE = {
+STORE: dict[str, Any] = {
     "url": "memory://",
     "state": "ok",
     "trouble": [],
+    "reason": None,
+    "open_for": None,
     "errors": {},
     "calls": 5,
     "fail_mode": 0,
@@ -37,6 +39,7 @@ RULE = {
     "shadow_denied": 0,
     "per_second": _NOTHING,
     "sources": {"store": 103},
+    "sources_per_second": {},
 }
 
 
@@ -50,6 +53,8 @@ def live(**more: Any) -> dict[str, Any]:
         "began": now - 100.0,
         "version": "0.1.0",
         "workers": 2,
+        "node": "a:1",
+        "nodes": [],
         "policy": POLICY,
         "store": STORE,
         "factor": 1.0,
@@ -57,8 +62,25 @@ def live(**more: Any) -> dict[str, Any]:
         "latency": {"p50": 0.000012, "p90": 0.0015, "p99": 1.5, "count": 103},
         "rules": [RULE],
         "series": {"end": now, "step": 1, "requests": series, "rules": {"r": series}},
-        "minutes": {"end": now, "step": 60, "requests": {}, "rules": {}},
         **{name: [] for name in lists},
+        **more,
+    }
+
+
+def traffic(points: int = 300, **more: Any) -> dict[str, Any]:
+    """What `/admin/v1/traffic` says of a node that has run for the whole range."""
+    nothing = [0] * points
+    return {
+        "range": "5m",
+        "end": int(time.time()),
+        "step": 1,
+        "seconds": [1] * points,
+        "outage": [],
+        "requests": {"allowed": [3] * points, "denied": nothing, "shadow_denied": nothing},
+        "latency": dict.fromkeys(("p50", "p90", "p99"), [0.001] * points),
+        "rule": None,
+        "busiest_keys": [],
+        "refused_keys": [],
         **more,
     }
 
@@ -95,6 +117,7 @@ class FakeService:
         self.replies: dict[str, Any] = {
             "/readyz": {"status": "ready"},
             "/admin/v1/live": live(),
+            "/admin/v1/traffic": traffic(),
             "/admin/v1/rules": rules("r", {"key_by": "ip", "limit": "5/minute"}),
             "/admin/v1/status": {"revision": 1, "place": "here", "loaded_at": None},
             "/admin/v1/history": history(),

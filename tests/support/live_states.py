@@ -36,6 +36,8 @@ STORE: dict[str, Any] = {
     "url": "redis://host/0",
     "state": "ok",
     "trouble": [],
+    "reason": None,
+    "open_for": None,
     "errors": {},
     "calls": 0,
     "fail_mode": 0,
@@ -67,6 +69,7 @@ def snapshot_of(**more: Any) -> Snapshot:
         "candidates": [],
         "metrics": (),
         "previous": {},
+        "nodes": [],
     }
     return Snapshot(**{**found, **more})
 

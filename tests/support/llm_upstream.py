@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import h11
 
 from tests.support.servers.ports import HOST
+from tests.support.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,10 +62,10 @@ class Behaviour:
     delay: float = 0.0
     """Seconds before each chunk of a stream."""
     usage: Usage = "asked"
-    pauses: bool = False
-    """Wait after the first event of a stream until the test calls `resume`."""
     fail: Failure = "none"
     fail_after: int = 2
+    hold_after: int = 0
+    """After so many chunks of a stream, wait until the `gate` opens; 0: do not."""
     padding: int = 0
     """Bytes added to the text of each chunk."""
     piece: int = 0
@@ -110,11 +111,7 @@ class LlmUpstream:
 
     url: str
     calls: list[Call] = field(default_factory=list)
-    resumed: threading.Event = field(default_factory=threading.Event)
-
-    def resume(self) -> None:
-        """Let streams that pause go on."""
-        self.resumed.set()
+    gate: threading.Event = field(default_factory=threading.Event)
 
     @property
     def tokens(self) -> int:
@@ -181,7 +178,7 @@ class _Server:
             behaviour = self._behaviour.changed(call.headers)
             self._upstream.calls.append(call)
             await asyncio.sleep(behaviour.first_delay)
-            await _respond(connection, call, behaviour, self._upstream)
+            await _respond(connection, call, behaviour, self._upstream.gate)
             call.is_complete = True
             connection.http.start_next_cycle()
 
@@ -230,7 +227,7 @@ class _Connection:
 
 
 async def _respond(
-    connection: _Connection, call: Call, behaviour: Behaviour, upstream: LlmUpstream
+    connection: _Connection, call: Call, behaviour: Behaviour, gate: threading.Event
 ) -> None:
     make = _PROTOCOLS.get(call.path)
     asked = _read_json(call.body)
@@ -249,7 +246,7 @@ async def _respond(
     output = min([behaviour.output_tokens, *known])
     response = make(asked, call.prompt_tokens, output, behaviour)
     if asked.get("stream") is True:
-        await _stream(connection, call, behaviour, response.events, upstream.resumed)
+        await _stream(connection, call, behaviour, response.events, gate)
         return
     call.output_tokens = output
     await _plain(connection, behaviour, 200, response.plain)
@@ -387,7 +384,7 @@ async def _stream(
     call: Call,
     behaviour: Behaviour,
     events: list[tuple[str, dict[str, Any] | str, int]],
-    resumed: threading.Event,
+    gate: threading.Event,
 ) -> None:
     headers = [
         ("content-type", behaviour.content_type or "text/event-stream; charset=utf-8"),
@@ -400,8 +397,8 @@ async def _stream(
     for place, (name, data, tokens) in enumerate(events):
         if place == behaviour.fail_after:
             _fail(connection, behaviour)
-        while place and behaviour.pauses and not resumed.is_set():  # noqa: ASYNC110 (a thread's)
-            await asyncio.sleep(_PAUSE)
+        if behaviour.hold_after and place >= behaviour.hold_after:
+            await until(gate.is_set)
         await asyncio.sleep(behaviour.delay)
         encoded = _encoded(name, data, behaviour)
         if gzipped is not None:

@@ -10,7 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headgate.algorithms import ConcurrencyAlgorithm, Outcome, algorithm_for, carry
-from headgate.algorithms.reservations import Hold, Holds, open_holds, outcome_beside, wait_beside
+from headgate.algorithms.reservations import (
+    Expiry,
+    Hold,
+    Holds,
+    correct,
+    expire,
+    outcome_beside,
+    wait_beside,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,11 +51,14 @@ class Book:
     def look(self, checks: Sequence[Check], now: int) -> tuple[Outcome, ...]:
         return self._outcomes(checks, [self._wait(check, now) for check in checks], now)
 
-    def hold(self, check: Check, name: str, ttl: int, now: int) -> tuple[Outcome, ...]:
+    def hold(
+        self, check: Check, name: str, ttl: int, now: int, *, charges_expired: bool
+    ) -> tuple[Outcome, ...]:
         wait = self._wait(check, now)
         if wait == 0 and check.cost:
             page = self._open(check, now)
-            holds = {**page.holds, name: Hold(check.cost, now + ttl)}
+            expiry = Expiry.CHARGES if charges_expired else Expiry.VANISHES
+            holds = {**page.holds, name: Hold(check.cost, now + ttl, ttl, expiry)}
             self._keep(check, page._replace(holds=holds))
         return self._outcomes([check], [wait], now)
 
@@ -55,9 +66,13 @@ class Book:
         page = self._open(check, now)
         holds = {other: hold for other, hold in page.holds.items() if other != name}
         self._keep(check, page._replace(holds=holds))
-        if name in page.holds or charge_lapsed:
+        held = page.holds.get(name)
+        if held is not None and not held.is_open:
+            state = correct(algorithm_for(check.limit), page.state, held, check.cost, now)
+            self._keep(check, page._replace(holds=holds, state=state))
+        elif held is not None or charge_lapsed:
             self._charge(check, now)
-        return name in page.holds
+        return held is not None and held.is_open
 
     def charge(self, check: Check, now: int) -> tuple[Outcome, ...]:
         self._charge(check, now)
@@ -103,10 +118,10 @@ class Book:
     def _open(self, check: Check, now: int) -> Page:
         """The page of *check*, rewritten if its limit has changed."""
         page = self.pages.get((check.group, check.key), Page(check.limit, None, {}))
-        state = page.state
+        state, holds = expire(algorithm_for(page.limit), page.state, page.holds, now)
         if page.limit != check.limit and state is not None:
             state = carry(algorithm_for(page.limit), state, algorithm_for(check.limit), now)
-        page = Page(check.limit, state, open_holds(page.holds, now))
+        page = Page(check.limit, state, holds)
         self._keep(check, page)
         return page
 

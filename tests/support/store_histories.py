@@ -144,9 +144,11 @@ class Pair:
     def _reserve_or_visit(self, call: Call, check: Check, now: int) -> None:
         store, book, name = self.store, self.book, call.name
         match call.verb:
-            case "hold":
-                held = store.run(Hold((check,), name, 2 * SECOND))
-                assert held == self.rounded(book.hold(check, name, 2 * SECOND, now))
+            case "hold" | "hold_to_charge":
+                charges = call.verb == "hold_to_charge"
+                held = store.run(Hold((check,), name, 2 * SECOND, charges))
+                expected = book.hold(check, name, 2 * SECOND, now, charges_expired=charges)
+                assert held == self.rounded(expected)
             case "settle":
                 late = call.limit % 2 == 0
                 settled = store.run(Settle((check,), name, late))
@@ -174,6 +176,7 @@ VERBS = (
     "refund",
     "reset",
     "hold",
+    "hold_to_charge",
     "settle",
 )
 SAME = st.sampled_from(range(len(LIMITS))).flatmap(lambda n: calls((*VERBS, "stack"), [n]))

@@ -300,7 +300,7 @@ class TestChart:
 
 
 class TestEnvoy:
-    @pytest.mark.parametrize("name", ["gateway.yaml", "sidecar.yaml"])
+    @pytest.mark.parametrize("name", ["gateway.yaml", "sidecar.yaml", "tokens.yaml", "quota.yaml"])
     def test_envoy_itself_takes_the_configuration(self, name: str, tmp_path: Path) -> None:
         call = [envoy_binary(), "--mode", "validate", "-c", str(DEPLOY / "envoy" / name)]
         call += ["--log-level", "error"]
@@ -328,3 +328,40 @@ class TestEnvoy:
             if mount["name"] == "sockets"
         ]
         assert mounted == ["headgate", "envoy"]
+
+    @pytest.mark.parametrize("name", ["gateway.yaml", "tokens.yaml", "quota.yaml"])
+    def test_the_page_shows_parts_of_the_configuration(self, name: str) -> None:
+        """The filter of the page, indented as it is there."""
+        page = (DEPLOY.parent / "docs" / "envoy.md").read_text("utf-8")
+        after = page.partition(f"deploy/envoy/{name}")[2]
+        shown = after.partition("```yaml\n")[2].partition("```")[0]
+        text = (DEPLOY / "envoy" / name).read_text("utf-8")
+        lines = [re.sub(r"\s+#.*", "", line).strip() for line in text.splitlines()]
+        wanted = [re.sub(r"\s+#.*", "", line).strip() for line in shown.splitlines()]
+        assert len(wanted) > 10
+        assert "\n".join(filter(None, wanted)) in "\n".join(filter(None, lines))
+
+    @pytest.mark.parametrize(
+        ("page", "field"),
+        [
+            ("http-api.md", "http_filters"),
+            ("overload.md", "load_balancing_policy"),
+            ("envoy.md", "local_reply_config"),
+        ],
+    )
+    def test_envoy_takes_what_a_page_shows(self, page: str, field: str, tmp_path: Path) -> None:
+        text = (DEPLOY.parent / "docs" / page).read_text("utf-8")
+        [shown] = re.findall(rf"```yaml\n({field}:\n.*?)```", text, re.DOTALL)
+        config = yaml.safe_load((DEPLOY / "envoy" / "gateway.yaml").read_text("utf-8"))
+        [chain] = config["static_resources"]["listeners"][0]["filter_chains"]
+        manager = chain["filters"][0]["typed_config"]
+        router = manager["http_filters"][-1]
+        place = config["static_resources"]["clusters"][0] if "balancing" in field else manager
+        place |= yaml.safe_load(shown)
+        if field == "http_filters":
+            place[field].append(router)
+        file = tmp_path / "envoy.json"
+        file.write_text(json.dumps(config))
+        call = [envoy_binary(), "--mode", "validate", "-c", str(file), "--log-level", "error"]
+        done = subprocess.run(call, capture_output=True, text=True, check=False)  # noqa: S603
+        assert done.returncode == 0, done.stderr

@@ -3,8 +3,10 @@
 import pickle
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from headgate.errors import HeadgateError, LimitError, NotationError
+from headgate.errors import HeadgateError, LimitError, NotationError, pointed_at
 
 
 def test_a_notation_error_is_caught_as_a_limit_error_and_as_a_value_error() -> None:
@@ -58,3 +60,14 @@ def test_a_notation_error_survives_pickling() -> None:
     assert type(copy) is NotationError
     assert str(copy) == str(error)
     assert (copy.text, copy.position, copy.problem, copy.expected) == error.args
+
+
+@given(st.text(min_size=1, max_size=300), st.integers(0, 300), st.integers(4, 120))
+def test_a_caret_stays_below_its_character_however_narrow_the_terminal_is(
+    text: str, position: int, width: int
+) -> None:
+    position = min(position, len(text))
+    line, caret = pointed_at(text, position, width)
+    assert max(len(line), len(caret)) <= width
+    shown = line[len(caret) - 1 :][:1]
+    assert shown == (text[position : position + 1] if text.isprintable() else shown)

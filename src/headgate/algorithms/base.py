@@ -1,22 +1,22 @@
-"""The questions that every algorithm answers about one counter, and the take made of them.
+"""The interface of algorithms, and `take`, which checks and charges.
 
 An algorithm is arithmetic on the *state* of one counter. It reads no clock and does no I/O: time
 comes in as integer nanoseconds, and `None` is the state of an untouched counter. All verbs of a
-limiter (hit, peek, reserve, charge, refund) are made of the questions below.
+limiter (hit, peek, reserve, charge, refund) are made of the methods below.
 
 Common to all algorithms:
 
 - `wait` is exact: a cost that must wait `n` nanoseconds fits after `n` and not after `n - 1`.
 - `charge` records in full. What exceeds the quota is debt: it is worked off at the pace of the
   limit before anything else fits.
-- Only `charge` and `refund` change a counter. They own the state that they are given (the log
-  changes in place) and return the one to keep. Questions change nothing.
-- A clock that steps back mints nothing and locks no caller out. What a state places in the future
-  of the clock is moved to now (`rebase`); what lies in the past stays; debt stays in full. Time
-  counts as elapsed only while the clock moves forward, so a clock that jitters mints nothing
-  either, and a caller waits at most as long as one that has used up the limit just now. Each
-  module states its rule. Questions answer by the rebased state. A store keeps the rebased state
-  when it charges or denies, so that the wait of a denied caller ends; a peek keeps nothing.
+- Only `charge`, `refund` and `give_back` change a counter. They own the state that they are given
+  (the log changes in place) and return the one to keep. The other methods change nothing.
+- A clock that steps back mints no units and locks no caller out. Times in a state that are later
+  than now are moved to now (`rebase`); earlier times and debt stay. Time counts as elapsed only
+  while the clock moves forward, so a clock that jitters mints no units, and a caller waits at most
+  as long as one that has just used up the limit. Each module states its rule. All figures are
+  those of the rebased state. A store keeps the rebased state when it charges or denies, so that
+  the wait of a denied caller ends; a peek keeps nothing.
 """
 
 from __future__ import annotations
@@ -88,6 +88,18 @@ class Algorithm(ABC, Generic[S]):
     def refund(self, state: S, amount: int, now: int) -> S:
         """Give *amount* back, newest first, never beyond an unused counter."""
 
+    def give_back(self, state: S, amount: int, since: int, now: int) -> S:
+        """Give *amount* back of what was charged at *since*, where it was charged.
+
+        What no longer counts is lost: what was refilled since, or is in a window that has passed.
+        Slots and places in queues do not come back.
+        """
+        return state
+
+    def copied(self, state: S) -> S:
+        """Return *state* to be charged while the original stays as it is."""
+        return state
+
     @abstractmethod
     def remaining(self, state: S | None, now: int) -> int:
         """Return the largest cost that fits now."""
@@ -117,7 +129,7 @@ class Algorithm(ABC, Generic[S]):
     def quick_take(self, state: S | None, cost: int, now: int) -> Taken[S]:
         """Take without the parts of an outcome that only a queue has.
 
-        A cost of 0 fits; the state that comes back is rebased then, and otherwise unchanged.
+        A cost of 0 fits; then the state that comes back is rebased and otherwise unchanged.
 
         (The fast path: algorithms decide the common case here in one function, without calls, and
         leave all other cases to this one.)
@@ -131,7 +143,7 @@ class Algorithm(ABC, Generic[S]):
         return state, wait, outcome.remaining, outcome.reset_after_ns
 
     def outcome(self, state: S | None, wait: int | None, now: int) -> Outcome:
-        """Return the figures of *state*, for a cost that has to wait *wait*."""
+        """Return the figures of *state*, for a cost that fits in *wait* nanoseconds."""
         return Outcome(wait == 0, self.remaining(state, now), wait, self.fresh_in(state, now))
 
 

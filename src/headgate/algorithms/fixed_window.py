@@ -65,6 +65,10 @@ class FixedWindowAlgorithm(Algorithm[Window]):
         start, count = self._at(state, now)
         return start, max(0, count - amount)
 
+    def give_back(self, state: Window, amount: int, since: int, now: int) -> Window:
+        start, count = self._at(state, now)
+        return start, max(0, count - amount) if since >= start else count
+
     def remaining(self, state: Window | None, now: int) -> int:
         return max(0, self.quota - self._at(state, now)[1])
 

@@ -110,6 +110,10 @@ class GCRAAlgorithm(Algorithm[Arrival]):
     def refund(self, state: Arrival, amount: int, now: int) -> Arrival:
         return self._state(max(0, self._in_use(state, now) - amount * self._unit), now)
 
+    def give_back(self, state: Arrival, amount: int, since: int, now: int) -> Arrival:
+        refilled = -(-max(0, now - since) * self._per_ns // self._unit)
+        return self.refund(state, max(0, amount - refilled), now)
+
     def remaining(self, state: Arrival | None, now: int) -> int:
         in_use = self._in_use(state, now)
         return (self._span - in_use) // self._unit if in_use < self._span else 0

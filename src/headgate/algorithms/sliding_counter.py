@@ -102,6 +102,14 @@ class SlidingWindowCounterAlgorithm(Algorithm[Cells]):
             amount -= taken
         return index, tuple(lowered)
 
+    def give_back(self, state: Cells, amount: int, since: int, now: int) -> Cells:
+        (index, counts), _ = self._at(state, now)
+        place = len(counts) - 1 - (index - since * self.subwindows // self.cell)
+        if not 0 <= place < len(counts):
+            return index, counts
+        left = max(0, counts[place] - amount)
+        return index, (*counts[:place], left, *counts[place + 1 :])
+
     def remaining(self, state: Cells | None, now: int) -> int:
         (_, counts), elapsed = self._at(state, now)
         return max(0, self.quota - self._estimate(counts, elapsed))

@@ -5,20 +5,20 @@ the limit. A unit exactly one window old has left. Nothing is estimated: no inte
 window's length, wherever it starts, ever sees more than the limit. The price is memory: one entry
 per allowed request (requests of the same instant share one).
 
-Debt: what was charged beyond the limit enters the window as soon as the limit has room, that is,
-takes the place of each unit that leaves, in the instant it leaves. So the window stays full until
-the debt is gone. The units then leave in one endless order, `units[0], units[1], ...` and the same
-again one window later, and the n-th departure can be computed without playing them through.
+Debt: units charged beyond the limit wait outside the window. Whenever a unit leaves the window, a
+unit of debt enters it in the same instant, so the window stays full until the debt is gone. Since
+each unit of debt leaves one window after the unit that it replaced, departures repeat with the
+period of the window, and the time of the n-th departure can be computed without simulating them.
 
-Questions count what is in the window and leave the log as it is. What has left is removed when
-something is charged or refunded.
+`wait`, `remaining` and `used` do not change the log. Units that have left the window are removed at
+the next charge or refund.
 
-Clock: entries in the future of the clock become one entry at now. Earlier entries stay.
+Clock: if the clock has stepped back, entries after now become one entry at now.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Log:
     """Units by time, oldest first; their sum; the debt still to enter; the time of the last change.
 
-    Two lists, of which what lies before `head` has left already: much less memory than two deques
-    as long as a key has few entries, which is the common case.
+    Entries before `head` have left the window. Two lists take much less memory than two deques for
+    a key with few entries, the common case.
     """
 
     high: int
@@ -65,8 +65,23 @@ class Log:
             del self.times[:head], self.units[:head]
             self.head = 0
 
+    def drop_at(self, time: int, units: int) -> None:
+        """Take back *units* of the entry at *time*, first the debt that would replace it."""
+        from_debt = min(units, self.debt)
+        self.debt -= from_debt
+        place = bisect_left(self.times, time, self.head)
+        if place == len(self.times) or self.times[place] != time:
+            return
+        dropped = min(units - from_debt, self.units[place])
+        self.units[place] -= dropped
+        self.total -= dropped
+        if not self.units[place]:
+            del self.times[place], self.units[place]
+        if not self.total:
+            self.drop(len(self.times), 0)
+
     def drop_newest(self, units: int) -> None:
-        """Take back *units*, the latest first."""
+        """Remove *units*: debt first, then the newest entries."""
         from_debt = min(units, self.debt)
         self.debt -= from_debt
         units -= from_debt
@@ -141,6 +156,14 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
         log.drop_newest(amount)
         return log
 
+    def give_back(self, state: Log, amount: int, since: int, now: int) -> Log:
+        log = self._advanced(state, now)
+        log.drop_at(since, amount)
+        return log
+
+    def copied(self, state: Log) -> Log:
+        return state.copy()
+
     def remaining(self, state: Log | None, now: int) -> int:
         return max(0, self.quota - self.used(state, now))
 
@@ -163,15 +186,15 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
         return None if log.debt or total > self.quota else log
 
     def _seen(self, state: Log, now: int) -> tuple[Log, int, int]:
-        """Return the log as of *now*, which of its entries is the first in the window, and the
-        units from there on. *state* stays as it is."""
+        """Return the log as of *now*, the index of the first entry in the window, and the units
+        from there on. *state* does not change."""
         log = self.rebase(state, now)
         if log.debt and log.times[log.head] + self.window_ns <= now:
             log = self._advanced(log.copy(), now)
         return log, *self._live(log, now)
 
     def _live(self, log: Log, now: int) -> tuple[int, int]:
-        """Return the first entry in the window, and the units from there on."""
+        """Return the index of the first entry in the window, and the units from there on."""
         head, total, begin = log.head, log.total, now - self.window_ns
         while total and log.times[head] <= begin:
             total -= log.units[head]
@@ -179,7 +202,7 @@ class SlidingWindowLogAlgorithm(Algorithm[Log]):
         return head, total
 
     def _advanced(self, state: Log, now: int) -> Log:
-        """Remove everything that is a window old, and let debt take its place."""
+        """Remove all entries that are a window old; debt takes their place."""
         log, window = self.rebase(state, now), self.window_ns
         log.high = now
         if log.debt > log.total and now - log.times[log.head] >= 2 * window:

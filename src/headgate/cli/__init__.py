@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from io import TextIOWrapper
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
 from headgate.cli import completion, gateway, keys, loadtest, rules, serve, simulate, size, top, up
 from headgate.cli.command import Command, ExitStatus, Parser
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, NotationError, pointed_at
+from headgate.terminal import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +33,7 @@ _COMMANDS: Final[tuple[Command, ...]] = (
     loadtest.COMMAND,
     completion.COMMAND,
 )
+_INDENT: Final = "  "
 _INTERRUPTED: Final = 130  # the exit status that shells use for Ctrl-C
 _HELP: Final = """\
 `headgate`: the command.
@@ -85,8 +88,21 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         return command.run(arguments)
     except HeadgateError as error:
-        print(f"headgate {command.name}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"headgate {command.name}: {_message(error)}", file=sys.stderr)
         return ExitStatus.WRONG
+
+
+def _message(error: HeadgateError) -> str:
+    """*error* on one line; on a terminal a limit that is wrong has a caret below the mistake."""
+    if isinstance(error, NotationError):
+        where = f", at character {error.position + 1}"
+        said = f"{error.problem}; {error.wanted}" if error.expected else error.problem
+        if not is_terminal(sys.stderr):
+            return f"not a limit{where}: {said}"
+        width = get_terminal_size().columns - len(_INDENT)
+        lines = pointed_at(error.text, error.position, width)
+        return "\n".join((f"not a limit: {said}", *(f"{_INDENT}{line}" for line in lines)))
+    return " ".join(str(error).split())
 
 
 def root_parser() -> Parser:

@@ -19,7 +19,7 @@ from enum import IntEnum
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from headgate.errors import NotationError
+from headgate.errors import NotationError, nearest
 from headgate.limits import parse_rate
 from headgate.terminal import without_secrets
 from headgate.units import SECOND
@@ -201,11 +201,9 @@ class Parser(ArgumentParser):
 
 def _suggestion(word: str, known: Iterable[str]) -> str:
     """The nearest of the *known* words as a hint; empty if none is near."""
-    from difflib import get_close_matches
-
     names = {name.lstrip("-"): name for name in known}
-    nearest = get_close_matches(word.lstrip("-"), names, n=1)
-    return f" (did you mean {names[nearest[0]]}?)" if nearest else ""
+    near = nearest(word.lstrip("-"), names)
+    return "" if near is None else f" (did you mean {names[near]}?)"
 
 
 def whole_number(text: str) -> int:
@@ -213,6 +211,14 @@ def whole_number(text: str) -> int:
     if text.isascii() and text.isdecimal() and len(text) < 16 and int(text) > 0:
         return int(text)
     raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+
+
+def number(text: str) -> float:
+    """*text* as a number, for argparse."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a number such as 0.25 or 2") from None
 
 
 def time_ns(text: str) -> int:

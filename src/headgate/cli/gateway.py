@@ -22,7 +22,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.cli.command import JSON, Command, ExitStatus, argument, flag
+from headgate.cli.command import JSON, Command, ExitStatus, argument, flag, number
 from headgate.errors import OptionError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _ARGUMENTS: Final = (
         "allow (open) or deny (closed) requests while the service does not respond (open)",
         choices=("open", "closed"),
     ),
-    argument("--timeout", "SECONDS", "the timeout of a decision (0.25)", type=float),
+    argument("--timeout", "SECONDS", "the timeout of a decision (0.25)", type=number),
     flag("--full", "nginx: a whole nginx.conf"),
     argument("--output", "FILE", "write to a new FILE"),
     JSON,

@@ -33,6 +33,7 @@ from headgate.cli.command import (
     ExitStatus,
     argument,
     flag,
+    number,
     pair,
     repeated,
     time_ns,
@@ -71,15 +72,8 @@ def seconds(text: str) -> float:
     return time_ns(text) / SECOND
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a number") from None
-
-
 _WORKLOAD_ARGUMENTS: Final = (
-    argument("--rate", "N", "requests per second (100)", type=_number),
+    argument("--rate", "N", "requests per second (100)", type=number),
     argument("--duration", "TIME", "such as 60s or 5m", type=seconds),
     argument("--callers", "N", "the number of callers", type=whole_number),
     argument("--seed", "N", "the seed of the random numbers", type=int),
@@ -88,8 +82,8 @@ _WORKLOAD_ARGUMENTS: Final = (
     argument("--retry", None, "the reaction of denied clients (backoff)", choices=_RETRIES),
     argument("--attempts", "N", "the most attempts (5)", type=whole_number),
     argument("--every", "TIME", "the time between bursts (10s)", type=seconds),
-    argument("--factor", "N", "the ratio of a burst to the rate (10)", type=_number),
-    argument("--exponent", "N", "the exponent of Zipf's law (1.1)", type=_number),
+    argument("--factor", "N", "the ratio of a burst to the rate (10)", type=number),
+    argument("--exponent", "N", "the exponent of Zipf's law (1.1)", type=number),
 )
 _OPTIONS: Final = tuple(one.names[0].removeprefix("--") for one in _WORKLOAD_ARGUMENTS)
 _ARGUMENTS: Final = (

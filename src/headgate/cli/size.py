@@ -22,7 +22,7 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from headgate.cli.command import JSON, Command, ExitStatus, argument
+from headgate.cli.command import JSON, Command, ExitStatus, argument, number
 from headgate.errors import OptionError
 from headgate.terminal import counted
 
@@ -54,15 +54,15 @@ LONG_KEY_BYTES: Final = 149
 """The same with a key of up to 43 characters."""
 
 STORE_US: Final = 20
-"""Microseconds of one core of Redis for a counter in a check: about 10 where many checks travel
-together, twice as many where a fleet is so wide that few do."""
+"""Microseconds of one core of Redis for a counter in a check: about 10 if nodes send many checks in
+one batch, 20 if there are so many nodes that batches are small."""
 
 WORKER_US: Final[dict[Way, int]] = {"http": 130, "rls": 90}
 """Microseconds of one core for a check that a worker answers, the store's client included."""
 
 BYTES_IN: Final = 180
 BYTES_OUT: Final = 36
-"""Bytes that a counter in a check is on the way to the store, and back."""
+"""Bytes sent to the store for each counter in a check, and bytes of its reply."""
 
 _MEGA: Final = 1_000_000
 _LARGEST: Final = 10**15
@@ -96,8 +96,8 @@ class Demand:
 
 
 class Fleet(NamedTuple):
-    """The fleet for a demand. Memory is that of all shards together, without replicas; *machines*
-    has one more than needed, as one may be gone."""
+    """The fleet for a demand. *memory_bytes* is that of all shards together, without replicas.
+    *machines* has one to spare."""
 
     counters: int
     memory_bytes: int
@@ -151,8 +151,8 @@ _ARGUMENTS: Final = (
         type=_count,
         default=COUNTER_BYTES,
     ),
-    argument("--use", "SHARE", "the utilisation of a core (0.6)", type=float, default=0.6),
-    argument("--room", "FACTOR", "spare memory (1.5)", type=float, default=1.5),
+    argument("--use", "SHARE", "the utilisation of a core (0.6)", type=number, default=0.6),
+    argument("--room", "FACTOR", "spare memory (1.5)", type=number, default=1.5),
     argument("--workers-a-machine", "N", "workers per machine (4)", type=_count, default=4),
     JSON,
 )

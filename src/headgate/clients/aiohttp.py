@@ -64,7 +64,7 @@ class PacedMiddleware:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Send *request* when it may be sent, and again if it should be."""
-        return await adrive(self._caller.calling(request, lambda: handler(request)))
+        return await adrive(self._caller.calling(request, handler))
 
     async def aclose(self) -> None:
         """Close the store of the pace if it was opened here."""

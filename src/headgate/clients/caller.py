@@ -9,13 +9,15 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from headgate.clients.options import Settings
 from headgate.clients.signals import read_signal
-from headgate.errors import HeadgateError, KeyInvalidError
+from headgate.errors import HeadgateError, KeyInvalidError, OptionError
+from headgate.llm.call import ModelCall
+from headgate.llm.request import with_usage_reported
 from headgate.policy.identity import hashed
 from headgate.runtime.effects import Call, Sleep
 from headgate.units import SECOND, seconds_at_least
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from headgate.clients.host_state import HostState
+    from headgate.clients.policy_limiter import LimitedCall
     from headgate.clients.retry_policy import RetryPolicy
     from headgate.clients.signals import ResponseInfo
     from headgate.clock import Clock
     from headgate.decision import Decision
+    from headgate.engine.request import Request
     from headgate.runtime.effects import Effects
 
 Q = TypeVar("Q")
@@ -67,13 +71,15 @@ def origin(scheme: str, host: str, port: int | None) -> str:
     return f"{scheme}://{shown}" if number is None else f"{scheme}://{shown}:{number}"
 
 
-Cause = Literal["server", "pace", "store"]
-"""`server`: the server asked for a longer wait. `pace`: the pace allows the call too late. `store`:
-the store of the pace cannot be reached, and `on_store_failure` is `fail_closed`."""
+Cause = Literal["server", "pace", "policy", "store"]
+"""`server`: the server asked for a longer wait. `pace`, `policy`: the pace or a rule of the policy
+allows the call too late. `store`: the store of either cannot be reached, and `on_store_failure` is
+`fail_closed`."""
 
 _REASONS: Final[dict[Cause, str]] = {
     "server": "the server asks for a wait that is longer than max_wait",
     "pace": "the pace is used up for longer than max_wait",
+    "policy": "a limit of the policy is used up for longer than max_wait",
     "store": "the store of the pace cannot be reached, and on_store_failure is 'fail_closed'",
 }
 
@@ -238,12 +244,53 @@ class DiscardBudget:
             timer.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class OutgoingRequest:
+    """A request as rules see it. *body* is None if it cannot be read before it is sent."""
+
+    request: Request
+    body: bytes | None
+    size: int
+
+    @property
+    def model_call(self) -> ModelCall:
+        """The call of a language model that it may be."""
+        kind = self.request.header("content-type")
+        return ModelCall.of(self.request.path, self.body, self.size, kind)
+
+
+class LimitedRequest(NamedTuple):
+    """A request for a policy, and the call of a language model that it is, if rules ask."""
+
+    request: Request
+    model_call: ModelCall | None = None
+
+
+class CallDenial(NamedTuple):
+    """A policy denies a call: seconds until it may be sent, or None if never or unknown."""
+
+    retry_after: float | None
+    lacks_store: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter(Generic[Q, R]):
+    """What a client that obeys a policy needs: *outgoing* reads a request, *with_body* returns it
+    with another body, *watch* has a response feed a `LimitedCall` and end it; the errors *unsent*
+    say that nothing was sent."""
+
+    outgoing: Callable[[Q], OutgoingRequest]
+    with_body: Callable[[Q, bytes], Q]
+    watch: Callable[[R, LimitedCall], Effects[None]]
+    unsent: tuple[type[Exception], ...]
+
+
 class Caller(Generic[Q, R]):
     """Calls with requests *Q* and responses *R* of some client.
 
     *read_request* and *read_response* return what the flow needs of either; *discard* reads and
     closes a response whose request is sent again, within a `DiscardBudget`; *error* is the error of
-    a call that is not sent. Thread-safe if the client is.
+    a call that is not sent; *adapter* is for a policy. Thread-safe if the client is.
     """
 
     def __init__(
@@ -255,14 +302,18 @@ class Caller(Generic[Q, R]):
         options: Mapping[str, Any],
         *,
         is_async: bool = False,
+        adapter: Adapter[Q, R] | None = None,
     ) -> None:
         self._read_request = read_request
         self._read_response = read_response
         self._discard = discard
         self._error = error
         self._settings = Settings(options, is_async=is_async)
+        self._adapter = adapter
+        if adapter is None and self._settings.policy is not None:
+            raise OptionError("policy is an option of the clients for httpx and httpx2 alone")
 
-    def calling(self, request: Q, send: Callable[[], Any]) -> Effects[R]:
+    def calling(self, request: Q, send: Callable[[Q], Any]) -> Effects[R]:
         """Send *request* by *send* when it may be sent, and again if it should be.
 
         Raises the error of a call that is not sent, and all that *send* raises.
@@ -272,10 +323,11 @@ class Caller(Generic[Q, R]):
         key = info.origin if settings.key is None else _key(info.origin, settings.key(request))
         hosts = settings.hosts
         attempts = Attempts(info, hosts.get(key, now_ns()), hosts.retry, settings.random)
+        asked, request = self._asked(request)
         while True:
-            yield from self._waiting(info, key, attempts)
+            limited = yield from self._waiting(asked, info, key, attempts)
             attempts.begin(now_ns())
-            response: R = yield Call(send)
+            response = yield from self._sending(partial(send, request), limited)
             time_ns = settings.time_ns()  # before now_ns: a delay in between must not cut the wait
             if not attempts.record(self._read_response(response), now_ns(), time_ns):
                 return response
@@ -284,19 +336,63 @@ class Caller(Generic[Q, R]):
             yield Call(partial(self._discard, response, budget))
             attempts.add_wait(began_ns, now_ns())
 
+    def _asked(self, request: Q) -> tuple[LimitedRequest | None, Q]:
+        """What the policy needs of *request*, and the request to send."""
+        policy, adapter = self._settings.policy, self._adapter
+        if policy is None or adapter is None:
+            return None, request
+        outgoing = adapter.outgoing(request)
+        if not policy.reads_model(outgoing.request):
+            return LimitedRequest(outgoing.request), request
+        call = outgoing.model_call
+        if self._settings.include_usage and not call.asked.reports_usage and outgoing.body:
+            request = adapter.with_body(request, with_usage_reported(outgoing.body))
+            call = adapter.outgoing(request).model_call
+        return LimitedRequest(replace(outgoing.request, attributes=call.attributes), call), request
+
+    def _sending(self, send: Callable[[], Any], limited: LimitedCall | None) -> Effects[R]:
+        """Send a request that *limited* allows, if there is one; it ends with the response."""
+        response: R
+        if limited is None or not limited.has_end or self._adapter is None:
+            response = yield Call(send)
+            return response
+        try:
+            response = yield Call(send)
+            answer = self._read_response(response)
+            limited.begin_response(answer)
+            yield from self._adapter.watch(response, limited)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            unsent = isinstance(error, self._adapter.unsent)
+            yield from limited.undoing() if unsent else limited.ending()
+            raise
+        return response
+
     def closing(self) -> Effects[None]:
         """Close the limiter of the pace, unless it was given."""
+        if self._settings.policy is not None:
+            yield from self._settings.policy.closing()
         limiter = self._settings.limiter
         if limiter is not None and self._settings.owns_limiter:
             yield Call(getattr(limiter, "aclose", None) or getattr(limiter, "close"))  # noqa: B009
 
-    def _waiting(self, info: RequestInfo, key: str, attempts: Attempts) -> Effects[None]:
-        """Wait until both the server and the pace allow the call."""
+    def _waiting(
+        self, asked: LimitedRequest | None, info: RequestInfo, key: str, attempts: Attempts
+    ) -> Effects[LimitedCall | None]:
+        """Wait until the server and the pace or the policy allow the call; what it holds by the
+        policy."""
         limiter, now_ns = self._settings.limiter, self._settings.now_ns
         while True:
             yield from self._waiting_for_host(info, attempts)
+            if asked is not None:
+                limited = yield from self._checking(asked, info, attempts)
+                if limited is None or attempts.pause_ns(now_ns()) == 0:
+                    return limited
+                yield from limited.undoing()
+                continue
             if limiter is None:
-                return
+                return None
             began_ns = now_ns()
             decision: Decision = yield Call(
                 partial(limiter.acquire, key, timeout=attempts.time_left)
@@ -307,9 +403,24 @@ class Caller(Generic[Q, R]):
                 retry_after = None if cause == "store" else decision.retry_after
                 raise self._error(info.origin, retry_after, cause, attempts.count)
             if attempts.pause_ns(now_ns()) == 0:
-                return
+                return None
             # Another response has closed the host meanwhile: the next call gets this unit.
             yield Call(partial(limiter.refund, key, 1))
+
+    def _checking(
+        self, asked: LimitedRequest, info: RequestInfo, attempts: Attempts
+    ) -> Effects[LimitedCall | None]:
+        """Wait until the policy allows the call; None if no rule is for it."""
+        policy, now_ns = self._settings.policy, self._settings.now_ns
+        if policy is None:
+            return None
+        began_ns = now_ns()
+        found = yield from policy.checking(asked.request, asked.model_call, attempts.time_left)
+        attempts.add_wait(began_ns, now_ns())
+        if isinstance(found, CallDenial):
+            cause: Cause = "store" if found.lacks_store else "policy"
+            raise self._error(info.origin, found.retry_after, cause, attempts.count)
+        return found
 
     def _waiting_for_host(self, info: RequestInfo, attempts: Attempts) -> Effects[None]:
         now_ns = self._settings.now_ns

@@ -132,9 +132,10 @@ class HostState:
             return self._budget.take_retry(now_ns)
 
     def record(self, path: str, signal: Signal, now_ns: int, random: float) -> None:
-        """Close what *signal* of a response for *path* says; forget the denials of what is served.
+        """Record the *signal* of a response for *path*: delay the calls that it names, or, if the
+        request was served, forget the denials of *path*.
 
-        A denial without a time closes for a random part of the backoff.
+        A denial without a time delays calls for a random part of the backoff.
         """
         with self._lock:
             self._check_clock(signal, now_ns)

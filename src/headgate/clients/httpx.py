@@ -6,25 +6,14 @@ client = httpx.AsyncClient(transport=AsyncPacedTransport(pace="10/s"))
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
-from typing import TYPE_CHECKING
-
-from headgate.clients.caller import KEY_FIELD, Caller, NotSentError, RequestInfo, origin
-from headgate.clients.signals import ResponseInfo
-from headgate.errors import OptionError, not_installed
-from headgate.runtime.drivers import adrive, drive
+from headgate.clients.caller import NotSentError
+from headgate.clients.httpx_transports import AsyncTransport, BlockingTransport, Package
+from headgate.errors import not_installed
 
 try:
     import httpx
 except ModuleNotFoundError as error:
     raise not_installed("httpx", error) from error
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from headgate.clients.caller import DiscardBudget
-    from headgate.clients.options import AsyncOptions, Options
 
 __all__ = ["AsyncPacedTransport", "HttpxNotSentError", "PacedTransport"]
 
@@ -35,7 +24,12 @@ class HttpxNotSentError(NotSentError, httpx.TransportError):
     _request = None
 
 
-class PacedTransport(httpx.BaseTransport):
+_PACKAGE = Package(httpx, HttpxNotSentError)
+
+
+class PacedTransport(
+    BlockingTransport[httpx.BaseTransport, httpx.Request, httpx.Response], httpx.BaseTransport
+):
     """A transport that paces calls and obeys the limits of the server, around another one.
 
     *transport* sends the requests, by default an `httpx.HTTPTransport()`. The options are those of
@@ -43,111 +37,13 @@ class PacedTransport(httpx.BaseTransport):
     longer than `RetryPolicy.max_wait`.
     """
 
-    def __init__(
-        self,
-        transport: httpx.BaseTransport | None = None,
-        **options: Unpack[Options[httpx.Request]],
-    ) -> None:
-        _check_transport(transport, httpx.BaseTransport)
-        self._caller: Caller[httpx.Request, httpx.Response]
-        self._caller = Caller(_request, _response, _discard, HttpxNotSentError, options)
-        self._transport = httpx.HTTPTransport() if transport is None else transport
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send *request* when it may be sent, and again if it should be."""
-        send = self._transport.handle_request
-        return drive(self._caller.calling(request, lambda: send(request)))
-
-    def close(self) -> None:
-        """Close the inner transport, and the store of the pace if it was opened here."""
-        drive(self._caller.closing())
-        self._transport.close()
+    package = _PACKAGE
 
 
-class AsyncPacedTransport(httpx.AsyncBaseTransport):
+class AsyncPacedTransport(
+    AsyncTransport[httpx.AsyncBaseTransport, httpx.Request, httpx.Response],
+    httpx.AsyncBaseTransport,
+):
     """`PacedTransport` for an event loop, by default around an `httpx.AsyncHTTPTransport()`."""
 
-    def __init__(
-        self,
-        transport: httpx.AsyncBaseTransport | None = None,
-        **options: Unpack[AsyncOptions[httpx.Request]],
-    ) -> None:
-        _check_transport(transport, httpx.AsyncBaseTransport)
-        self._caller: Caller[httpx.Request, httpx.Response]
-        self._caller = Caller(
-            _request, _response, _adiscard, HttpxNotSentError, options, is_async=True
-        )
-        self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send *request* when it may be sent, and again if it should be."""
-        send = self._transport.handle_async_request
-        return await adrive(self._caller.calling(request, lambda: send(request)))
-
-    async def aclose(self) -> None:
-        """Close the inner transport, and the store of the pace if it was opened here."""
-        await adrive(self._caller.closing())
-        await self._transport.aclose()
-
-
-def _check_transport(transport: object, kind: type) -> None:
-    if transport is not None and not isinstance(transport, kind):
-        raise OptionError(
-            f"transport is {transport!r}; expected an httpx.{kind.__name__}; "
-            "the pace is an option by name: pace='10/s'"
-        )
-
-
-def _request(request: httpx.Request) -> RequestInfo:
-    url = request.url
-    return RequestInfo(
-        origin(url.scheme, url.host, url.port),
-        url.path,
-        request.method,
-        request.headers.get(KEY_FIELD),
-        isinstance(request.stream, httpx.ByteStream),
-    )
-
-
-def _response(response: httpx.Response) -> ResponseInfo:
-    return ResponseInfo(response.status_code, response.headers.get)
-
-
-def _discard(response: httpx.Response, budget: DiscardBudget) -> None:
-    """Read a response that came over a network to its end, and close it.
-
-    Reads the stream itself: `iter_raw` gives the connection back before the watch has ended.
-    """
-    try:
-        if not _is_read(response) and isinstance(response.stream, httpx.SyncByteStream):
-            with suppress(httpx.TransportError), budget.watch(_socket(response)):
-                for chunk in response.stream:
-                    if not budget.allows_more(len(chunk)):
-                        break
-    finally:
-        response.close()
-
-
-async def _adiscard(response: httpx.Response, budget: DiscardBudget) -> None:
-    try:
-        if not _is_read(response):
-            with suppress(httpx.TransportError, TimeoutError):
-                async with asyncio.timeout(budget.seconds):
-                    async for chunk in response.aiter_raw():
-                        if not budget.allows_more(len(chunk)):
-                            break
-    finally:
-        await response.aclose()
-
-
-def _is_read(response: httpx.Response) -> bool:
-    """Return True if there is nothing to read: a transport without a network has such responses."""
-    return response.is_closed or response.is_stream_consumed
-
-
-def _socket(response: httpx.Response) -> object:
-    """Return the socket of this response alone; that of HTTP/2 carries other responses too."""
-    stream = response.extensions.get("network_stream")
-    if stream is None or response.extensions.get("http_version") == b"HTTP/2":
-        return None
-    return stream.get_extra_info("socket")
+    package = _PACKAGE

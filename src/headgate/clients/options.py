@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
+from headgate.chance import chance
 from headgate.clients.host_state import HostStates
 from headgate.clock import checked_clock
 from headgate.errors import OptionError
@@ -14,9 +14,13 @@ from headgate.limiter import AsyncRateLimiter, RateLimiter
 from headgate.limits import Concurrency, LeakyBucket, Limit, TokenBucket, parse_limits
 
 if TYPE_CHECKING:
+    import os
+
+    from headgate.clients.policy_limiter import PolicyLimiter
     from headgate.clients.retry_policy import RetryPolicy
     from headgate.clock import Clock
     from headgate.decision import FailurePolicy
+    from headgate.policy.model import Policy
     from headgate.stores import Store
 
 Q = TypeVar("Q")
@@ -37,8 +41,13 @@ class CommonOptions(TypedDict, Generic[Q], total=False):
     - *retry*: a `RetryPolicy` with the bounds of waits and retries.
     - *hosts*: a `HostStates`, to share the waits that servers ask for with other clients of this
       process. It has a retry policy of its own.
-    - *store*: the store of the pace, a URL or a `Store`. Clients on one Redis share the pace.
-    - *namespace*: clients that share a store and a namespace share the pace.
+    - *policy*: rules for the calls, the path of a file or a directory (watched for changes) or a
+      `Policy`, in place of a pace; for httpx and httpx2 alone.
+    - *include_usage*: True to add `stream_options: {include_usage: true}` to streamed calls of
+      OpenAI's protocol that lack it, under a policy: else they are charged their estimate.
+    - *store*: the store of the pace or the policy, a URL or a `Store`. Clients on one Redis share
+      the counters.
+    - *namespace*: clients that share a store and a namespace share the counters.
     - *on_store_failure*: "fail_open" sends without the store, at a pace of this process alone;
       "fail_closed" raises `NotSentError` at once.
     - *clock*, *random*: for tests. Waits use `sleep` (or `asleep`) of the clock if it has them.
@@ -47,6 +56,8 @@ class CommonOptions(TypedDict, Generic[Q], total=False):
     key: Callable[[Q], str] | None
     retry: RetryPolicy | None
     hosts: HostStates | None
+    policy: Policy | str | os.PathLike[str] | None
+    include_usage: bool
     store: str | Store | None
     namespace: str | None
     on_store_failure: FailurePolicy
@@ -85,7 +96,7 @@ class Settings:
             expected = ", ".join(sorted(known))
             raise OptionError(f"{name!r} is not an option; expected one of {expected}")
         self.key: Callable[[Any], str] | None = options.get("key")
-        self.random: Callable[[], float] = options.get("random", random.random)
+        self.random: Callable[[], float] = options.get("random", chance)
         if self.key is not None and not callable(self.key):
             raise OptionError(f"key is {self.key!r}; expected a function of a request")
         if not callable(self.random):
@@ -96,6 +107,27 @@ class Settings:
         self.hosts = _read_hosts(options.get("hosts"), options.get("retry"))
         self.limiter = _read_limiter(options, is_async=is_async)
         self.owns_limiter = self.limiter is not options.get("pace")
+        self.policy = self._read_policy(options)
+        self.include_usage: bool = options.get("include_usage", False)
+        if type(self.include_usage) is not bool:
+            raise OptionError(f"include_usage is {self.include_usage!r}; expected True or False")
+
+    def _read_policy(self, options: Mapping[str, Any]) -> PolicyLimiter | None:
+        if options.get("policy") is None:
+            return None
+        for name, instead in (("pace", "a rule"), ("on_store_failure", "that of a rule")):
+            if options.get(name) is not None:
+                raise OptionError(f"{name} and policy exclude each other; use {instead}")
+        from headgate.clients.policy_limiter import PolicyLimiter  # loads all that reads files
+
+        store, namespace = options.get("store"), options.get("namespace")
+        return PolicyLimiter(
+            options["policy"],
+            store="memory://" if store is None else store,
+            namespace=NAMESPACE if namespace is None else namespace,
+            now_ns=self.now_ns,
+            clock=self.clock,
+        )
 
 
 def _read_hosts(hosts: object, retry: Any) -> HostStates:
@@ -110,6 +142,8 @@ def _read_hosts(hosts: object, retry: Any) -> HostStates:
 
 def _read_limiter(options: Mapping[str, Any], *, is_async: bool) -> Limiter | None:
     pace, store, namespace = (options.get(name) for name in ("pace", "store", "namespace"))
+    if options.get("policy") is not None:
+        return None
     if pace is None or isinstance(pace, RateLimiter | AsyncRateLimiter):
         for name in ("store", "namespace", "on_store_failure"):
             if options.get(name) is not None:

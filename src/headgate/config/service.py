@@ -91,7 +91,7 @@ class Settings:
     """Where gRPC is served, in the same form."""
     grpc_ports: Annotated[str, _listening(choice(("shared", "each")))] = "shared"
     """With several workers: one port for all, or PORT + n (unix: PATH.n) for worker n."""
-    workers: Annotated[int, _listening(whole(1, 512), "N")] = 1
+    workers: Annotated[int, _listening(whole(1, 512))] = 1
     """Number of processes."""
     socket_mode: Annotated[int, _listening(MODE)] = 0o660
     """The permissions of unix sockets."""
@@ -138,7 +138,7 @@ class Settings:
     """The largest head of a request: its line and its headers; 431 beyond."""
     max_message: Annotated[int, _bounds(whole(1024, 64 * _MIB), "BYTES")] = _MIB
     """The largest message of gRPC."""
-    max_connections: Annotated[int, _bounds(whole(1, 1000000), "N")] = 10000
+    max_connections: Annotated[int, _bounds(whole(1, 1000000))] = 10000
     """Most connections of a worker, for HTTP and gRPC each; at the limit idle ones give way."""
     deadline: Annotated[float, _bounds(time(0.001, 60.0))] = 1.0
     """Longest time for a decision; 503 beyond."""
@@ -188,7 +188,7 @@ class Settings:
     """Level of the messages on stderr."""
     log_format: Annotated[str, _logs(choice(("text", "json")))] = "text"
     """Format of the messages; JSON has one object per line."""
-    log_denials: Annotated[int, _logs(whole(0, 1000), "N")] = 0
+    log_denials: Annotated[int, _logs(whole(0, 1000))] = 0
     """Denials of each rule that are logged per second, with hashed keys; 0 for none."""
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.config.declaration import PREFIX
 from headgate.config.values import checked_length, secret_in
+from headgate.errors import nearest
 from headgate.policy.document import MAX_BYTES, Listing, Scalar, Table, parse_text, record
 from headgate.policy.fields import BOOLEAN, FieldError, InvalidValueError, expected, not_among
 from headgate.policy.problems import (
@@ -19,7 +20,6 @@ from headgate.policy.problems import (
     Problem,
     ProblemsError,
     did_you_mean,
-    nearest,
 )
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from headgate.control.editor import Edited, EditRequest, PolicyEditor
 from headgate.control.file_source import FileSource
 from headgate.control.files import Loaded, PolicyFiles
 from headgate.control.source import MemorySource
+from headgate.control.watched_policy import WatchedPolicy
 from headgate.control.watcher import PolicyWatcher, State
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "PolicyFiles",
     "PolicyWatcher",
     "State",
+    "WatchedPolicy",
 ]

@@ -1,4 +1,5 @@
-"""The audit log: who changed, or tried to change, what, and when. One line of JSON per event.
+"""The audit log: who changed, or tried to change, what, and when. One line per event: in a file as
+JSON, in the log in its format.
 
 A change is two lines with one *id*: the *attempt*, written before anything is changed, and the
 *result*. If the attempt cannot be written the change is not made, so that no change is without a
@@ -17,7 +18,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headgate.control.revision import ControlError
+from headgate.observability.denials import FIELDS
 from headgate.policy.fields import instant_text
+from headgate.terminal import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,9 +70,17 @@ class AuditEvent:
         """Return the event as a line of ASCII, which no value can break."""
         return json.dumps(self.to_data(), separators=(",", ":"))
 
+    def __str__(self) -> str:
+        """The event as a line of text for the log."""
+        said = self.what or f"{self.method} {self.path}"
+        about = [f"revision {self.revision}" if self.revision else "", self.note, f"id {self.id}"]
+        details = ", ".join(one for one in about if one)
+        who = self.author or "a caller without a valid token"
+        return printable(f"audit: {said} by {who} at {self.peer}: {self.outcome} ({details})")
+
 
 class AuditLog:
-    """Writes events to a *log*, and keeps the last of them."""
+    """Writes events to a *log*, as text with the data as fields, and keeps the last of them."""
 
     def __init__(self, log: logging.Logger = LOG) -> None:
         self._log = log
@@ -77,8 +88,9 @@ class AuditLog:
 
     async def write(self, event: AuditEvent) -> None:
         """Record *event*."""
-        self._log.info("%s", event.to_line())
-        self._latest.append(event.to_data())
+        data = event.to_data()
+        self._log.info("%s", event, extra={FIELDS: data})
+        self._latest.append(data)
 
     async def latest(self, most: int) -> Sequence[dict[str, Any]]:
         """Return the last *most* events of this process, newest first."""

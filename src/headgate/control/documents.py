@@ -28,7 +28,7 @@ Data = dict[str, Any]
 
 
 def parse_document(texts: Sequence[tuple[str, bytes]]) -> tuple[Data, Parsed]:
-    """Read *texts* (each with its place) as one policy: the document, and what it means.
+    """Read *texts* (each with its place) as one policy: the document, and the parsed policy.
 
     Raises `PolicyError` with all that is wrong.
     """
@@ -150,7 +150,7 @@ def _changed_fields(path: str, before: object, after: object) -> Iterator[Data]:
 
 
 def _merge(document: Data, root: Node) -> None:
-    """Add the data of *root* to *document*: lists one after the other, of the rest the first."""
+    """Add the data of *root* to *document*: lists are joined, of other values the first counts."""
     found = data_of(root)
     for name, value in found.items() if isinstance(found, dict) else ():
         if isinstance(value, list) and isinstance(document.get(name), list):
@@ -160,7 +160,7 @@ def _merge(document: Data, root: Node) -> None:
 
 
 def data_of(node: Node) -> object:
-    """Return the data of a tree, which is not deep: numbers where fields have read numbers."""
+    """Return the data of a tree, which is not deep; a number where a field has read a number."""
     match node:
         case Table():
             return {name: data_of(one) for name, one in node.entries.items()}
@@ -173,7 +173,7 @@ def data_of(node: Node) -> object:
 
 
 def is_text_of(document: Mapping[str, Any], text: bytes) -> bool:
-    """True if *text* says *document*. Raises `PolicyError` if it cannot be read at all."""
+    """True if *text* reads as *document*. Raises `PolicyError` if it cannot be read at all."""
     root = parse_text(text, Diagnostics("<policy>"))
     try:
         return _says(root, document)

@@ -1,19 +1,19 @@
 """`PolicyEditor`: edits of the policy of a source, each valid and whole, or none.
 
 An edit reads the newest revision, makes the document after it, validates all of it, and commits it
-as the next revision. After a conflict it is made again on the new head, so that two people who
-change different rules do not get in each other's way; an edit that names a version fails instead if
-that rule was changed.
+as the next revision. After a conflict it is made again on the new head, so that two people can
+change different rules at the same time. An edit that names a version fails if another edit has
+changed the rule meanwhile.
 """
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from headgate.chance import chance
 from headgate.control import edits
 from headgate.control.documents import mode_of, rules_by_id, summary_of, validated, versions_after
 from headgate.control.preview import Preview, preview_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headgate.policy.problems import Problem
 
 AnyVersion = Literal["any"]
-"""In place of versions: there must be something, whatever its version."""
+"""In place of versions: the rule must exist, in any version."""
 TRIES: Final = 10
 """The number of attempts of an edit."""
 _BACK_OFF: Final = 0.05
@@ -63,8 +63,8 @@ class UnknownModeError(ControlError):
 class EditRequest:
     """The author and the reason (*note*) of an edit, and its preconditions.
 
-    *versions* are those that the rule may have (the policy, where that or an override is changed);
-    None if it does not matter. *is_new*: there must be nothing yet.
+    *versions* are the versions that the edited rule may have (of the policy, for an edit of the
+    policy or of an override); None for any. *is_new*: the rule must not exist yet.
     """
 
     author: str
@@ -102,7 +102,7 @@ class Edited:
 class PolicyEditor:
     """Edits the policy of *source*. Safe among threads; edits run one at a time.
 
-    *memory* is that of the watcher, if there is one: what one has validated the other knows.
+    *memory* is that of the watcher, if there is one: neither validates again what the other has.
     *enforced* returns the revision that is in force.
 
     Raises `PolicyError` for an invalid policy, `StaleVersionError`, `UnknownRuleError`,
@@ -152,7 +152,7 @@ class PolicyEditor:
                 try:
                     self.source.commit(revision)
                 except ConflictError:
-                    time.sleep(random.uniform(0, tries * _BACK_OFF))  # noqa: S311
+                    time.sleep(tries * _BACK_OFF * chance())
                 else:
                     return Edited(revision, is_changed=True)
         raise ConflictError(f"others changed the policy {TRIES} times in the meantime; try again")
@@ -192,6 +192,23 @@ class PolicyEditor:
                 break
         message = f"the history does not say which mode the rule {quoted(rule_id)} had before"
         raise UnknownModeError(f"{message}; name it: enforce or shadow")
+
+    def changes_of(self, rule_id: str, *, before: int, most: int) -> list[tuple[int, Change]]:
+        """Return at most *most* revisions below *before* that changed a rule, newest first.
+
+        The list ends where the rule was created, or where the history does.
+        """
+        found: list[tuple[int, Change]] = []
+        revision = self.head()
+        while len(found) < most and rule_id in rules_by_id(revision.document):
+            number = revision.version_of(rule_id)
+            try:
+                if number < before:
+                    found.append((number, self.source.at(number).change))
+                revision = self.source.at(number - 1)
+            except UnknownRevisionError:
+                break
+        return found
 
     def _next(self, newest: Revision, document: Data, request: EditRequest, edit: Edit) -> Revision:
         """Return the revision after *newest*, validated."""

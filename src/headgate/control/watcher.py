@@ -14,12 +14,12 @@ import asyncio
 import logging
 import math
 import queue
-import random
 import threading
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.chance import chance
 from headgate.control.documents import parse_policy, validated
 from headgate.control.file_source import FileSource, InvalidFileError
 from headgate.control.files import PolicyFiles, clear_leftovers, replace_file
@@ -122,7 +122,7 @@ class PolicyWatcher:
         longest_watch: float = LONGEST_WATCH,
         log: logging.Logger = LOG,
         clock: Clock = time.time_ns,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = chance,
         measures: MetricRegistry = METRICS,
     ) -> None:
         if not (interval > 0 and math.isfinite(interval)):

@@ -29,9 +29,9 @@ _WIDTH: Final = 4_096
 def text_of(document: Mapping[str, Any], *, is_yaml: bool) -> bytes:
     """Write *document* as YAML, or as JSON (which YAML includes)."""
     if is_yaml:
-        written = _written(dict(document), 2).encode()
-        if _reads_as(written, document):
-            return written
+        text = written(dict(document)).encode()
+        if _reads_as(text, document):
+            return text
     return json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
@@ -101,7 +101,7 @@ def _edited_parts(text: str, before: Data, document: Data) -> str:
             parts += _rules(part, old, new)
         else:
             parts.append(_edited("".join(part), {name: old}, {name: new}, offset))
-    parts += [_written({name: document[name]}, offset) for name in document if name not in before]
+    parts += [written({name: document[name]}, offset) for name in document if name not in before]
     return "".join(parts)
 
 
@@ -121,7 +121,7 @@ def _rules(lines: list[str], old: list[Any], new: list[Any]) -> Iterator[str]:
     for rule in new:
         known, chunk = chunks.get(rule["id"], (None, ""))
         if known is None:
-            yield _written({"rules": [rule]}, offset).partition("\n")[2]
+            yield written({"rules": [rule]}, offset).partition("\n")[2]
         elif known == rule:
             yield chunk
         else:
@@ -151,7 +151,8 @@ def _edited(text: str, before: Data, document: Data, offset: int = 2) -> str:
     return _dumped(yaml, tree)
 
 
-def _written(data: Data, offset: int) -> str:
+def written(data: Data, offset: int = 2) -> str:
+    """Write *data* as YAML in block style."""
     return _dumped(_round_trip(offset), _quoted(data))
 
 

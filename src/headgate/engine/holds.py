@@ -1,8 +1,9 @@
 """Costs that are known only afterwards: hold the amounts, and settle them later. No I/O.
 
-The estimates of the deciding rules are one `Hold`; fixed costs, slots and places in queues are one
-`Take` after it. Each is all or nothing, and if the second denies, the first is given back; so
-together they are too. Each shadow rule has a hold of its own.
+The estimates of the deciding rules are one `Hold`, or two if some of them are charged when they
+expire and others not; fixed costs, slots and places in queues are one `Take` after it. Each is all
+or nothing, and if a later one denies, those before are given back; so together they are too. Each
+shadow rule has a hold of its own.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Held:
 
     def settle(self, amounts: Mapping[str, int], without: Collection[str] = ()) -> Settle:
         """The operation that settles each rule, except those in *without*, for its amount. A hold
-        that has expired is charged all the same."""
+        that has expired is charged all the same; if it was when it expired, that is corrected."""
         rules = [one for one in self.rules if one.rule.id not in without]
         return Settle(_checks(rules, amounts), self.name, charge_lapsed=True)
 
@@ -132,13 +133,19 @@ class Holding:
 
     @property
     def left_open(self) -> tuple[RulePlan, ...]:
-        """The rules that are to be settled afterwards."""
-        return tuple([one for one in self.rules if one.rule.id in self.plan.open and one.amounts])
+        """The rules that are to be settled afterwards, in the order of `holds`."""
+        found = [one for one in self.rules if one.rule.id in self.plan.open and one.amounts]
+        return tuple(sorted(found, key=lambda one: one.rule.charges_expired))
 
-    def hold(self, ttl_ns: int) -> Hold | None:
-        """The first operation; None if nothing is to be held."""
-        checks = tuple([check for one in self.left_open for check in one.amounts])
-        return Hold(checks, self.name, ttl_ns) if checks else None
+    def holds(self, ttl_ns: int) -> list[Hold]:
+        """The first operations: of what vanishes when it expires, and of what is charged then."""
+        found = []
+        for charges in (False, True):
+            rules = [one for one in self.left_open if one.rule.charges_expired is charges]
+            if rules:
+                checks = tuple([check for one in rules for check in one.amounts])
+                found.append(Hold(checks, self.name, ttl_ns, charges_expired=charges))
+        return found
 
     def take(self, *, consume: bool) -> Take | None:
         """The next operation; None if everything is held."""
@@ -153,9 +160,7 @@ class Holding:
 
     def look(self) -> Take:
         """The peek for the figures of what is held no longer."""
-        return Take(
-            tuple([check for one in self.left_open for check in one.amounts]), consume=False
-        )
+        return Take(self._held, consume=False)
 
     def undo(self) -> list[Settle | ReleaseSlot]:
         """The operations that give back what was held, and slots that may have been taken."""
@@ -168,12 +173,14 @@ class Holding:
 
     def outcomes(self, held: Outcomes, taken: Outcomes) -> Outcomes:
         """The outcome of each check, in their order."""
-        first, second = iter(held), iter(taken)
-        found = []
-        for one in self._paying:
-            others = self._taken(one)
-            found += [next(second) if check in others else next(first) for check in one.checks]
-        return tuple(found)
+        by_check = {id(check): one for check, one in zip(self._held, held, strict=True)}
+        others = iter(taken)
+        checks = [check for one in self._paying for check in one.checks]
+        return tuple([by_check.get(id(check)) or next(others) for check in checks])
+
+    @property
+    def _held(self) -> tuple[Check, ...]:
+        return tuple([check for one in self.left_open for check in one.amounts])
 
     @property
     def _paying(self) -> list[RulePlan]:

@@ -63,12 +63,14 @@ class CompiledRule:
     counts: Counted = "requests"
     """The thing that it counts, for clients."""
     hold_ns: int | None = None
-    """Time for which its cost, an estimate, is held until the request is settled; what is not
-    settled by then is charged. None if the cost is known at the start."""
+    """Time for which its cost, an estimate, is held until the request is settled. None if the cost
+    is known at the start."""
     final_cost: FinalCost | None = field(default=None, compare=False)
     """The cost of a call of a language model by its usage, if that decides."""
     declared: Any = None
     """The rule of the policy, for explanations; None if there is no policy."""
+    charges_expired: bool = False
+    """True if what is held for a request is charged in full when the hold expires unsettled."""
 
 
 FinalCost = Callable[["Usage", str | None], int]

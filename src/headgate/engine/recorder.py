@@ -1,4 +1,4 @@
-"""Record decisions in the recorder of this process: counters, busiest keys, listeners."""
+"""Record decisions and costs of models in this process: counters, busiest keys, listeners."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.engine.plan import Plan
 from headgate.engine.verdict import Verdict
-from headgate.observability import RECORDER, DecisionRecord, RuleRecord
+from headgate.observability import METRICS, RECORDER, DecisionRecord, RuleRecord
 from headgate.observability.candidates import CANDIDATES
 from headgate.observability.decision_recorder import read_timer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from headgate.decision import PartialHit
+    from headgate.engine.plan import RulePlan
     from headgate.engine.verdict import RuleVerdict
     from headgate.observability.candidates import RuleOutcome
     from headgate.observability.decision_recorder import Outcome
@@ -139,3 +142,23 @@ def record_of(one: RuleVerdict) -> RuleRecord:
         decision.remaining,
         decision.retry_after_ns,
     )
+
+
+def record_reserved(rules: Iterable[RulePlan]) -> None:
+    """Count what a call of a language model has reserved under *rules*."""
+    for one in rules:
+        rule = one.rule
+        if rule.final_cost is not None:
+            METRICS.counter(
+                "model_cost_reserved", "Reserved by calls.", rule=rule.id, kind=rule.counts
+            ).add(one.cost)
+
+
+def record_settled(rules: Iterable[RulePlan], amounts: Mapping[str, int]) -> None:
+    """Count the *amounts*, by rule, that a call of a language model was charged under *rules*."""
+    for one in rules:
+        rule = one.rule
+        if rule.final_cost is not None:
+            METRICS.counter(
+                "model_cost_settled", "Charged to calls.", rule=rule.id, kind=rule.counts
+            ).add(amounts[rule.id])

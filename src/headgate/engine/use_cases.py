@@ -23,7 +23,13 @@ from headgate.engine.holds import (
     refund_of,
 )
 from headgate.engine.plan import PreparedTake, advance, replayed
-from headgate.engine.recorder import count_allowed, record, record_part
+from headgate.engine.recorder import (
+    count_allowed,
+    record,
+    record_part,
+    record_reserved,
+    record_settled,
+)
 from headgate.engine.verdict import (
     Verdict,
     charged,
@@ -49,6 +55,7 @@ from headgate.stores.operations import (
     ReleaseSlot,
     RenewSlot,
     Reset,
+    Take,
     TakeEach,
     TakeUpTo,
 )
@@ -63,7 +70,7 @@ if TYPE_CHECKING:
     from headgate.engine.verdict import Replies
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Accuracies, Place, Prepared, Store
-    from headgate.stores.operations import Operation, Outcomes, Take
+    from headgate.stores.operations import Operation, Outcomes
 
 R = TypeVar("R")
 
@@ -279,7 +286,9 @@ class Engine:
 
     # ---- reserve and settle ------------------------------------------------------------------
 
-    def reserve(self, plan: Plan, name: str, ttl_ns: int) -> Effects[Verdict]:
+    def reserve(
+        self, plan: Plan, name: str, ttl_ns: int, *, is_recorded: bool = True
+    ) -> Effects[Verdict]:
         """Decide, with what the rules in `plan.open` charge held under *name* for *ttl_ns*."""
         began_ns = read_timer()
         verdict = verdict_at_once(plan)
@@ -289,7 +298,7 @@ class Engine:
             if calls.is_interrupted:
                 yield from self._undo(verdict, calls)
                 calls.end()
-        return record(verdict, began_ns)
+        return record(verdict, began_ns) if is_recorded else verdict
 
     def settle(self, verdict: Verdict, amounts: Mapping[str, int]) -> Effects[bool]:
         """Charge what a request really cost, by rule, in full; by default what was held.
@@ -312,6 +321,7 @@ class Engine:
             raise
         self._correct_here(verdict, settled, None)
         held.settled = settled
+        record_settled(held.rules, settled)
         calls.end()
         return was_open or held.is_empty
 
@@ -541,23 +551,30 @@ class Engine:
             left = plan.left_open
         if left and verdict.allowed:
             verdict.held = Held(name, tuple(left))
+            record_reserved(left)
         elif left:
             yield from calls.try_all([Held(name, tuple(left)).give_back])
         return self._with_slots(verdict)
 
     def _hold(self, holding: Holding, ttl_ns: int, calls: Calls) -> Effects[Outcomes | StoreError]:
-        """Hold and take; the outcomes."""
+        """Hold and take; the outcomes. After a denial the rest is only peeked at."""
         held: Outcomes = ()
         taken: Outcomes = ()
+        is_held = False
         try:
-            if (hold := holding.hold(ttl_ns)) is not None:
-                held = yield from calls.run(hold)
+            for hold in holding.holds(ttl_ns):
+                if _all_allowed(held):
+                    reply = yield from calls.run(hold)
+                    is_held |= _all_allowed(reply)
+                else:
+                    reply = yield from calls.run(Take(hold.checks, consume=False))
+                held += reply
             granted = _all_allowed(held)
             while (take := holding.take(consume=granted)) is not None:
                 taken = yield from calls.run(take)
                 if not holding.advance(taken):
                     break
-            if granted and held and not _all_allowed(taken):
+            if is_held and not (granted and _all_allowed(taken)):
                 yield from calls.run(holding.undo()[0])
                 held = yield from calls.run(holding.look())
         except StoreError as error:

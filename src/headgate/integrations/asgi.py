@@ -20,7 +20,7 @@ from headgate.integrations.check_result import SWITCHED, CompletedResponse
 from headgate.integrations.disconnects import ClientGoneError, DisconnectListener
 from headgate.integrations.exemptions import EXEMPT_ONES, is_exempt, is_preflight
 from headgate.integrations.fair_queues import FairQueues
-from headgate.integrations.model_calls import read_call
+from headgate.integrations.model_calls import begin_response, read_call
 from headgate.integrations.rate_limit_status import status_body
 from headgate.integrations.request_context import (
     MERGED,
@@ -133,14 +133,20 @@ class AsgiRequest(RequestView):
         scope, fields = self.scope, reads.fields
         lines = [(name, value) for name, value in scope["headers"] if name.lower() in fields]
         app = type(scope.get("app"))  # which decides how lines are read
-        found = AsgiRequest, app, self.method, scope.get("path", "/"), self.peer, *lines
+        place = self.method, scope.get("path", "/"), scope.get("root_path", "")
+        found = AsgiRequest, app, *place, self.peer, *lines
         return (*found, *self._attributes_read(reads)) if reads.attributes else found
 
     def _read_headers(self) -> tuple[tuple[str, str], ...]:
         return decoded(self.scope["headers"])
 
     def _read_path(self) -> str:
-        return str(self.scope.get("path", "/"))
+        """All of it. A router finds the same route whether or not the path begins with the root
+        path, so the root path is added where it is missing."""
+        path, root = str(self.scope.get("path", "/")), self.scope.get("root_path", "")
+        if not root or path == root or path.startswith(f"{root}/"):
+            return path
+        return f"{root}{path}"
 
 
 _CONNECTIONS: Final = {
@@ -416,7 +422,7 @@ class HttpContext(AsgiContext):
             self.status = status = message["status"]
             self._headers = headers = list(message.get("headers", ()))
             if self.call is not None:
-                self.call.begin_response(headers)
+                begin_response(self.call, headers)
             return self._send({**message, "headers": self.with_encoded_headers(headers, status)})
         if self.call is not None:
             self.call.feed(message.get("body") or b"")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from headgate.engine.holds import ExtraCosts
     from headgate.engine.plan import CompiledRule, RulePlan
     from headgate.engine.verdict import Verdict
-    from headgate.integrations.model_calls import ModelCall
     from headgate.integrations.request_limiter import RequestLimiter, RequestPlan
+    from headgate.llm.call import ModelCall
     from headgate.overload import Place
     from headgate.runtime.heartbeat import Beat
 
@@ -133,7 +133,8 @@ class CheckResult:
             elif rule in used:
                 found[rule] = used[rule]
             elif call is not None and one.rule.final_cost is not None:
-                found[rule] = call.cost(one, response.status_code)
+                status = response.status_code
+                found[rule] = call.cost(one.rule.final_cost, one.cost, status)
         return found
 
     def late_charges(

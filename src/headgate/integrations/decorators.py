@@ -105,7 +105,7 @@ L = TypeVar("L", bound=LimitedFunction)
 
 
 def limited_in(function: object, kind: type[L]) -> L | None:
-    """What *function* was made of, if it is itself a wrapper of this *kind*."""
+    """The limited function of this *kind* whose wrapper is *function*; None if there is none."""
     wrapper, limited = getattr(function, _MARK, (None, None))
     return limited if wrapper is function and isinstance(limited, kind) else None
 

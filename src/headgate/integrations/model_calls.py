@@ -1,4 +1,4 @@
-"""Calls of language models in ASGI apps: what a request asks for, and what its response has used.
+"""Calls of language models in ASGI apps.
 
 Rules with `cost: {llm: ...}` or `match: {model: ...}` depend on the body of a request. It is read
 before the request is checked, and the app receives it unchanged. The response is passed on as it
@@ -8,82 +8,21 @@ comes, and read on its way.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from headgate.llm.amounts import settled
-from headgate.llm.attributes import MODEL, attributes_of
-from headgate.llm.protocol import protocol_of
-from headgate.llm.request import ModelRequest, read_request
-from headgate.llm.usage import StreamReader, read_usage
+from headgate.llm.call import MAX_BODY, ModelCall
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 
-    from headgate.engine.plan import RulePlan
-    from headgate.llm.usage import Usage
-
     Message = MutableMapping[str, Any]
     Receive = Callable[[], Awaitable[Message]]
 
-MAX_BODY: Final = 4 << 20
-"""The bytes of a body that are read: a longer request is a call of unknown content, and a longer
-response that is no stream has unknown usage."""
 
-
-class ModelCall:
-    """One call: what it asks for, and the reader of its response, once that has begun."""
-
-    __slots__ = ("_reader", "asked")
-
-    def __init__(self, asked: ModelRequest) -> None:
-        self.asked = asked
-        self._reader: StreamReader | _PlainReader | None = None
-
-    @property
-    def attributes(self) -> dict[str, str]:
-        """The call as attributes of its request."""
-        return attributes_of(self.asked)
-
-    def begin_response(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Read the response with *headers* from now on."""
-        lines = {name.lower(): value.decode("latin-1") for name, value in headers}
-        is_stream = lines.get(b"content-type", "").lower().startswith("text/event-stream")
-        self._reader = (StreamReader if is_stream else _PlainReader)(lines.get(b"content-encoding"))
-
-    def feed(self, part: bytes) -> None:
-        """Read the next *part* of the response's body."""
-        if self._reader is not None:
-            self._reader.feed(part)
-
-    def cost(self, one: RulePlan, status: int) -> int:
-        """What the call costs under a rule when its response with *status* has ended."""
-        reader, final_cost = self._reader, one.rule.final_cost
-        usage = None if reader is None else reader.finish()
-        cost, is_final = None, False
-        if usage is not None and reader is not None and final_cost is not None:
-            cost, is_final = final_cost(usage, self.attributes.get(MODEL)), reader.is_final
-        return settled(cost, one.cost, status, is_final=is_final)
-
-
-class _PlainReader:
-    """Reads the usage from the body of a response that is no stream."""
-
-    is_final = True
-
-    def __init__(self, content_encoding: str | None) -> None:
-        self._coding = content_encoding
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def feed(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size <= MAX_BODY:
-            self._parts.append(part)
-        else:
-            self._parts.clear()
-
-    def finish(self) -> Usage | None:
-        return read_usage(b"".join(self._parts), self._coding)
+def begin_response(call: ModelCall, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Have *call* read the response with *headers* from now on."""
+    lines = {name.lower(): value.decode("latin-1") for name, value in headers}
+    call.begin_response(lines.get(b"content-type"), lines.get(b"content-encoding"))
 
 
 async def read_call(
@@ -102,13 +41,11 @@ async def read_call(
         parts.append(message.get("body") or b"")
         size += len(parts[-1])
         is_whole = not message.get("more_body", False)  # true if the client has gone, too
-    if is_whole and size <= MAX_BODY:
-        asked = read_request(path, b"".join(parts), kind)
-    else:
-        size = max(size, length or 0)
-        asked = ModelRequest(protocol_of(path), size, is_readable=False)
+    body = b"".join(parts) if is_whole else None
 
     async def receive_again() -> Message:
         return messages.popleft() if messages else await receive()
 
-    return ModelCall(asked), receive_again
+    return ModelCall.of(
+        path, body, size if is_whole else max(size, length or 0), kind
+    ), receive_again

@@ -1,8 +1,8 @@
 """All limits of a caller as JSON, without consuming any.
 
-These are the limits of the whole app: of its policy, whatever the endpoint, and of its limiter.
-Rules that are hidden from callers are left out. A limit without one counter (a rule that counts
-each endpoint apart), or that could not be looked up, has no figures.
+These are the limits of the whole app: those of its policy, for all endpoints, and those of its
+limiter. Rules that are hidden from callers are left out. A limit has no figures if the caller has
+several counters for it (one for each endpoint), or if the store could not be reached.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def status_body(limiter: RequestLimiter, request: Request) -> Effects[bytes]:
 
 
 def peek_at(shown: Sequence[Concern]) -> TakeEach:
-    """The operation that looks *shown* up."""
+    """The operation that peeks at all counters of *shown*."""
     planned = [one.plan for one in shown if one.is_looked_up and one.plan is not None]
     return TakeEach(tuple(Take(plan.checks, consume=False) for plan in planned))
 
@@ -62,7 +62,7 @@ def unknown(peek: TakeEach) -> Replies:
 
 
 def page_of(shown: Sequence[Concern], replies: Replies, now_ns: int) -> bytes:
-    """The page: *shown* with the replies of the store to `peek_at`."""
+    """The JSON page of the limits in *shown*; *replies* are those of the store to `peek_at`."""
     left = iter(replies)
     entries = []
     for one in shown:

@@ -10,7 +10,6 @@ is the fast path: it decides at once where one take is all there is to do.
 
 from __future__ import annotations
 
-import random
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +17,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.chance import chance
 from headgate.engine.plan import Plan
 from headgate.engine.recorder import record_again, record_places
 from headgate.engine.tracing import traced_lines, traced_place
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from headgate.engine.use_cases import Engine
     from headgate.engine.verdict import Verdict
     from headgate.integrations.fair_queues import FairQueues, Meanwhile
-    from headgate.integrations.model_calls import ModelCall
     from headgate.integrations.request_limiter import RequestLimiter
     from headgate.integrations.route_limit import NamedLimits
+    from headgate.llm.call import ModelCall
     from headgate.overload import Place
     from headgate.responses import DenialResponse, RuleAnswer
     from headgate.responses.headers import Lines, Pairs
@@ -318,7 +318,7 @@ class RequestContext:
         self.denial = verdict
         self.denial_answers = rule_answers(verdict)
         self._add_queues(limiter, verdict.plan)
-        self.jitter = random.random()  # noqa: S311 (not a secret)
+        self.jitter = chance()
         return undone
 
     def _take(self) -> Sequence[CheckResult]:

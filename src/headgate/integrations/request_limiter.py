@@ -6,23 +6,20 @@ a `RequestContext` checks it. Nothing here waits, apart from reading the policy.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from headgate.control import PolicyFiles, PolicyWatcher
+from headgate.control import WatchedPolicy
 from headgate.engine.holds import charged_after
 from headgate.engine.plan import NOTHING_OPEN, CompiledRule, Plan, RulePlan
 from headgate.engine.recorder import record_denial
 from headgate.engine.use_cases import Engine
 from headgate.engine.verdict import Verdict
 from headgate.errors import OptionError, UsageError
-from headgate.fork import watch_forks
 from headgate.integrations.check_result import LateCharges
 from headgate.integrations.exemptions import Exemptions, is_preflight
 from headgate.integrations.fair_queues import FairQueues
@@ -41,17 +38,16 @@ from headgate.integrations.route_limit import (
 )
 from headgate.overload import LoadShedder
 from headgate.policy.identity.identifier import UNKNOWN
-from headgate.policy.model import Policy
 from headgate.policy.plan_cache import PlanCache
 from headgate.responses import ResponseOptions, Throughput
 from headgate.responses.answer import queue_denial
-from headgate.rule_engine import PolicyInForce
 from headgate.runtime.drivers import adrive, drive
 from headgate.runtime.heartbeat import new_name
 from headgate.stores.factory import open_store
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from headgate.clock import Clock
@@ -61,6 +57,7 @@ if TYPE_CHECKING:
     from headgate.engine.stack import Limits
     from headgate.integrations.route_limit import ChargeWhen, LimitsOf, Values
     from headgate.policy.compiled import CompiledPolicy
+    from headgate.policy.model import Policy
     from headgate.runtime.effects import Effects
     from headgate.stores.base import Store
     from headgate.units import Seconds
@@ -208,10 +205,10 @@ class RequestLimiter:
         """True if a rule in force needs to know what requests ask of a language model."""
         self._simple_policy: CompiledPolicy | None = None
         """The policy in force, if its requests need nothing but one take."""
-        self.rules: AppPolicy | None = None
+        self.rules: WatchedPolicy | None = None
         self.pressure: AppPressure | None = None
         if policy is not None:
-            self.rules = AppPolicy(policy, salt=salt, namespace=self.namespace, clock=clock)
+            self.rules = WatchedPolicy(policy, salt=salt, namespace=self.namespace, clock=clock)
             self.pressure = AppPressure(self, self.rules.scale, clock)
             self.rules.subscribe(self._adopt)
 
@@ -520,62 +517,3 @@ def _of_preflights(plan: RulePlan) -> RulePlan:
     if rule.headers != "redacted":
         rule = replace(rule, headers="off")
     return replace(plan, rule=rule, checks=checks, marker=None)
-
-
-class AppPolicy(PolicyInForce):
-    """The rules in force in an app. *policy* is one, or the path of a file or a directory.
-
-    Raises `PolicyError` if the files cannot be read as one.
-    """
-
-    def __init__(
-        self,
-        policy: Policy | str | os.PathLike[str],
-        *,
-        salt: bytes,
-        namespace: str,
-        clock: Clock | None,
-    ) -> None:
-        self.files: PolicyFiles | None = None
-        """The files to watch."""
-        self._loaded = None
-        if isinstance(policy, str | os.PathLike):
-            self.files = PolicyFiles(Path(policy))
-            self._loaded = self.files.load()
-            policy = self._loaded.policy
-        elif not isinstance(policy, Policy):
-            raise OptionError(f"policy is {policy!r}; expected a path or a Policy")
-        super().__init__(policy, salt=salt, namespace=namespace, clock=clock)
-        self._watcher: PolicyWatcher | None = None
-        self._starting = threading.Lock()
-        watch_forks(self)
-
-    def watch(self) -> None:
-        """Watch the files, in this process too if it was forked."""
-        if self.files is None or self._watcher is not None:
-            return
-        with self._starting:
-            if self._watcher is None:
-                self._watcher = PolicyWatcher(self.files, self.replace, in_force=self._loaded)
-                self._watcher.start(is_checked=True)
-
-    def after_fork(self) -> None:
-        """Forget the watcher: its thread is not in this process, and its locks may stay taken."""
-        self._watcher = None
-        self._starting = threading.Lock()
-
-    def replace(self, policy: Policy) -> int:
-        """Put *policy* in force from the next request on; its revision."""
-        self._loaded = None  # the first policy is in force no longer
-        return super().replace(policy)
-
-    @property
-    def state(self) -> State | None:
-        """The state of the files; None if they are not watched in this process."""
-        return None if self._watcher is None else self._watcher.state
-
-    def close(self) -> None:
-        """Stop watching."""
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.stop()

@@ -10,7 +10,6 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import lru_cache
 from ipaddress import ip_network
 from typing import (
@@ -30,7 +29,7 @@ from uuid import UUID
 from headgate.decision import HeaderMode, OnFailure
 from headgate.engine.plan import CompiledRule, Mode, RulePlan, plan_rule
 from headgate.engine.stack import Limits, read_limits
-from headgate.errors import KeyInvalidError, OptionError, UsageError
+from headgate.errors import KeyInvalidError, OptionError, UsageError, nearest
 from headgate.limits import Concurrency, Limit, parse_limits
 from headgate.policy.fields import A_NAME, NAME
 from headgate.policy.identity import Identifier, hashed
@@ -455,8 +454,8 @@ def check_names(given: Iterable[str], known: Collection[str], where: str) -> Non
     """Raise `UsageError` if *given* has a name that is not among the *known* options."""
     for name in given:
         if name not in known:
-            near = get_close_matches(str(name), known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(sorted(known))}"
+            near = nearest(str(name), known)
+            hint = f"did you mean {near!r}?" if near else f"expected {', '.join(sorted(known))}"
             raise UsageError(f"{where} has no option {name!r}; {hint}")
 
 

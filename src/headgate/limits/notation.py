@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import LimitError, NotationError
+from headgate.errors import LimitError, NotationError, nearest
 from headgate.limits.model import (
     GCRA,
     LARGEST_QUOTA,
@@ -234,13 +234,11 @@ class _Token:
         return NotationError(self.source, self.position, problem, expected)
 
     def misplaced(self, known: Iterable[str], *expected: str) -> NotationError:
-        """The error of a token that cannot stand here, with the nearest *known* word."""
+        """The error of a token that is not expected here, with the nearest *known* word."""
         if self.is_last:
             return self.wrong("the limit ends too early", *expected)
-        from difflib import get_close_matches
-
-        near = get_close_matches(self.name, known, n=1, cutoff=0.55) if self.kind == "word" else []
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = nearest(self.name, known) if self.kind == "word" else None
+        hint = "" if near is None else f"; did you mean {near!r}?"
         return self.wrong(f"{self.word!r} does not belong here{hint}", *expected)
 
 
@@ -250,16 +248,16 @@ class _Peak:
 
     word: _Token
     per_second: Fraction
-    lasting: _Token  # the first of the duration, to point at
+    lasting: _Token  # the first token of the duration, for errors
     seconds: Fraction
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A limit in its parts, each of them valid by itself."""
+    """The parts of a limit, each of them valid by itself."""
 
     count: _Token
-    period: _Token  # the first of the period, to point at
+    period: _Token  # the first token of the period, for errors
     seconds: Fraction
     options: Mapping[str, tuple[_Token, ...]]  # the word of each, then its number if it has one
     peak: _Peak | None = None
@@ -449,7 +447,7 @@ def _build(written: _Written) -> Limit:
 
 
 def _located(error: LimitError, written: _Written) -> NotationError:
-    """Return the model's *error* with its place in the text; its first word names the field."""
+    """Return *error* of a limit type with its place in the text; its first word names the field."""
     match str(error).partition(" ")[0]:
         case "limit" | "capacity" | "burst":
             bounds = f"a whole number from 1 to {LARGEST_QUOTA}"

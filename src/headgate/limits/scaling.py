@@ -47,11 +47,12 @@ def _part(units: int, factor: Fraction) -> int:
 
 
 def _slower(per_second: Fraction, factor: Fraction, units: int) -> Fraction:
-    """Return *per_second* times *factor* as every store can keep it, with *units* in a century."""
+    """Return *per_second* times *factor*, rounded down to a rate that every store can keep, but no
+    slower than *units* in a century."""
     per_microsecond = per_second * factor * MICROSECOND / SECOND
     most, finest = FINEST_RATE
     coarser = max(-(-per_microsecond.numerator // most), -(-per_microsecond.denominator // finest))
-    if coarser > 1:  # rounded down, so that it is never more than was meant
+    if coarser > 1:  # rounded down, so that the limit never allows more
         whole = per_microsecond.numerator // coarser
         per_microsecond = Fraction(whole, -(-per_microsecond.denominator // coarser))
     slowest = Fraction(units * SECOND, CENTURY)

@@ -1,9 +1,9 @@
 """Send the load at an even rate, and record the result of each request.
 
-The schedule is open: a request is due at its time however long others take, so a server that stalls
-still gets the requests that real callers would send. A request that cannot go out in time, because
-all connections are in use, is sent late; both times are recorded. Some seconds after the end
-nothing more is sent.
+The schedule is open: the time of a request does not depend on the responses to others, so a server
+that stalls still gets the requests that real callers would send. A request that cannot be sent in
+time, because all connections are in use, is sent late; both times are recorded. Late requests are
+dropped some seconds after the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ except ModuleNotFoundError as error:
 
 
 LONGEST_ANSWER_S: Final = 10.0
-"""A request without a response for so long has failed."""
+"""A request without a response after this time has failed."""
 
 LARGEST_BODY: Final = 65_536
 """The bytes of a denial that are read."""
@@ -51,10 +51,10 @@ FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError)
 """The errors of requests without a response."""
 
 _LARGEST_IGNORED: Final = 1_048_576
-"""The bytes of a response that are skipped to keep the connection."""
+"""The most bytes that are read and discarded to keep the connection."""
 
 _LONGEST_BODY_S: Final = 1.0
-"""The time that the rest of a response may take."""
+"""The most time that reading a body may take."""
 
 _IDLE_S: Final = 1.5
 """The time that an idle connection is kept; many servers close theirs after 2 or 5."""
@@ -105,9 +105,9 @@ def session_to(addresses: Sequence[str], *, is_verified: bool) -> aiohttp.Client
 
 
 async def _body(response: aiohttp.ClientResponse, *, is_read: bool) -> bytes:
-    """The body of *response*, or its beginning, if no more comes in time; skipped unless *is_read*.
+    """Read the body of *response* and return its beginning if *is_read*, otherwise nothing.
 
-    Closes the connection if there is more.
+    Closes the connection if the body is too long or takes too long.
     """
     content = response.content
     most = LARGEST_BODY if is_read else _LARGEST_IGNORED
@@ -271,8 +271,8 @@ class Sender:
             self._record_used(caller, headers, result)
 
     def _record_used(self, caller: int, headers: Mapping[str, str], result: Result) -> None:
-        """Record the used part of the limit before this caller's first request, by the response to
-        one of the first. A denied one takes nothing."""
+        """Record how much of the limit was used before this caller's first request. It follows from
+        the headers of an early response; a denied request used nothing."""
         used, cost = self._reader.used(headers), self._reader.cost
         taken = cost if result is Result.ALLOWED else 0
         others = (self._started_by[caller] - 1) * cost

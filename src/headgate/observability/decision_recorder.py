@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from dataclasses import dataclass
-from random import random
 from time import monotonic_ns, perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+from headgate.chance import chance
 from headgate.observability.metrics import METRICS
 from headgate.observability.sketches import HeavyHitters
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
@@ -49,6 +49,9 @@ OTHER: Final = "(other)"
 
 GATEWAY: Final = "gateway"
 """The source of decisions that a gateway makes by a quota and reports every few seconds."""
+
+ENVOY: Final = "envoy"
+"""The source of decisions that Envoy makes by itself and counts; read every few seconds."""
 
 SAMPLED: Final = 16
 """One of so many allowed decisions, on average, is counted for the busiest keys."""
@@ -172,7 +175,7 @@ class DecisionRecorder:
     def sample(self, rule: str, key: str) -> None:
         """Count a sampled request of *key* for the busiest keys."""
         # A random interval: of eight rules that all apply, the same one would be sampled each time.
-        self.until_sampled = int(random() * _SPREAD) + 1  # noqa: S311 (not a secret)
+        self.until_sampled = int(chance() * _SPREAD) + 1
         self.busiest.add(rule, key, SAMPLED, monotonic_ns())
 
     def sample_gap(self, rule: str, key: str, gap: int, *, is_denied: bool) -> None:
@@ -394,4 +397,4 @@ class LimiterRecorder:
 
 def _random_gap() -> int:
     """Return the number of decisions to skip until the next one that is recorded in full."""
-    return int(random() * SPREAD)  # noqa: S311 (not a secret)
+    return int(chance() * SPREAD)

@@ -62,13 +62,6 @@ class _Bounded:
         return min(max(float(limit), self._least), self._most)
 
 
-def _checked_share(value: float, what: str, *, up_to: float = 1.0) -> float:
-    """Return *value*, if it is more than 0 and at most *up_to*."""
-    if not 0 < value <= up_to:
-        raise OptionError(f"{what} is {value!r}; expected more than 0, up to {up_to:g}")
-    return float(value)
-
-
 # Rounds of requests: the pace at which a limit may move.
 #
 # The effect of a change of the limit shows one round later, when the requests in flight have been
@@ -168,7 +161,9 @@ class AIMD(_Bounded):
         target: Seconds | None = None,
     ) -> None:
         super().__init__(initial, least, most)
-        self._backoff = _checked_share(backoff, "backoff", up_to=0.999)
+        if not 0 < backoff < 1:
+            raise OptionError(f"backoff is {backoff!r}; expected a factor above 0 and below 1")
+        self._backoff = backoff
         self._target_ns = None if target is None else duration_ns(target, "target")
         self._round = Round()
         self._ignored = 0
@@ -252,7 +247,7 @@ class Probe:
 # usual one:
 #
 #     gradient = clamp(tolerance * usual / recent, 1/2, 1)
-#     limit   <- limit + smoothing * (limit * gradient + room - limit)
+#     limit   <- limit + 1/5 * (limit * gradient + room - limit)
 #
 # where *room* is the desired queue at the backend, by which the limit grows while the gradient is
 # 1. Both latencies are averages over rounds of requests (see `Round`), the usual one over many.
@@ -266,6 +261,9 @@ class Probe:
 
 STEEPEST: Final = 0.5
 """The smallest gradient: half of the limit stays after any round."""
+
+_SMOOTHING: Final = 0.2
+"""The share of a change that is made at once."""
 
 _RECENT: Final = 0.5
 """The share of the last round in the recent latency."""
@@ -287,10 +285,10 @@ _SINK: Final = 0.95
 """The factor of the usual latency after a round in which it was more than twice too high."""
 
 
-def climbed(limit: float, gradient: float, *, room: float | None, smoothing: float) -> float:
+def climbed(limit: float, gradient: float, *, room: float | None) -> float:
     """Return *limit* after a round: part of the way to `limit * gradient + room`."""
     target = math.sqrt(limit) if room is None else room
-    return limit + smoothing * (limit * gradient + target - limit)
+    return limit + _SMOOTHING * (limit * gradient + target - limit)
 
 
 class Gradient(_Bounded):
@@ -298,12 +296,11 @@ class Gradient(_Bounded):
 
     It starts at *initial* (20 by default) and stays from *least* to *most*. Latency up to
     *tolerance* times the usual one is fine, unless it is above *target* seconds. *room* requests
-    may queue at the backend (the root of the limit by default); *smoothing* is how much of a
-    change is made at once. *window* is the number of rounds in the average of the usual latency,
-    *probe* the number of used rounds between two measurements of it. Failures lower the limit by
-    their share of the round, to a half at most. While less than half of it is used it stays, unless
-    most requests fail or take three times as long as usual. Not thread-safe: a gate calls it under
-    its own lock.
+    may queue at the backend (the root of the limit by default). *window* is the number of rounds in
+    the average of the usual latency, *probe* the number of used rounds between two measurements of
+    it. Failures lower the limit by their share of the round, to a half at most. While less than
+    half of it is used it stays, unless most requests fail or take three times as long as usual. Not
+    thread-safe: a gate calls it under its own lock.
     """
 
     def __init__(
@@ -315,7 +312,6 @@ class Gradient(_Bounded):
         tolerance: float = 1.5,
         target: Seconds | None = None,
         room: int | None = None,
-        smoothing: float = 0.2,
         window: int = 200,
         probe: int = 100,
     ) -> None:
@@ -328,7 +324,6 @@ class Gradient(_Bounded):
         self._tolerance = tolerance
         self._target_ns = None if target is None else duration_ns(target, "target")
         self._room = room
-        self._smoothing = _checked_share(smoothing, "smoothing")
         self._learning = 2 / (window + 1)
         self._probe_after = probe
         self._farthest_ns = math.inf
@@ -391,7 +386,7 @@ class Gradient(_Bounded):
         if gradient < 1 or round_.failed or round_.used(limit):
             kept = max(STEEPEST, 1 - round_.failed / round_.ended)
             room = self._room if latency_ns is not None else 0
-            new = climbed(self._limit, gradient, room=room, smoothing=self._smoothing)
+            new = climbed(self._limit, gradient, room=room)
             self._limit = self._held(new * kept)
         if round_.used(limit):
             self._until_probe -= 1
@@ -453,8 +448,7 @@ class Signal(_Bounded):
     utilisation (*target* 0.8), requests in a downstream queue (100), the share of errors (0.05),
     the lag of the event loop. Above the target the limit falls in proportion, to a half
     at most; below it grows by *room* (its root by default), if it is used; while less than half
-    of it is used it stays. What requests take does not matter. *smoothing* is how much of a change
-    is made at once.
+    of it is used it stays. What requests take does not matter.
     """
 
     def __init__(
@@ -465,14 +459,12 @@ class Signal(_Bounded):
         least: int = 1,
         most: int = 1_000,
         room: int | None = None,
-        smoothing: float = 0.2,
     ) -> None:
         if not 0 < target < math.inf:
             raise OptionError(f"target is {target!r}; expected a number above 0, such as 0.8")
         super().__init__(initial, least, most)
         self._target = target
         self._room = room
-        self._smoothing = _checked_share(smoothing, "smoothing")
         self._round = self._last = Round()
 
     def update(self, value: float) -> None:
@@ -485,7 +477,7 @@ class Signal(_Bounded):
         gradient = 1.0 if value <= self._target else max(self._target / value, STEEPEST)
         if round_.used(limit) or (gradient < 1 and round_.blames(limit)):
             room = self._room if gradient >= 1 else 0
-            new = climbed(self._limit, gradient, room=room, smoothing=self._smoothing)
+            new = climbed(self._limit, gradient, room=room)
             self._limit = self._held(new)
 
     def observe(self, *, in_flight: int, latency_ns: float, succeeded: bool) -> None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from headgate.overload.gate_state import GateState
 
 Reason = Literal[
-    "queue_full",  # as many wait as may; or one with fewer waiting took its place
-    "too_long",  # it would have to wait longer than it may
-    "timeout",  # it has waited as long as it may
-    "shed",  # there was no room at once, and its class does not wait
+    "queue_full",  # the queue is full, or a request of a tenant with fewer in it took its place
+    "too_long",  # the expected wait is longer than the request may wait
+    "timeout",  # the request has waited as long as it may
+    "shed",  # there was no free slot, and its class does not wait
     "closed",  # the gate was closed
 ]
 """The reason of a denial."""
@@ -36,17 +36,17 @@ class Request(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Place:
-    """The result of a request to a gate: true when the request may go on.
+    """The result of a request to a gate: true if the request may go on.
 
-    It is in until `release`, which `with place:` does. It is released once; a further attempt does
-    nothing. A place of an `AsyncFairGate` belongs to its event loop.
+    It is held until `release`, which `with place:` calls. Releasing it again does nothing. A place
+    of an `AsyncFairGate` belongs to its event loop.
     """
 
     _state: GateState | None
     tenant: str
     began_ns: int
     in_flight: int
-    """Requests that were in when it began, itself included."""
+    """Requests in flight when it began, itself included."""
     scaled: int
     """The same, scaled up for the `Steering` if some slots are reserved for other classes."""
     waited_ns: int = 0
@@ -56,8 +56,8 @@ class Place:
     """The reason of a denial, or None."""
     retry_after_ns: int | None = None
     is_timed: bool = True
-    """True if its duration says how the backend performs. Set it to false for what is open as long
-    as its client likes, such as a websocket: it moves no slots."""
+    """True if its duration shows how the backend performs. Set it to False for a request that lasts
+    as long as its client wants, such as a websocket: then it does not adapt the slots."""
 
     def __bool__(self) -> bool:
         return self.reason is None
@@ -78,18 +78,18 @@ class Place:
 
     @property
     def waited(self) -> float:
-        """Seconds that it waited, in vain or not."""
+        """Seconds that it waited, allowed or denied."""
         return self.waited_ns / SECOND
 
     @property
     def retry_after(self) -> float | None:
-        """Of a denial: seconds until there may be room, by those who wait now; None if unknown."""
+        """Of a denial: an estimate of the seconds until a slot is free; None if unknown."""
         return None if self.retry_after_ns is None else seconds_at_least(self.retry_after_ns)
 
     def release(self, *, succeeded: bool = True) -> bool:
-        """Let the next one in; False if there is nothing to release.
+        """Release the place for the next request; False if there is nothing to release.
 
-        It did not *succeed* if it failed for lack of capacity, as for `Steering.observe`.
+        *succeeded* is False if the request failed for lack of capacity, as in `Steering.observe`.
         """
         state, self._state = self._state, None
         if state is None:
@@ -98,9 +98,9 @@ class Place:
         return True
 
     def cancel(self) -> bool:
-        """Release a place that was not used: it counts for nothing.
+        """Release a place that was not used.
 
-        It moves no slots, and units of a rate go to the next, if none has begun since.
+        It does not adapt the slots. Units of a rate return to it if no request has begun since.
         """
         state, self._state = self._state, None
         if state is None:

@@ -19,7 +19,7 @@ from headgate.llm.attributes import ModelPatterns
 from headgate.policy.path import compiled, readings, segments_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from headgate.engine.request import Request
     from headgate.policy.model import After, Cost, Match, Values
@@ -63,6 +63,10 @@ nothing beyond ASCII."""
 _START: Final = re.compile(rf'[^;,"{_CONTROLS}{BLANKS}]+')
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\[ -~])*)"')
 _ESCAPED: Final = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
+_ENCODED: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_OCTETS: Final = re.compile("[\x80-\xff\udc80-\udcff]+")
+"""Bytes beyond ASCII: servers have them as Latin-1; gRPC alone has those that are UTF-8 decoded."""
+
 _MOST_PASSES: Final = 6
 """Servers decode a value fewer times."""
 
@@ -78,30 +82,28 @@ def cookie_readings(request: Request, name: str) -> tuple[str | None, ...]:
     """
     wanted = _spelt_name(name)
     strict, loose = _pairs(request)
-    found: dict[str | None, None] = {}
+    ends: dict[str, None] = {}
     for pairs in (strict, loose) if loose else (strict,):
         alike = [one for one in pairs if one[0] == name or _spelt_name(one[0]) == wanted]
         exact = [one for one in alike if one[0] == name]
         for values in (exact, alike):
-            ends = (values[0][1], values[-1][1]) if values else ("",)
-            found |= dict.fromkeys(value for text in ends for value in _spelt_values(text))
-    return tuple(found)
+            ends |= dict.fromkeys((values[0][1], values[-1][1]) if values else ("",))
+    return tuple(dict.fromkeys(value for text in ends for value in _spelt_values(text)))
 
 
-def cookies_of(request: Request) -> dict[str, list[str]]:
-    """Names, and all values of each in all Cookie lines, as they are and decoded.
+def cookies_of(request: Request, names: Collection[str]) -> dict[str, set[str | None]]:
+    """All values of the cookies with *names* (as `_spelt_name` has them) in all Cookie lines, as
+    they are and decoded, by name.
 
-    Blanks around both and one pair of quotes around a value do not count. What has no `=` or no
-    name is passed over; nothing spoils the rest. Names are in one spelling.
+    Blanks around both and one pair of quotes around a value do not count. What has no `=` is passed
+    over; nothing spoils the rest.
     """
-    found: dict[str, list[str]] = {}
-    strict, loose = _pairs(request)
-    for label, text in (*strict, *loose):
-        if label:
-            values = found.setdefault(_spelt_name(label), [])
-            for value in (_unquoted(text), *_spelt_values(text)):
-                if value is not None and value not in values:
-                    values.append(value)
+    found: dict[str, set[str | None]] = {}
+    for pairs in _pairs(request):
+        for label, text in pairs:
+            name = _spelt_name(label)
+            if name in names:
+                found.setdefault(name, set()).update((_unquoted(text), *_spelt_values(text)))
     return found
 
 
@@ -132,11 +134,16 @@ def _spelt_name(name: str) -> str:
 def _spelt_values(text: str) -> Iterator[str | None]:
     """One spelling for all values that some server takes for *text*; two if a server may end it
     early; None for an empty one."""
+    if _PLAIN_NAME.fullmatch(text) is not None:
+        yield text or None
+        return
     is_plain = _VALUE.fullmatch(text) is not None
     if not is_plain and (quoted := _QUOTED.fullmatch(text)) is not None:
         text = quoted[1].strip(BLANKS)
+    if not text.isascii():
+        text = _OCTETS.sub(_raw, text)
     for _ in range(_MOST_PASSES):
-        decoded = _ESCAPED.sub(_unescaped, unquote(text, encoding="latin-1"))
+        decoded = _ESCAPED.sub(_unescaped, _ENCODED.sub(_decoded, text))
         if decoded == text:
             break
         text = decoded
@@ -145,6 +152,21 @@ def _spelt_values(text: str) -> Iterator[str | None]:
     if not is_plain:
         start = _START.search(text)
         yield None if start is None else start[0]
+
+
+def _raw(octets: re.Match[str]) -> str:
+    return _characters(bytes([ord(one) & 0xFF for one in octets[0]]))
+
+
+def _decoded(encoded: re.Match[str]) -> str:
+    return _characters(bytes.fromhex(encoded[0].replace("%", "")))
+
+
+def _characters(octets: bytes) -> str:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return octets.decode("latin-1")
 
 
 def _unescaped(escape: re.Match[str]) -> str:
@@ -205,39 +227,51 @@ def methods_of(request: Request) -> tuple[str, ...]:
 
 
 # One spelling for all spellings of a host, and the wildcards it falls under.
+#
+# Of `shop.example:x@other.example/y` apps that cut it at the first colon read `shop.example`, those
+# that read a URL with it `other.example`. Both are readings.
 
 
-_NAME = re.compile(r"[a-z0-9._-]*")
+_USUAL = re.compile(r"([a-z0-9._-]*)(?::[0-9]*)?")
+_AFTER = re.compile(r"[/?#\\]")
+"""What ends the host in a URL."""
+
 _LONGEST_NAME = 253
 
 
-def normalised_host(raw: str) -> str:
-    """*raw* in lower case, without a port, a user and a dot at the end.
+def host_readings(raw: str) -> tuple[str, ...]:
+    """The hosts that apps may read in *raw*, each in one spelling: in lower case, without a port, a
+    user and a dot at the end.
 
     An IPv6 address is in its short form without brackets and zone; letters beyond ASCII are as the
     DNS has them (`xn--`). Never raises.
     """
     host = raw.strip().lower()
-    if _NAME.fullmatch(host) is None:
-        host = _without_port(host)
-    if not host.isascii():
-        host = _in_ascii(host)
-    return host.rstrip(".")
+    usual = _USUAL.fullmatch(host)
+    if usual is not None:
+        return (usual[1].rstrip("."),)
+    in_url = _AFTER.split(host, maxsplit=1)[0].replace("\t", "").rpartition("@")[2]
+    cut = host if host.startswith("[") or _short_address(host) else host.partition(":")[0]
+    readings = cut.rpartition("@")[2], in_url
+    return tuple(dict.fromkeys(_in_ascii(_without_port(one)).rstrip(".") for one in readings))
+
+
+def normalised_host(raw: str) -> str:
+    """*raw* as apps read it that cut it at the first colon."""
+    return host_readings(raw)[0]
 
 
 def wildcards(host: str, deepest: int) -> list[str]:
     """The `*.` names with up to *deepest* labels that the normalised *host* falls under."""
-    labels = host.rsplit(".", deepest)
+    labels = host.rsplit(".", deepest) if deepest else ()
     return ["*." + ".".join(labels[first:]) for first in range(1, len(labels))]
 
 
 def _without_port(host: str) -> str:
-    """The part that apps compare: it ends at the first colon, whatever follows."""
-    name = host.rpartition("@")[2]
-    if name.startswith("["):
-        inner = name[1:].partition("]")[0]
+    if host.startswith("["):
+        inner = host[1:].partition("]")[0]
         return _short_address(inner) or inner
-    return _short_address(name) or host.partition(":")[0].rpartition("@")[2]
+    return _short_address(host) or host.partition(":")[0]
 
 
 def _short_address(text: str) -> str:
@@ -249,7 +283,7 @@ def _short_address(text: str) -> str:
 
 
 def _in_ascii(host: str) -> str:
-    if len(host) > _LONGEST_NAME:
+    if host.isascii() or len(host) > _LONGEST_NAME:
         return host
     try:
         return host.encode("idna").decode("ascii")
@@ -330,11 +364,10 @@ class FactReader:
         return facts
 
     def _add_host(self, facts: Facts, request: Request) -> None:
-        host = normalised_host(request.host)
-        if not host:
-            return
-        below = wildcards(host, self._deepest) if self._deepest else ()
-        facts[HOST] = (None, host, *below)
+        hosts = [host for host in host_readings(request.host) if host]
+        if hosts:
+            below = [name for host in hosts for name in wildcards(host, self._deepest)]
+            facts[HOST] = (None, *hosts, *below)
 
     def _add_model(self, facts: Facts, request: Request) -> None:
         model = request.attributes.get(MODEL_ATTRIBUTE)
@@ -344,32 +377,34 @@ class FactReader:
             facts[MODEL] = self._models.names
 
     def _add_headers(self, facts: Facts, request: Request) -> None:
+        found: dict[str, dict[Value, None]] = {}
         for name, value in request.headers:
             subject = self._headers.get(name.lower())
             if subject is not None:  # a proxy may have joined several lines by commas
                 parts = value.split(",") if "," in value else ()
                 values = value.strip(), *map(str.strip, parts)
-                facts[subject] = (*facts.get(subject, (None,)), *values)
+                found.setdefault(subject, {None: None}).update(dict.fromkeys(values))
+        facts.update({subject: tuple(values) for subject, values in found.items()})
 
     def _add_cookies(self, facts: Facts, request: Request) -> None:
-        cookies = cookies_of(request)
-        for name in _both(self._cookies, cookies):
-            facts[self._cookies[name]] = (None, *cookies[name])
+        for name, values in cookies_of(request, self._cookies).items():
+            facts[self._cookies[name]] = tuple({None, *values})
 
     def _add_attributes(self, facts: Facts, request: Request) -> None:
-        for name in _both(self._attributes, request.attributes):
-            facts[self._attributes[name]] = (None, request.attributes[name])
+        given = request.attributes
+        fewer, more = (
+            (given, self._attributes)
+            if len(given) < len(self._attributes)
+            else (self._attributes, given)
+        )
+        for name in fewer:
+            if name in more:
+                facts[self._attributes[name]] = (None, given[name])
 
 
 def may_call_model(request: Request) -> bool:
     """False if *request* has no body, and so is no call of a language model."""
     return request.method.upper() not in _WITHOUT_BODY
-
-
-def _both(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
-    """The names in both, at the cost of the smaller of the two."""
-    fewer, more = (one, other) if len(one) < len(other) else (other, one)
-    return [name for name in fewer if name in more]
 
 
 def _named(subject: str, values: Values) -> Condition:

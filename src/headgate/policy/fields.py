@@ -18,11 +18,11 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import LimitError, NotationError
+from headgate.errors import LimitError, NotationError, nearest
 from headgate.limits import FixedWindow, parse_limit, parse_rate
 from headgate.limits.model import LARGEST_QUOTA
 from headgate.policy.document import Listing, Scalar, Table, described
-from headgate.policy.problems import MAX_PROBLEMS, did_you_mean, expected_one_of, nearest, quoted
+from headgate.policy.problems import MAX_PROBLEMS, did_you_mean, expected_one_of, quoted
 from headgate.units import MILLISECOND, SECOND, plain_seconds
 
 if TYPE_CHECKING:
@@ -253,8 +253,7 @@ def read_duration(node: Node) -> int:
 def notation_error(kind: str, error: NotationError) -> FieldError:
     """The error of a text that is not *kind* in the notation of limits."""
     message = f"not {kind}, at character {error.position + 1}: {error.problem}"
-    hint = f"expected {' or '.join(error.expected)}"
-    return FieldError(message, hint=hint, offset=error.position)
+    return FieldError(message, hint=error.wanted, offset=error.position)
 
 
 def word(
@@ -419,7 +418,8 @@ def whole(least: int, most: int) -> FieldType:
             raise expected(node, what)
         return found
 
-    return FieldType(what, read, {"type": "integer", "minimum": least, "maximum": most})
+    schema = {"type": "integer", "minimum": least, "maximum": most}
+    return FieldType(what, read, schema, metavar="N")
 
 
 QUOTA: Final = whole(1, LARGEST_QUOTA)

@@ -245,7 +245,7 @@ class LimitFields:
     window: Annotated[int | float | None, SECONDS] = None
     """The length of the window."""
     ttl: Annotated[int | float | None, SECONDS] = None
-    """When a slot that is not returned is free."""
+    """When a slot that is not returned is free again."""
     subwindows: Annotated[int | None, whole(1, 1_000)] = None
     """Number of parts in which a window is counted."""
     rate: Annotated[Fraction | None, RATE] = None
@@ -255,7 +255,8 @@ class LimitFields:
     max_wait: Annotated[int | float | None, _WAIT] = None
     """Longest wait; 0 for none."""
     shares: Annotated[Parts | None, SHARES] = None
-    """Slots that parts of the callers are guaranteed: a number, or a percentage."""
+    """Slots that parts of the callers are guaranteed: a percentage (rounded down, at least one), or
+    a number."""
     lends: Annotated[bool | None, BOOLEAN] = None
     """Let all callers use guaranteed slots that lie idle; true by default."""
     limit: Annotated[int | tuple[Limit, ...] | None, _LIMIT] = None
@@ -453,6 +454,6 @@ class Shape:
     rate: Annotated[Fraction, RATE]
     """The rate at which requests leave the queue."""
     queue: Annotated[int | None, _QUEUE] = None
-    """Number of requests that may wait."""
+    """Number of requests that may wait; as many as max_wait allows if not given."""
     max_wait: Annotated[int | float | None, _WAIT] = None
-    """Longest wait; 0 for none."""
+    """Longest wait, 0 for none; unlimited by default. One of queue and max_wait is required."""

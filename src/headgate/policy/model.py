@@ -167,13 +167,14 @@ class Match:
     """The requests that a rule is for: all fields that are given must fit."""
 
     endpoints: Annotated[tuple[str, ...], several(PATTERN, PATTERN.what)] = ()
-    """Patterns of paths; * is one segment, ** any number of them."""
+    """Patterns of paths: * is one segment, ** any number of them. Case does not matter, and all
+    spellings of a path are one path."""
     methods: Annotated[tuple[str, ...], several(METHOD, "a method")] = ()
-    """Methods, in any case; GET is for HEAD too."""
+    """Methods, in any case. GET is for HEAD too, HEAD for HEAD alone."""
     hosts: Annotated[tuple[str, ...], several(HOST, "a host")] = ()
-    """Hosts; *. in front is any subdomain."""
+    """Hosts, without the port; *.example.com is any subdomain."""
     tiers: Annotated[tuple[str, ...], several(WORD, "the name of a tier")] = ()
-    """Tiers of callers."""
+    """Tiers of callers, from identity.tier."""
     headers: Annotated[Conditions, _conditions(HEADER)] = ()
     """Headers and the values they must have; true for any value."""
     cookies: Annotated[Conditions, _conditions(COOKIE)] = ()
@@ -233,7 +234,7 @@ class After:
     body."""
 
     header: Annotated[str | None, HEADER] = None
-    """The header of the response with the number, a whole one."""
+    """The header of the response with the number: a whole one, in one line."""
     by_bytes: Annotated[bool | None, ONLY_TRUE] = field(default=None, kw_only=True)
     """The bytes of the body that were sent, in place of a header."""
     per: Annotated[int, QUOTA] = 1
@@ -284,13 +285,13 @@ def _cost_shape(node: Table) -> Iterator[FieldError]:
         elif given:
             hint = "the final cost is bounded by max in after"
             yield FieldError("max needs header, which is missing", hint=hint, path=("max",))
-    elif "min" in node.entries and "header" not in given:
-        hint = "a request without that header costs default"
-        yield FieldError("min needs header, which is missing", hint=hint, path=("min",))
     elif len(given) == 1:
         other = "max" if given == ["header"] else "header"
         message = f"missing; {given[0]} needs {other}: a cost that callers choose must be bounded"
         yield FieldError(message, path=(other,))
+    if "min" in node.entries and given in ([], ["max"]) and not ("after" in node.entries and given):
+        hint = "a request without that header costs default"
+        yield FieldError("min needs header, which is missing", hint=hint, path=("min",))
 
 
 def _finish_cost(cost: Cost, _node: Table, _context: object) -> Cost:
@@ -349,18 +350,21 @@ class Cost:
     default: Annotated[int, _AMOUNT] = 1
     """The cost of a request."""
     endpoints: Annotated[tuple[EndpointCost, ...], _ENDPOINT_COSTS] = ()
-    """Costs by endpoint, the first that fits; GET is for HEAD too."""
+    """Costs by endpoint, such as `POST /export/pdf`: 10; the first that fits. GET is for HEAD too:
+    put a cost of HEAD before it."""
     header: Annotated[str | None, HEADER] = None
-    """The header of the request with its cost; needs max."""
+    """The header of the request with its cost, before all else; needs max. A caller that sets it
+    chooses the cost of its own requests, from min to max."""
     least: Annotated[int, _AMOUNT] = field(default=1, kw_only=True)
-    """The lowest cost that the header can give; 0 lets callers choose to cost nothing."""
+    """The lowest cost that the header can give. With 0, a header of 0 is free and never denied."""
     most: Annotated[int | None, QUOTA] = None
     """The highest cost that the header can give."""
     after: After | None = None
-    """The final cost; what is above the cost in advance is charged when the response has ended."""
+    """The final cost; what is above the cost in advance is charged when the response has ended. Not
+    together with header."""
     llm: Annotated[ModelCost | None, model_field(ModelCost, short="count")] = None
-    """What a call of a language model used: tokens, or the money that they cost. A request without
-    a body (GET, HEAD, OPTIONS, DELETE) is no call, and costs default."""
+    """What a call of a language model uses. A request without a body (GET, HEAD, OPTIONS, DELETE)
+    is no call, and costs default. Nothing else stands beside it."""
 
 
 @table(
@@ -406,15 +410,16 @@ class AccuracyFields:
     """Overshoot of a fleet that is accepted to save round trips; none by default."""
 
     max_overshoot: Annotated[Fraction | None, share()] = None
-    """The most that a fleet may allow above the limit, as a share of it."""
+    """The most that a fleet may allow above the limit, as a share of it such as 1%."""
     batch: Annotated[int | None, QUOTA] = None
-    """Units that a node leases from the store at once."""
+    """Units that a node leases from the store at once; with max_overshoot both bounds hold."""
     sync_ns: Annotated[int | None, SYNC] = None
-    """Decide in each node, and exchange what was used this often."""
+    """A time such as 100ms: each node decides by itself, and reports its usage this often."""
     denials_ns: Annotated[int | None, duration(off=True)] = None
-    """Time for which a denial is remembered; off: not at all."""
+    """Time for which a denial is remembered, or off; 1s where the limit is not exact, else off."""
     split: Annotated[int, whole(1, MOST_PARTS)] = 1
-    """Sub-counters of each counter, on different shards of a cluster."""
+    """Sub-counters of each counter, each with an equal part of the limit, on different shards of a
+    cluster. Leases are usually better."""
 
 
 def _failure_shape(node: Table) -> Iterator[FieldError]:
@@ -449,13 +454,14 @@ class FailureFields:
     """The failure policy of a rule while the store cannot decide."""
 
     mode: Annotated[OnStoreFailure, choice(get_args(OnStoreFailure))] = "fail_open"
-    """Allow, deny, or go on with a share of the limits in each process."""
+    """fail_open allows, in each process at most a share of the limit; local enforces a share in
+    each process; fail_closed denies."""
     share: Annotated[Fraction, share()] = Fraction(1)
-    """The share of the limit that each process still allows."""
+    """The share of the limit for each process; not for fail_closed."""
     open_ns: Annotated[int | None, duration()] = None
-    """Longest time for which the rule fails open."""
+    """Longest time for which the rule fails open; unlimited by default."""
     then: Annotated[AfterFailOpen, choice(get_args(AfterFailOpen))] = "fail_closed"
-    """And what it does after that."""
+    """The mode after max_fail_open."""
 
 
 def _finish_slots(made: AdaptiveSlots, node: Table, _context: object) -> AdaptiveSlots:
@@ -538,11 +544,12 @@ class Fair:
     slots: Annotated[
         int | AdaptiveSlots | None, model_field(AdaptiveSlots, alone=whole(1, MAX_SLOTS))
     ] = None
-    """Number of requests that are worked on at the same time."""
+    """Number of requests that are worked on at the same time; or slots that adapt."""
     rate: Annotated[Fraction | None, RATE] = None
     """Rate at which requests are worked on, in place of slots."""
     weights: Annotated[Mapping[str | None, int], _WEIGHTS] = field(default_factory=_EMPTY)
-    """Weights by tier; 'default' is for callers of all other tiers, and of none."""
+    """Weights by tier, 1 if not given; 'default' is for callers of all other tiers, and of none. A
+    tier of twice the weight gets twice the work while requests wait."""
     queue: Annotated[int, whole(0, LONGEST_QUEUE)] = 100
     """Number of requests of one caller that may wait."""
     max_wait_ns: Annotated[int, duration(zero=True)] = SECOND
@@ -599,13 +606,13 @@ class Source:
     attribute: Annotated[str | None, WORD] = None
     """The name of an attribute."""
     lookup: Annotated[str | None, WORD] = None
-    """The source whose value is looked up in values."""
+    """The source whose value is looked up in values, in place of the three above."""
     values: Annotated[Mapping[str, str], _LOOKUP] = field(default_factory=_EMPTY)
     """Results of the lookup, by value."""
     default: Annotated[str | None, WORD] = None
     """The value of a request that has none."""
     secret: Annotated[bool, BOOLEAN] = False
-    """Hashed before it is used in a key; it is compared in the clear."""
+    """Hashed before it is used in a key, compared in the clear; true for api_key."""
 
 
 @table(
@@ -627,7 +634,7 @@ class AddressSource:
     ipv6_prefix: Annotated[int, whole(1, 128)] = 64
     """Bits of an IPv6 address that are one caller."""
     header: Annotated[str, HEADER] = "x-forwarded-for"
-    """The header that proxies add addresses to, each at the right end."""
+    """The header that proxies add addresses to, each at the right end; or forwarded."""
 
 
 DEFAULT_SOURCES: Final[Mapping[str, Source]] = MappingProxyType(
@@ -723,7 +730,8 @@ class Rule:
     """
 
     id: Annotated[str, RULE_ID]
-    """The name of the rule, unique in the policy."""
+    """The name of the rule, unique in the policy: up to 100 letters, digits and `. _ -`. Counters
+    are named by it: a renamed rule has new counters."""
     match: Match
     """The requests that the rule is for; all by default."""
     key_by: Annotated[tuple[str, ...], KEY_BY]
@@ -742,11 +750,12 @@ class Rule:
     cost: Annotated[Cost, model_field(Cost, short="default")] = Cost()
     """The cost of a request; 1 by default."""
     mode: Annotated[Mode, choice(get_args(Mode), {False: "off"})] = "enforce"
-    """Decide (enforce), only count (shadow), or neither (off)."""
+    """enforce decides, shadow counts and never denies, off does nothing."""
     headers: Annotated[HeaderMode, choice(get_args(HeaderMode), {True: "on", False: "off"})] = "on"
-    """The rate limit headers of a response."""
+    """What clients learn: on; brief (the rule and the wait of a denial); off (the wait alone);
+    redacted (nothing but the denial)."""
     candidate_of: Annotated[str | None, RULE_ID] = None
-    """The rule that this one, in shadow, is compared with."""
+    """The id of the rule that this one, in mode shadow, is compared with; one for each rule."""
     on_failure: Annotated[OnFailure, model_field(FailureFields, short="mode")] = _OPEN
     """The failure policy while the store cannot decide."""
     accuracy: Annotated[Accuracy, model_field(AccuracyFields)] = EXACT
@@ -761,7 +770,8 @@ class Rule:
     description: Annotated[str, PROSE] = ""
     """A text for people."""
     decide: Annotated[Decide | None, choice(get_args(Decide))] = None
-    """The way a gateway decides; that of its own setting by default."""
+    """How a gateway decides: exact asks the service about every request, quota enforces the share
+    that the service assigns, local limits by itself. By default its own setting."""
 
     @property
     def floor(self) -> Fraction | None:
@@ -803,6 +813,7 @@ def compiled_rule(rule: Rule, prices: Prices | None = None) -> CompiledRule:
         None if llm is None else llm.hold_ns,
         None if llm is None else partial(actual, llm.count, prices=prices),
         rule,
+        charges_expired=llm is not None,
     )
 
 
@@ -839,9 +850,9 @@ class Override:
     until_ns: Annotated[int, INSTANT]
     """When it ends: a date and time with its offset (RFC 3339)."""
     extra: Annotated[int, QUOTA] = 0
-    """By how much every limit of the rule is larger."""
+    """In place of block: every limit of the rule is larger by this."""
     block: Annotated[bool, ONLY_TRUE] = False
-    """All requests are denied."""
+    """Every request on this counter is denied, whatever it costs."""
 
 
 @table("a class of requests", names={"priority": "class"})
@@ -850,7 +861,7 @@ class PriorityClass:
     """A class of requests, and how important it is."""
 
     priority: Annotated[Priority, choice(PRIORITIES)]
-    """Importance of the requests."""
+    """critical, default or sheddable."""
     match: Match = Match()
     """The requests that are of the class; all by default."""
 

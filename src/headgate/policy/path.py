@@ -279,13 +279,13 @@ def _without_noise(text: str) -> str:
 
 
 def _may_have_blanks(text: str) -> bool:
-    """Whether *text*, without control characters, may have blanks."""
+    """True if *text*, which has no control characters, may have blanks."""
     return " " in text or not text.isascii()
 
 
 def _hides_segments(text: str) -> bool:
-    """Whether one server drops segments of *text* that another one resolves dots among: it ends
-    early, or a segment begins with its parameters."""
+    """True if servers may disagree on which segments `..` removes: some end the path early, or
+    drop a segment that begins with its parameters."""
     if any(end in text for end in _ENDS):
         return True
     text = _separated(text)

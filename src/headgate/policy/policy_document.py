@@ -107,11 +107,12 @@ class ConcurrencyFields:
     limit: Annotated[int, QUOTA]
     """Number of requests at the same time."""
     ttl: Annotated[int | float, SECONDS] = 60
-    """When a slot that is not returned is free."""
+    """When a slot that is not returned is free again."""
     share_by: Annotated[str | None, SHARE_BY] = None
     """The basis of a caller's share: priority, or a name in identity such as tier."""
     shares: Annotated[Parts, SHARES] = ()
-    """Slots that parts of the callers are guaranteed: a number, or a percentage."""
+    """Slots that parts of the callers are guaranteed: a percentage (rounded down, at least one), or
+    a number."""
     lends: Annotated[bool, BOOLEAN] = True
     """Let all callers use guaranteed slots that lie idle."""
     reserve: Annotated[Mapping[Priority, Fraction], RESERVE] = field(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn
 
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -139,13 +138,6 @@ class Diagnostics:
     def nearest(self, word: str, known: Sequence[str]) -> str | None:
         """The one of the *known* words that *word* resembles, while the budget allows it."""
         return nearest(word, known) if self.can_afford(_COST_OF_HINT) else None
-
-
-def nearest(word: str, known: Sequence[str]) -> str | None:
-    """The one of the *known* words that *word* resembles."""
-    folded = {name.lower(): name for name in known[: 2 * MAX_LISTED]}
-    near = get_close_matches(word[:MAX_QUOTED].lower(), folded, n=1, cutoff=0.6)
-    return folded[near[0]] if near else None
 
 
 def did_you_mean(word: str) -> str:

@@ -1,6 +1,6 @@
 """The encoder of rate-limit headers.
 
-A `LimitTemplate` has what never changes about one limit, encoded once, and computes what does.
+A `LimitTemplate` has the constant parts of the headers of one limit, and encodes the others.
 `headers_for` encodes any answer as text, with any options. `allowed_lines` encodes the usual one,
 an allowed request with the usual families of headers, as bytes in a fraction of the time; a
 property test compares the two.
@@ -214,8 +214,8 @@ class StackTemplate:
 
 _TEMPLATES: Final[dict[tuple[str, int], LimitTemplate]] = {}
 _STACK_TEMPLATES: Final[dict[tuple[str, int], StackTemplate]] = {}
-"""Both by the identity of what they are of, which they keep: to hash a limit takes longer than all
-the rest."""
+"""Both by the `id` of a limit or of limits, to which the template keeps a reference: hashing a
+limit would take longer than all else."""
 
 
 def limit_template(name: str, limit: Limit) -> LimitTemplate:

@@ -5,18 +5,18 @@ The draft still changes. Everything specific to it is here, and its number is in
     RateLimit-Policy: "burst";q=100;w=60, "slots";q=20;qu="concurrent-requests"
     RateLimit: "burst";r=42;t=12, "slots";r=19
 
-- `q` and `w`: so much in so many seconds. `w` is a whole number above 0: the time in which a fully
-  used limit is as new, rounded up, and `q` is what comes back in that time. That is the quota
-  wherever the time is in whole seconds. Where it is not, the quota, which is the most at once,
-  is sent as `hg-burst`: a bucket of 5 that refills 20 a second is `q=20;w=1;hg-burst=5`. Of a
-  queue, `q` is what leaves it in that time, and `hg-queue` is how many may wait.
-- `r`: what is left.
-- `t`: no more than `r` within `t` seconds. It is the time until the next unit comes back. A sliding
-  window that allowed does not know that time, only when all is back: then it is that, which is
-  later and so on the safe side. No unit is in use: no `t`. Slots come back when their holders
-  leave, which is unknown: neither `w` nor `t`.
-- `Retry-After` must not point before the end of `t`. A limit that denies never makes it do so. One
-  that would have allowed, with a window that lasts longer, goes without `t` in a denial.
+- `q` and `w`: `q` units in `w` seconds. `w` is the time in which a limit refills completely,
+  rounded up to whole seconds, and `q` is the number of units that return in that time. `q` is the
+  quota if the time is in whole seconds. Otherwise `hg-burst` is the quota, the most units at once:
+  a bucket of 5 that refills 20 a second is `q=20;w=1;hg-burst=5`. For a queue, `q` is the number of
+  requests that leave it in `w` seconds, and `hg-queue` is the number that may wait.
+- `r`: the units that are left.
+- `t`: a client may use no more than `r` units within `t` seconds. It is the time until the next
+  unit returns. A sliding window that allowed knows only the time until all units have returned, so
+  it sends this later time. There is no `t` if no unit is in use. Slots have neither `w` nor `t`,
+  because the time at which a slot is released is unknown.
+- `Retry-After` must not end before `t`. The `t` of a limit that denies is never later. A limit that
+  would have allowed has no `t` in a denial if its `t` would be later.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Report usage to a store that is back after an outage.
 
-The usage that still counts in this process is charged there, up to what is left: no caller begins
-with a debt because of an outage. Usage that was sent is not sent again, whether or not a reply
-came; only what the store surely did not do is.
+The usage that still counts in this process is charged there, as far as the limit has room: no
+caller gets a debt because of an outage. Usage whose reply was lost is not sent again. Usage is sent
+again only if the store certainly did not charge it.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class UnreportedUsage:
         return bool(self._urgent)
 
     def hurry(self, checks: Iterable[Check]) -> bool:
-        """Put the counters of *checks*, which the store decides on again, first; True if one has
-        usage and was not put first before."""
+        """Report the counters of *checks* first, because the store decides on them again; True if
+        this changes the order."""
         counters = [(check.group, check.key) for check in checks]
         with self._lock:
             hurried = [

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import signal
 import sys
 from abc import ABC, abstractmethod
@@ -18,6 +17,7 @@ from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from headgate.chance import chance
 from headgate.errors import HeadgateError
 from headgate.runtime.supervised_task import SupervisedTask
 
@@ -61,7 +61,7 @@ class Backoff:
         first: float = 0.1,
         longest: float = 10.0,
         steady: float = 10.0,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = chance,
     ) -> None:
         self._first, self._longest, self._steady = first, longest, steady
         self._jitter = jitter

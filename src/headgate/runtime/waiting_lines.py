@@ -46,6 +46,10 @@ class Lines:
         self._by_key: dict[str, deque[Place]] = {}
         self._lock = threading.Lock()
 
+    def has(self, key: str) -> bool:
+        """True if callers wait in the line of *key*."""
+        return key in self._by_key
+
     def join(self, key: str, place: Place) -> bool:
         """Line up; True if *place* is the first."""
         with self._lock:

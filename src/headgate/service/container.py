@@ -25,7 +25,8 @@ from headgate.policy.problems import PolicyError
 from headgate.responses import ResponseOptions
 from headgate.rule_engine import AsyncRuleEngine
 from headgate.service.core import Core, key_hasher, key_shower
-from headgate.service.live import Live, ServiceMeasures
+from headgate.service.live import Fleet, Live, ServiceMeasures
+from headgate.service.live.fleet import node_name
 from headgate.service.readiness import Readiness
 from headgate.service.sources import envoy_parser, is_etcd, kept_policy, open_source, shown_store
 from headgate.service.tls import TlsFiles
@@ -326,6 +327,12 @@ def make_container(
             worker=worker,
             shared_snapshots=shared_snapshots,
             store_trouble=readiness.store_trouble,
+            fleet=Fleet(
+                rules.engine.store,
+                namespace=settings.namespace,
+                node=node_name(str(next(iter(settings.http), ""))),
+                digest=measures.digest,
+            ),
         ),
         measures=measures,
     )

@@ -256,18 +256,21 @@ class Connection(asyncio.Protocol):
         server = self._server
         if len(server.connections) >= self._bounds.connections:
             server.make_room()
-        server.connections.add(self)
+        server.connections[self] = None
         if len(server.connections) > 2 * self._bounds.connections:
             self.transport.abort()
         elif len(server.connections) > self._bounds.connections:
             self.reject(503)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         for one in (self._current, self._arriving, *self._waiting):
             if one is not None:
                 one.end()
         self._waiting.clear()
+        # Reference counts free a connection, as the garbage collector runs rarely: no cycles.
+        self._current = self._arriving = None
+        del self._parser
 
     def data_received(self, data: bytes) -> None:
         if self._is_discarding:
@@ -545,7 +548,7 @@ class HttpServer:
 
     def __init__(self, app: App, *, bounds: Bounds, context: ssl.SSLContext | None = None) -> None:
         self.bounds = bounds
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order of their arrival
         self.is_draining = False
         self.date_line = b""
         """The `Date` header of now."""
@@ -589,12 +592,12 @@ class HttpServer:
     def make_room(self) -> None:
         """Close connections that wait for their clients: a hundredth, those that wait longest.
 
-        So whoever holds connections open, silently or byte by byte, cannot lock others out.
+        So a client that holds connections open, silently or byte by byte, does not lock others out.
         """
         waiting = [(since, one) for one in self.connections if (since := one.waiting_since)]
         count = max(1, self.bounds.connections // 100)
         for _, one in nsmallest(count, waiting, key=itemgetter(0)):
-            self.connections.discard(one)  # which happens later otherwise
+            self.connections.pop(one, None)  # now, not when the transport reports the loss
             one.transport.abort()
 
     async def drain(self, *, linger: float, grace: float) -> bool:

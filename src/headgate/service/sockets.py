@@ -80,17 +80,18 @@ def listen_as(settings: Settings) -> BoundSockets:
     """Listen at all addresses of *settings*. Raises `ListenError`; then nothing stays open."""
     opened: list[BoundSocket] = []
 
-    def opening(address: Address) -> BoundSocket:
-        opened.append(listen(address, mode=settings.socket_mode))
+    def opening(address: Address, option: str) -> BoundSocket:
+        opened.append(listen(address, mode=settings.socket_mode, option=option))
         return opened[-1]
 
     try:
-        http = tuple(opening(address) for address in settings.http)
+        http = tuple(opening(address, "--http") for address in settings.http)
         if settings.grpc_ports == "shared":
-            shared = tuple(opening(address) for address in settings.grpc)
+            shared = tuple(opening(address, "--grpc") for address in settings.grpc)
             return BoundSockets(http, (shared,) * settings.workers)
         numbers = range(settings.workers)
-        own = (tuple(opening(one.nth(number)) for one in settings.grpc) for number in numbers)
+        places = ([one.nth(number) for one in settings.grpc] for number in numbers)
+        own = (tuple(opening(one, "--grpc") for one in many) for many in places)
         return BoundSockets(http, tuple(own))
     except ListenError:
         for one in opened:
@@ -99,14 +100,18 @@ def listen_as(settings: Settings) -> BoundSockets:
         raise
 
 
-def listen(address: Address, *, mode: int) -> BoundSocket:
-    """Listen at *address*; *mode* are the permissions of a unix socket. Raises `ListenError`."""
+def listen(address: Address, *, mode: int, option: str = "") -> BoundSocket:
+    """Listen at *address*, the value of *option*; *mode* are the permissions of a unix socket.
+
+    Raises `ListenError`.
+    """
     try:
         if address.is_unix:
             return _listen_unix(address, mode)
         return BoundSocket(address, _listen_tcp(address))
     except OSError as error:
-        raise ListenError(f"cannot listen at {address}: {listen_reason(error, address)}") from error
+        reason = listen_reason(error, address, option)
+        raise ListenError(f"cannot listen at {address}: {reason}") from error
 
 
 def _listen_tcp(address: Address) -> socket.socket:
@@ -164,14 +169,16 @@ def _clear(path: Path) -> None:
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
-def listen_reason(error: OSError, address: Address) -> str:
-    """The reason why *address* cannot be bound, and what to do."""
+def listen_reason(error: OSError, address: Address, option: str = "") -> str:
+    """The reason why *address*, the value of *option*, cannot be bound, and what to do."""
+    what = "the socket" if address.is_unix else f"port {address.port}"
+    instead = f"; choose another with {option}" if option else ""
     if error.errno == errno.EADDRINUSE:
         holder = None if address.is_unix else holder_of(address.port)
         by = f" by {holder}" if holder else ""
-        return f"the address is in use{by}; stop what listens there, or choose another"
+        return f"{what} is in use{by}{instead}"
     if error.errno == errno.EACCES and not address.is_unix:
-        return "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE"
+        return f"permission denied: {what} needs CAP_NET_BIND_SERVICE{instead}"
     return error.strerror or str(error)
 
 
@@ -188,7 +195,7 @@ def holder_of(port: int) -> str | None:
         with suppress(OSError):
             if any(str(one.readlink()) in inodes for one in process.joinpath("fd").iterdir()):
                 name = process.joinpath("comm").read_text("utf-8", "replace").strip()
-                return f"{name} (process {process.name})"
+                return f"{name} (pid {process.name})"
     return None
 
 

@@ -59,6 +59,7 @@ def run(settings: Settings, warnings: Iterable[Problem] = ()) -> int:
     configure_logs(settings)
     for warning in warnings:
         log(str(warning), level=logging.WARNING)
+    _check_policy(settings)
     settings = _without_missing_grpc(_with_secret(settings))
     sockets = listen_as(settings)
     try:
@@ -77,7 +78,6 @@ def _run(settings: Settings, sockets: BoundSockets) -> int:
     if settings.workers > 1:
         from headgate.service.supervisor import Workers, WorkerSupervisor
 
-        _check_policy(settings)
         with closing(Workers(settings, sockets)) as workers:
             return WorkerSupervisor(workers, on_ready=on_ready).run()
     from headgate.service.worker import Worker
@@ -92,7 +92,7 @@ def _run(settings: Settings, sockets: BoundSockets) -> int:
 
 
 def _check_policy(settings: Settings) -> None:
-    """Raise `PolicyError` for files that no worker could start with, once instead of in each."""
+    """Raise `PolicyError` for files that no worker could start with, before anything is logged."""
     kept = kept_policy(settings)
     has_fallback = kept is not None and kept.exists()
     if not has_fallback and not is_etcd(settings.rules or ""):

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.runtime.supervisor import Child, Program, StartError, Supervisor
 from headgate.service.container import Report
-from headgate.service.live.shared_snapshots import new_file
+from headgate.service.live.envoy_counts import write_totals
+from headgate.service.live.shared_snapshots import SharedSnapshotError, SharedSnapshots, new_file
 from headgate.service.logs import LOG, log
 from headgate.service.worker import Assignment, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AsyncExitStack
 
     from headgate.config.service import Settings
@@ -139,6 +140,13 @@ class Workers:
         """Let all of them read the rules again."""
         for child in self.children:
             child.signal(signal.SIGHUP)
+
+    def report_envoy(self, totals: Mapping[str, tuple[int, int]]) -> None:
+        """Report what Envoy has allowed and denied by itself, by rule."""
+        if self._snapshots_file is not None:
+            shared = SharedSnapshots(self._snapshots_file, count=self._settings.workers)
+            with suppress(SharedSnapshotError):  # the next report has it
+                write_totals(shared, totals)
 
     def close(self) -> None:
         """Free the memory that they share."""

@@ -149,10 +149,6 @@ class Worker:
             os._exit(CUT_OFF)
         self._stopping.set()
 
-    def orphaned(self) -> None:
-        """Drain because the supervisor has ended."""
-        self._stopping.set()
-
     def _listen_to_signals(self, container: Any) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.stop)
@@ -241,6 +237,6 @@ def _ready(channel: Connection, worker: Worker, report: Report) -> None:
 
     def ended() -> None:
         loop.remove_reader(channel.fileno())
-        worker.orphaned()
+        worker.stop()
 
     loop.add_reader(channel.fileno(), ended)

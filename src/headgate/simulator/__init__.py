@@ -7,7 +7,7 @@ outcome = replay(policy, workload("bursts", policy, Options(rate=100)))
 from headgate.simulator.replay import Progress, replay
 from headgate.simulator.results import KeyResult, Outcome, RuleResult
 from headgate.simulator.traces import FORMATS, Trace, TraceError, open_trace
-from headgate.simulator.traffic import Arrival, Event, SimulatedRequest, Traffic
+from headgate.simulator.traffic import Arrival, Event, ModelUse, SimulatedRequest, Traffic
 from headgate.simulator.workloads import RETRIES, WORKLOADS, Options, Workload, workload
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Arrival",
     "Event",
     "KeyResult",
+    "ModelUse",
     "Options",
     "Outcome",
     "Progress",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from headgate.engine.use_cases import Engine, PreparedTakes
 from headgate.errors import OptionError
+from headgate.llm.usage import Usage
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.identity.parts import claim_of, hasher
 from headgate.policy.model import BUILT_IN_PARTS
@@ -29,7 +30,7 @@ from headgate.stores.memory import MemoryStore
 from headgate.units import MILLISECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from headgate import algorithms
     from headgate.decision import Decision
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from headgate.policy.identity import Found
     from headgate.policy.model import Policy
     from headgate.simulator.results import Count
-    from headgate.simulator.traffic import Arrival, Event, SimulatedRequest
+    from headgate.simulator.traffic import Arrival, Event, ModelUse, SimulatedRequest
     from headgate.stores.base import TakeNow
 
     Results = Sequence[algorithms.Outcome] | Sequence[Decision]
@@ -255,7 +256,7 @@ class _Replay:
             if class_ is not None:
                 self._plans_by_class[class_] = planned
             return self._decide(planned.takes), caller
-        verdict = self._decide_alone(plan, took_ns)
+        verdict = self._decide_alone(plan, simulated.call, took_ns)
         if verdict.allowed:
             return None, caller
         return [one.decision for one in verdict.enforced if not one.decision.allowed], caller
@@ -283,22 +284,29 @@ class _Replay:
             is_deciding and plan.has_queue,
         )
 
-    def _decide_alone(self, plan: Plan, took_ns: int | None) -> Verdict:
-        """Decide by a plan that is for one request, and hold the slots that it takes."""
+    def _decide_alone(self, plan: Plan, call: ModelUse | None, took_ns: int | None) -> Verdict:
+        """Decide by a plan that is for one request, and hold the slots and amounts that it takes.
+        A *call* whose output is known is settled at its end; one without costs its estimate."""
         now_ns = self._now_ns
-        if plan.lease is not None:
+        if plan.lease is not None or plan.open:
             self._slots.advance(now_ns)
             self._now_ns = now_ns
             self._leases += 1
-        verdict = drive(self._engine.decide(plan, is_recorded=False))
+        is_settled = plan.open and call is not None and call.output_tokens is not None
+        if is_settled:
+            name, hold_ns = plan.lease or str(self._leases), max_hold_ns(plan)
+            verdict = drive(self._engine.reserve(plan, name, hold_ns, is_recorded=False))
+        else:
+            verdict = drive(self._engine.decide(plan, is_recorded=False))
         for one in verdict.rules:
             counts = self._rules.get(one.rule.id)  # None: the path is too long for any rule
             if counts is not None:
                 counts.count(one.key, now_ns, is_denied=not one.decision.allowed)
         if verdict.delay_ns:
             self._delayed += 1
-        if plan.lease is not None:
-            self._slots.hold(verdict, now_ns, self._latency_ns if took_ns is None else took_ns)
+        if plan.lease is not None or verdict.held is not None:
+            lasts_ns = self._latency_ns if took_ns is None else took_ns
+            self._slots.hold(verdict, amounts_of(verdict, call), now_ns, lasts_ns)
         return verdict
 
     def _is_overridden(self, plan: Plan) -> bool:
@@ -337,6 +345,23 @@ class _Replay:
             delayed=self._delayed,
             notes=(*traffic.notes, *notes),
         )
+
+
+def max_hold_ns(plan: Plan) -> int:
+    """The time for which the amounts of *plan* are held."""
+    return max(one.rule.hold_ns or 0 for one in plan.rules)
+
+
+def amounts_of(verdict: Verdict, call: ModelUse | None) -> dict[str, int]:
+    """What *call* is charged at its end, by rule."""
+    if verdict.held is None or call is None:
+        return {}
+    usage = Usage(call.prompt_tokens, call.output_tokens or 0)
+    return {
+        one.rule.id: one.rule.final_cost(usage, call.model)
+        for one in verdict.held.rules
+        if one.rule.final_cost is not None
+    }
 
 
 def retry_after_ns(denials: Results) -> int | None:
@@ -439,11 +464,19 @@ class RequestClasses:
             return None
         word = self._words.get
         path = tuple([word(segment, "") for segment in found[0]])  # no segment is empty
-        return simulated.method, path, simulated.headers, simulated.ip, simulated.cost
+        return (
+            simulated.method,
+            path,
+            simulated.headers,
+            simulated.ip,
+            simulated.cost,
+            simulated.call,
+        )
 
 
 class SlotHolders:
-    """The requests that hold slots: their slots are renewed, and released at their end.
+    """The requests that hold slots or amounts: their slots are renewed; at their end they are
+    released, and the amounts settled.
 
     *set_clock* moves virtual time, as both happen at times of their own.
     """
@@ -454,26 +487,29 @@ class SlotHolders:
         self._engine = engine
         self._set_clock = set_clock
         self._order = count()
-        self._queue: list[tuple[int, int, int, Verdict]] = []
+        self._queue: list[tuple[int, int, int, Verdict, Mapping[str, int]]] = []
 
-    def hold(self, verdict: Verdict, now_ns: int, took_ns: int) -> None:
-        """Hold the slots of *verdict* from *now_ns* on, for *took_ns*."""
-        self._schedule(now_ns, now_ns + took_ns, verdict)
+    def hold(self, verdict: Verdict, amounts: Mapping[str, int], now_ns: int, took_ns: int) -> None:
+        """Hold what *verdict* grants from *now_ns* on, for *took_ns*; settle it for *amounts*."""
+        self._schedule(now_ns, now_ns + took_ns, verdict, amounts)
 
     def advance(self, now_ns: int) -> None:
         """Renew and release all that is due up to *now_ns*."""
         queue = self._queue
         while queue and queue[0][0] <= now_ns:
-            due_ns, _, end_ns, verdict = heappop(queue)
+            due_ns, _, end_ns, verdict, amounts = heappop(queue)
             self._set_clock(due_ns)
             if due_ns >= end_ns:
+                drive(self._engine.settle(verdict, amounts))
                 drive(self._engine.release(verdict))
             else:
                 drive(self._engine.renew(verdict))
-                self._schedule(due_ns, end_ns, verdict)
+                self._schedule(due_ns, end_ns, verdict, amounts)
 
-    def _schedule(self, now_ns: int, end_ns: int, verdict: Verdict) -> None:
+    def _schedule(
+        self, now_ns: int, end_ns: int, verdict: Verdict, amounts: Mapping[str, int]
+    ) -> None:
         lasts_ns = verdict.slots_last_ns
-        if lasts_ns is not None:
-            due_ns = min(end_ns, now_ns + max(1, lasts_ns // 3))
-            heappush(self._queue, (due_ns, next(self._order), end_ns, verdict))
+        if lasts_ns is not None or verdict.held is not None:
+            due_ns = end_ns if lasts_ns is None else min(end_ns, now_ns + max(1, lasts_ns // 3))
+            heappush(self._queue, (due_ns, next(self._order), end_ns, verdict, amounts))

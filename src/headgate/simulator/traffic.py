@@ -7,11 +7,14 @@ them, so a replay can keep what it knows of such a request by that object.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.engine.request import Request
+from headgate.llm.attributes import attributes_of
+from headgate.llm.protocol import protocol_of
+from headgate.llm.request import BYTES_PER_TOKEN, ModelRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,11 +26,21 @@ _MAX_KNOWN: Final = 100_000
 _HOST: Final = "host"
 
 
+class ModelUse(NamedTuple):
+    """A call of a language model, in tokens: of its prompt, of its output if known, and the most
+    that it may generate, if it says so."""
+
+    model: str | None
+    prompt_tokens: int
+    output_tokens: int | None = None
+    max_tokens: int | None = None
+
+
 class Arrival(NamedTuple):
     """A request that arrives at *at_ns*, in nanoseconds since the epoch.
 
     *cost* overrides that of the rules. *took_ns* is the time that it was served for, if known:
-    concurrency limits depend on it.
+    concurrency limits depend on it. *call* is what it asks of a language model, if anything.
     """
 
     at_ns: int
@@ -37,6 +50,7 @@ class Arrival(NamedTuple):
     ip: str = ""
     cost: int | None = None
     took_ns: int | None = None
+    call: ModelUse | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -48,11 +62,18 @@ class SimulatedRequest:
     headers: Headers = ()
     ip: str = ""
     cost: int | None = None
+    call: ModelUse | None = None
 
     def request(self) -> Request:
         """Return the request as rules see it."""
         host = next((value for name, value in self.headers if name.lower() == _HOST), "")
-        return Request(self.method, self.path, host, self.headers, self.ip)
+        request = Request(self.method, self.path, host, self.headers, self.ip)
+        if self.call is None:
+            return request
+        model, prompt_tokens, _, max_tokens = self.call
+        size = prompt_tokens * BYTES_PER_TOKEN
+        asked = ModelRequest(protocol_of(self.path), size, model=model, output_tokens=max_tokens)
+        return replace(request, attributes=attributes_of(asked))
 
 
 Event = tuple[int, SimulatedRequest, "int | None"]
@@ -92,7 +113,8 @@ class Traffic(ABC):
     def __iter__(self) -> Iterator[Arrival]:
         for batch in self.batches():
             for at_ns, one, took_ns in batch:
-                yield Arrival(at_ns, one.method, one.path, one.headers, one.ip, one.cost, took_ns)
+                fields = one.method, one.path, one.headers, one.ip, one.cost
+                yield Arrival(at_ns, *fields, took_ns, one.call)
 
 
 class Given(Traffic):
@@ -107,7 +129,7 @@ class Given(Traffic):
         while some := list(islice(left, _BATCH)):
             batch: list[Event] = []
             for one in some:
-                fields = one[1:6]
+                fields = *one[1:6], one.call
                 request = known.get(fields)
                 if request is None:
                     if len(known) >= _MAX_KNOWN:

@@ -1,4 +1,7 @@
-"""Operations on counters, wherever they are kept: one counter in one operation, and each verb."""
+"""Operations on counters, whatever the backend.
+
+`CounterTransaction` is one counter in one operation; `execute` carries out an operation.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from headgate.algorithms import Algorithm, ConcurrencyAlgorithm, LeakyQueueAlgorithm, reservations
 from headgate.algorithms.leaky_queue import QueuedChecks
 from headgate.algorithms.reservations import (
+    Expiry,
     Holds,
-    open_holds,
+    correct,
+    expire,
     outcome_beside,
     rebase_holds,
     wait_beside,
@@ -46,9 +51,10 @@ R = TypeVar("R")
 class CounterTransaction(ABC):
     """A counter that an operation reads and changes, and saves with `close`.
 
-    The checks of one operation add up: the second of the same counter has to fit beside the first.
-    Everything in the future of the clock is moved to *now* when the counter is opened (`rebase`),
-    and saved with it, except by a peek, which is never closed.
+    The checks of one operation add up: the second check of a counter has to fit beside the first.
+    When the counter is opened, times after *now* are moved to *now* if the clock has stepped back
+    (`rebase`), and what has expired is charged (`expire`). That is saved with the counter; a peek
+    saves nothing, because it is never closed.
     """
 
     __slots__ = (
@@ -59,7 +65,6 @@ class CounterTransaction(ABC):
         "_is_changed",
         "_now",
         "_queued",
-        "_settled",
         "_state",
     )
 
@@ -70,14 +75,14 @@ class CounterTransaction(ABC):
         self._now = now
         self._asked = 0
         self._held = 0
-        self._settled: bool | None = None
         self._is_changed = False
         if state is not None:
             self._state = algorithm.rebase(state, now)
             self._is_changed = self._state is not state
         if holds:
-            self._is_changed |= rebase_holds(holds, now) is not holds
-            self._holds = open_holds(holds, now)
+            before = self._state
+            self._state, self._holds = expire(algorithm, before, holds, now)
+            self._is_changed |= self._state is not before or rebase_holds(holds, now) is not holds
         self._queued: QueuedChecks | None = None
         if isinstance(algorithm, LeakyQueueAlgorithm):
             self._queued = QueuedChecks(algorithm, self._state, now)
@@ -94,7 +99,7 @@ class CounterTransaction(ABC):
         return wait_beside(self._algorithm, self._state, self._holds, self._asked, self._now)
 
     def outcome(self, wait: int | None) -> Outcome:
-        """Return the figures as they are now, for a cost that has to wait *wait*."""
+        """Return the figures as they are now, for a cost that fits in *wait* nanoseconds."""
         if self._queued is not None:
             return self._queued.placed(self._algorithm.outcome(self._state, wait, self._now))
         if not self._holds:
@@ -124,7 +129,7 @@ class CounterTransaction(ABC):
             self._change(self._algorithm.refund(self._state, amount, self._now))
 
     def vacate(self, place_ns: int, cost: int) -> bool:
-        """Cancel the place of *cost* at *place_ns*; return False if there is none to come."""
+        """Cancel the place of *cost* at *place_ns* in the queue; return False if it has passed."""
         algorithm = self._algorithm
         if not isinstance(algorithm, LeakyQueueAlgorithm):
             return False
@@ -133,13 +138,15 @@ class CounterTransaction(ABC):
             self._change(line)
         return line is not None
 
-    def hold(self, name: str, amount: int, ttl_ns: int) -> None:
-        """Set *amount* aside. In a queue it gets its place at once."""
+    def hold(self, name: str, amount: int, ttl_ns: int, *, charges_expired: bool) -> None:
+        """Set *amount* aside. In a queue it gets its place at once, and expires as that."""
+        expiry = Expiry.CHARGES if charges_expired else Expiry.VANISHES
         if self._queued is not None:
             self.charge(amount)
+            expiry = Expiry.VANISHES
         if amount:
             self._held += amount
-            held = reservations.Hold(self._held, self._now + ttl_ns, ttl_ns)
+            held = reservations.Hold(self._held, self._now + ttl_ns, ttl_ns, expiry)
             self._holds = {**self._holds, name: held}
             self._is_changed = True
 
@@ -148,18 +155,20 @@ class CounterTransaction(ABC):
 
         What was held in a queue has its place: only what exceeds it is charged.
         """
-        was_open = name in self._holds if self._settled is None else self._settled
-        self._settled = was_open
-        if name in self._holds:
-            self._held = self._holds[name].amount
-            self._holds = {other: held for other, held in self._holds.items() if other != name}
-            self._is_changed = True
-        if self._queued is not None:
-            self.charge(max(0, amount - self._held) if was_open else 0)
-            self._held = max(0, self._held - amount)
-        elif was_open or charge_lapsed:
+        held = self._holds.get(name)
+        if held is None:
+            if charge_lapsed and self._queued is None:
+                self.charge(amount)
+            return False
+        self._holds = {other: hold for other, hold in self._holds.items() if other != name}
+        if not held.is_open:
+            self._state = correct(self._algorithm, self._state, held, amount, self._now)
+        elif self._queued is not None:
+            self.charge(max(0, amount - held.amount))
+        else:
             self.charge(amount)
-        return was_open
+        self._is_changed = True
+        return held.is_open
 
     @property
     def slots(self) -> ConcurrencyAlgorithm | None:
@@ -177,8 +186,8 @@ class CounterTransaction(ABC):
     def publish(self, operation: PublishValue) -> PublishedValues:
         """Publish a value and return those of all origins.
 
-        Values are kept as reservations, named by the value and its origin: those expire. In a
-        counter that keys share, those of other groups and keys are skipped.
+        Each value is a reservation whose name contains the value and its origin, so that it
+        expires. Keys may share a counter: values of other groups and keys are skipped.
         """
         subject, origin, now = [operation.group, operation.key], operation.origin, self._now
         values: dict[str, tuple[str, float, float]] = {}
@@ -220,7 +229,7 @@ def execute(operation: Operation[R], open_all: Callable[[tuple[Check, ...]], Ope
     """Carry out *operation* on the counters that *open_all* opens, and return its reply.
 
     Every check has a counter (`operations.divide`). Checks of one counter share its transaction. A
-    denial saves what `rebase` moved, a peek saves nothing. Raises `UsageError` for an operation
+    denial saves what opening changed, a peek saves nothing. Raises `UsageError` for an operation
     that only a store with leases carries out.
     """
     function = _FUNCTIONS.get(type(operation))
@@ -247,9 +256,9 @@ def execute(operation: Operation[R], open_all: Callable[[tuple[Check, ...]], Ope
 
 
 def _take(operation: Take, opened: Opened) -> Outcomes:
-    """Charge all counters if all fit, else none; of slots, take the one named by the lease.
+    """Charge all counters if all costs fit, else none. A slot is taken in the name of the lease.
 
-    Slots record what they denied.
+    Counters of slots record denials.
     """
     consume, lease = operation.consume, operation.lease
     waits = [counter.wait(cost) for counter, cost in opened]
@@ -283,13 +292,17 @@ def _hold(operation: Hold, opened: Opened) -> Outcomes:
     is_allowed = waits.count(0) == len(waits)
     for counter, cost in opened:
         if is_allowed:
-            counter.hold(operation.name, cost, operation.ttl_ns)
+            charges = operation.charges_expired
+            counter.hold(operation.name, cost, operation.ttl_ns, charges_expired=charges)
     return _outcomes(opened, waits)
 
 
 def _settle(operation: Settle, opened: Opened) -> bool:
-    was_open = True
+    costs: dict[CounterTransaction, int] = {}
     for counter, cost in opened:
+        costs[counter] = costs.get(counter, 0) + cost
+    was_open = True
+    for counter, cost in costs.items():
         late = operation.charge_lapsed
         was_open &= counter.settle(operation.name, cost, charge_lapsed=late)
     return was_open

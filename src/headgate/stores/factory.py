@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from headgate.errors import OptionError, StoreURLError
+from headgate.errors import OptionError, StoreURLError, nearest
 from headgate.fork import watch_forks
 from headgate.stores.base import Layer, Store
 from headgate.stores.memory import MemoryStore
@@ -151,10 +151,8 @@ def _scheme(url: str) -> str:
     scheme = found[1].lower() if found else ""
     if scheme in SCHEMES:
         return scheme
-    from difflib import get_close_matches
-
-    near = get_close_matches(scheme, SCHEMES, n=1)
-    hint = f"; did you mean '{near[0]}://'?" if near else "."
+    near = nearest(scheme, SCHEMES)
+    hint = "." if near is None else f"; did you mean '{near}://'?"
     # Without what may be a password.
     shown = repr(re.sub("//.*@", "//***@", url, flags=re.DOTALL))
     raise StoreURLError(

@@ -95,11 +95,14 @@ class TakeUpTo(CheckOperation[tuple[int, Outcomes]]):
 class Hold(CheckOperation[Outcomes]):
     """Reserve all the amounts under *name* if all fit, else none. They expire after *ttl_ns*.
 
-    In a queue they get their place at once, and keep it: only `CancelQueued` cancels it.
+    If it *charges_expired*, amounts that are not settled by then are charged in full as of that
+    instant, once, as soon as anything concerns the counter; else they vanish. In a queue amounts
+    get their place at once, and keep it: only `CancelQueued` cancels it.
     """
 
     name: str
     ttl_ns: int
+    charges_expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,11 @@ class Settle(CheckOperation[bool]):
 
     A cost of 0 cancels. A hold that has expired is charged only if *charge_lapsed*: the caller
     then knows that it was not settled before.
+
+    One that was charged when it expired (`Hold.charges_expired`) is corrected instead, for the time
+    of its TTL again: what the cost exceeds the charge by is charged now, and what it falls short of
+    it is returned where it was charged. What was refilled since the expiry, or is in a window that
+    has passed, is not returned. After that time it is a hold that is not known.
     """
 
     name: str

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FOR_EVER: Final = 20.0
 """Seconds after which a decision is taken never to come: over a hundred times the deadline."""
-RECOVERY: Final = 20.0
+RECOVERY: Final = 60.0
 """Seconds within which the store decides again, on whatever machine."""
 BEFORE: Final = 4
 DURING: Final = LOCAL + 3

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _CLOSING: Final = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
-PATIENCE: Final = 10.0
+PATIENCE: Final = 60.0
 """Seconds until a server has to answer a request that is whole."""
 
 NONE: Final = 0

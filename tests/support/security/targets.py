@@ -38,6 +38,10 @@ INTEGRATIONS: Final[dict[str, tuple[Callable[..., Any], Callable[[Any], HttpServ
 }
 """The app of each integration, and its server."""
 
+_PATIENCE: Final = "60"
+"""Seconds that a gateway waits for a decision: what it allows without one is no spelling's doing,
+and a machine that other work keeps busy takes its time."""
+
 PRINTED: Final = ("nginx", "caddy", "envoy")
 """Gateways that ask the decision service, on the configurations that `headgate` prints."""
 
@@ -79,14 +83,14 @@ def gateway(name: str, directory: Path) -> Iterator[Target]:
             service = closing.enter_context(serving)
             options = [
                 *gateway_templates.at(service, name),
-                "--rules",
-                str(directory / "rules.yaml"),
+                *("--rules", str(directory / "rules.yaml")),
+                *("--timeout", _PATIENCE, "--on-failure", "closed"),
             ]
             made_for = partial(gateway_templates.gateway, name, directory / name, *options)
             url = closing.enter_context(made_for(upstream=upstream, edited=_with_proxies))
             yield Target(name, int(url.rpartition(":")[2]), journal)
             return
-        flags = ("--decide", name)
+        flags = ("--decide", name, "--decision-timeout", _PATIENCE)
         made = closing.enter_context(
             gateway_process.gateway(directory, *flags, rules=POLICY, upstream=upstream)
         )

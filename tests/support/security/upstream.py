@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from django.http import parse_cookie as django_cookies
 from starlette.requests import cookie_parser
@@ -45,13 +45,19 @@ def _readings(scope: Any) -> Iterator[tuple[str, tuple[str, str], Reading]]:
     lenient = place_of(_lenient(scope["raw_path"].decode("latin-1")), scope["method"])
     lines = [(name.decode(), value.decode("latin-1")) for name, value in scope["headers"]]
     cookies = "; ".join(value for name, value in lines if name == "cookie")
-    for reader, headers, found in (
-        ("first line", dict(reversed(lines)), dict(_first(cookies))),
-        ("last line", dict(lines), cookie_parser(cookies)),
-        ("joined lines", _joined(lines), werkzeug_cookies(cookies).to_dict()),
-        ("decoded", _joined(lines), _decoded(django_cookies(cookies))),
+    for reader, headers, read in (
+        ("first line", dict(reversed(lines)), lambda text: dict(_first(text))),
+        ("last line", dict(lines), cookie_parser),
+        ("joined lines", _joined(lines), lambda text: werkzeug_cookies(text).to_dict()),
+        ("decoded", _joined(lines), lambda text: _decoded(django_cookies(text))),
     ):
+        try:
+            found = read(cookies)
+        except UnicodeDecodeError:  # Werkzeug takes cookies for UTF-8, and answers 500
+            continue
         host = headers.get("host", "")
+        if reader == "decoded":
+            host = _in_url(host)
         for how, place in (("exact", exact), ("lenient", lenient)):
             if place is not None:
                 reading = _reading(scope["method"], host, headers, found, cookies)
@@ -88,6 +94,15 @@ def _joined(lines: list[tuple[str, str]]) -> dict[str, str]:
 
 def _decoded(cookies: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): unquote(value) for name, value in cookies.items()}
+
+
+def _in_url(host: str) -> str:
+    """The host of a URL with *host* in it; if there is no such URL, *host* as it is."""
+    try:
+        name = urlsplit(f"http://{host}/").hostname or ""
+    except ValueError:
+        return host
+    return f"[{name}]" if ":" in name else name
 
 
 def _lenient(target: str) -> str:

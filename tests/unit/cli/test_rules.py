@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,24 @@ class TestCheck:
         assert "did you mean 'method'?" in first
         assert second.startswith("rules.yaml:6:14: error: ")
         assert summary == "rules.yaml: 2 errors"
+
+    def test_a_terminal_shows_the_mistake_in_colours_within_its_width(
+        self, here: Path, told: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (here / "rules.yaml").write_text(BAD.replace("login", "a-rule-with-a-long-name"))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", "30")
+        out = told("check", "rules.yaml")[1]
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
+        first, line, caret = plain.splitlines()[:3]
+        assert first.startswith("rules.yaml:4:49: error: rule 'a-rule-with-a-long-name'")
+        assert line[caret.index("^") :].startswith("methd: POST")
+        assert max(map(len, (line, caret))) <= 30
+        assert "\x1b[1;31merror\x1b[0m" in out
+        monkeypatch.setenv("NO_COLOR", "1")
+        assert told("check", "rules.yaml")[1] == plain
 
     def test_warnings_count_only_if_strict(self, here: Path, told: Any) -> None:
         (here / "rules.yaml").write_text(WARNED)

@@ -25,7 +25,10 @@ CLIENTS: dict[str, Any] = {
     "aiohttp session": PacedSession,
 }
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "a name": ({"pase": "10/s"}, "'pase' is not an option; expected one of clock, hosts, key"),
+    "a name": (
+        {"pase": "10/s"},
+        "'pase' is not an option; expected one of clock, hosts, include_usage, key",
+    ),
     "a rate": ({"pace": "10/fortnight"}, "does not belong here"),
     "a number as a pace": ({"pace": 10}, "the pace is 10; expected text such as '10/s'"),
     "no rate": ({"pace": []}, "the pace is empty"),

@@ -7,18 +7,21 @@ import sys
 
 import aiohttp
 import httpx
+import httpx2
 import pytest
 import requests
 
 from headgate import clients
 from headgate.clients.aiohttp import AiohttpNotSentError
 from headgate.clients.httpx import HttpxNotSentError
+from headgate.clients.httpx2 import Httpx2NotSentError
 from headgate.clients.requests import PacedAdapter, RequestsNotSentError
 from headgate.errors import HeadgateError
 
-CLIENTS = ("httpx", "requests", "aiohttp")
+CLIENTS = ("httpx", "httpx2", "requests", "aiohttp")
 ERRORS = {
     HttpxNotSentError: httpx.TransportError,
+    Httpx2NotSentError: httpx2.TransportError,
     RequestsNotSentError: requests.RequestException,
     AiohttpNotSentError: aiohttp.ClientError,
 }

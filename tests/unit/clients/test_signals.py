@@ -58,6 +58,8 @@ DENIALS = {
         9.0,
     ),
     "with a unit": ({"Retry-After": "60s"}, 60.0),
+    "milliseconds": ({"Retry-After-Ms": "250", "Retry-After": "1"}, 0.25),
+    "milliseconds that cannot be read": ({"Retry-After-Ms": "soon", "Retry-After": "1"}, 1.0),
     "an epoch second": ({"Retry-After": str(EPOCH + 30)}, 30.0),
     "Retry-After wins over a longer reset": (
         {"Retry-After": "2", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "900"},
@@ -112,6 +114,19 @@ DENIALS = {
             "x-ratelimit-reset-tokens": "17ms",
         },
         360.0,
+    ),
+    "OpenAI, of tokens": (
+        {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "120ms"},
+        0.12,
+    ),
+    "Anthropic, of input and output": (
+        {
+            "anthropic-ratelimit-input-tokens-remaining": "0",
+            "anthropic-ratelimit-input-tokens-reset": "2026-03-01T12:00:05Z",
+            "anthropic-ratelimit-output-tokens-remaining": "0",
+            "anthropic-ratelimit-output-tokens-reset": "2026-03-01T12:00:07Z",
+        },
+        7.0,
     ),
     "Anthropic": (
         {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.control.audit import AuditError, AuditEvent, AuditFile, AuditLog
+from headgate.observability.denials import FIELDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,4 +97,6 @@ def test_a_log_has_them_as_lines_and_remembers_the_last(caplog: pytest.LogCaptur
         assert [one["id"] for one in await audit.latest(9)] == ["e2", "e1"]
 
     asyncio.run(main())
-    assert json.loads(caplog.messages[0])["id"] == "e1"
+    said = "audit: PUT /admin/v1/rules/login by ada at 127.0.0.1: changed (id e1)"
+    assert caplog.messages[0] == said
+    assert getattr(caplog.records[0], FIELDS)["id"] == "e1"

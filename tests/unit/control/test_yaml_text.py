@@ -228,7 +228,7 @@ def test_an_edit_that_is_not_read_back_as_meant_is_not_used(
 ) -> None:
     before = data_of(BLOCK.encode())
     after = before | {"rules": before["rules"][:1]}
-    for broken in ("_edited_parts", "_edited", "_written"):
+    for broken in ("_edited_parts", "_edited", "written"):
         monkeypatch.setattr(yaml_text, broken, lambda *_: wrong)
         edited = edited_text(BLOCK.encode(), before, after)
         assert data_of(edited) == after

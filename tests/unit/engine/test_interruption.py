@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.engine.plan import CompiledRule, Plan, plan_rule
 from headgate.engine.request import Request
 from headgate.engine.use_cases import Engine
 from headgate.limiter import AsyncRateLimiter
@@ -23,7 +24,6 @@ from tests.support.interruption import Recorder, interrupted_at
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headgate.engine.plan import Plan
     from headgate.limits import Limit
     from headgate.runtime.effects import Effect, Effects
 
@@ -70,6 +70,14 @@ def reserve_tried(engine: Engine) -> Effects[Any]:
     return engine.reserve(TRIED.plan(request, cost=3, is_estimate=True), "name", 10**12)
 
 
+def reserve_in_two_ways(engine: Engine) -> Effects[Any]:
+    """Reserve under a rule whose hold is charged when it expires, and one whose hold vanishes."""
+    rules = (CompiledRule("tokens", charges_expired=True), CompiledRule("spend"))
+    planned = [plan_rule(one, parse_limits("100/hour"), "key", 3, "shop") for one in rules]
+    both = Plan(0, tuple(planned), open=frozenset(("tokens", "spend")))
+    return engine.reserve(both, "name", 10**12)
+
+
 def limited(
     verb: str, limits: str | Limit = "100/hour; 90/hour fixed_window"
 ) -> Callable[..., Any]:
@@ -108,6 +116,7 @@ USE_CASES: dict[str, Callable[[Engine], Effects[Any]]] = {
     "reserve": lambda engine: reserve(engine, "/plain"),
     "reserve beside a shadow rule": lambda engine: reserve(engine, "/shadow"),
     "reserve beside a denial": reserve_tried,
+    "reserve in two ways": reserve_in_two_ways,
     "reserve with slots": lambda engine: reserve(engine, "/slots"),
     "hit": limited("hit"),
     "acquire": limited("acquire"),

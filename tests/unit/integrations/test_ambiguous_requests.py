@@ -104,3 +104,20 @@ def test_an_ambiguous_path_has_no_fresh_counter(spelling: str, endpoint: str) ->
     scopes = [http(unquote(path), raw_path=path.encode()) for path in paths]
     assert statuses(app, *scopes) == [200] * LIMIT + [429] * LIMIT
     assert statuses(app, http("/acct")) == [429]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "{id: r, key_by: host, limit: 3/day}",
+        "{id: r, match: {host: shop.example}, key_by: ip, limit: 3/day}",
+        "{id: r, match: {host: '*.example'}, key_by: ip, limit: 3/day}",
+    ],
+)
+@pytest.mark.parametrize("spelling", ["r{n}:x@shop.example", "shop.example:@::{n}"])
+def test_a_malformed_host_has_no_fresh_counter(rule: str, spelling: str) -> None:
+    app = asgi.RateLimitMiddleware(Answering(), policy=read_policy(f"version: 1\nrules: [{rule}]"))
+    hosts = [spelling.format(n=n).encode() for n in range(2 * LIMIT)]
+    scopes = [http(headers=[(b"host", host)]) for host in hosts]
+    assert statuses(app, *scopes) == [200] * LIMIT + [429] * LIMIT
+    assert statuses(app, http(headers=[(b"host", b"shop.example")])) == [429]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from headgate.integrations import model_calls
 from headgate.integrations.asgi import RateLimitMiddleware
 from headgate.policy.loader import read_policy
 from headgate.testing import ManualClock
@@ -154,7 +153,8 @@ def test_a_damaged_body_is_a_call_of_any_model_and_reaches_the_app_as_it_is(
 def test_a_body_that_is_too_long_to_read_reaches_the_app_as_it_is(
     call: Callable[..., httpx.Response], model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_calls, "MAX_BODY", 100)
+    for module in ("integrations.model_calls", "llm.call"):
+        monkeypatch.setattr(f"headgate.{module}.MAX_BODY", 100)
     body = json.dumps({"model": "other", "messages": "x" * 400}).encode()
     assert left(call(body=body)) == 1000 - 300 - -(-len(body) // 4)
     assert model.received == [body]

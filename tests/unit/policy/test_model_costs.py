@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.engine.request import Request
+from headgate.engine.use_cases import Engine
 from headgate.llm.usage import Usage
 from headgate.policy.compiled import CompiledPolicy
 from headgate.policy.loader import (
@@ -13,6 +14,9 @@ from headgate.policy.loader import (
     read_policy,
     read_policy_data,
 )
+from headgate.runtime.drivers import drive
+from headgate.stores.memory import MemoryStore
+from headgate.testing import ManualClock
 
 RULES = """
 version: 1
@@ -145,3 +149,17 @@ def test_spend_needs_prices() -> None:
     text = RULES[: RULES.index("prices:")] + RULES[RULES.index("rules:") :]
     (problem,) = examine_policy(text).problems
     assert "the policy has no prices, and the rule counts spend" in str(problem)
+
+
+def test_a_call_that_is_never_settled_is_charged_when_its_hold_expires() -> None:
+    clock = ManualClock(3_600)
+    text = RULES.replace("100000/minute", "1000/hour fixed_window")
+    compiled = CompiledPolicy(read_policy(text))
+    plan = compiled.plan(request(CALL))
+    engine = Engine(MemoryStore(clock=clock))
+    assert drive(engine.reserve(plan, "a call", plan.rules[0].rule.hold_ns or 0)).allowed
+    clock.advance(600)
+    peeked = drive(engine.peek(compiled.plan(request({**CALL, "llm.output_tokens": "0"}))))
+    assert peeked.decisions[0] is not None
+    assert peeked.decisions[0].remaining == 1000 - 201
+    drive(engine.closing())

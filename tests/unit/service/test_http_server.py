@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import sys
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -163,7 +165,7 @@ class TestPatience:
             assert not transport.is_aborted
             connection.sweep(1000.0 + self.LATER)
             assert transport.is_aborted
-            house.server.connections.discard(connection)
+            house.server.connections.pop(connection)
 
         tried(trial)
 
@@ -351,3 +353,22 @@ class TestDraining:
             assert not await house.server.drain(linger=0.0, grace=0.05)
 
         tried(trial)
+
+
+@pytest.mark.parametrize("said", [b"", GET, b"GET / HTTP/1.1\r\n", b"POST / HTTP/1"])
+def test_a_connection_that_has_ended_is_freed_without_a_collection(said: bytes) -> None:
+    async def trial(house: House) -> None:
+        line = await house.line()
+        line.say(said)
+        if said == GET:
+            await line.answer()
+        await until(lambda: len(house.server.connections) == 1)
+        ended = [ref(one) for one in house.server.connections]
+        line.hang_up()
+        await until(lambda: ended[0]() is None)
+
+    gc.disable()
+    try:
+        tried(trial)
+    finally:
+        gc.enable()

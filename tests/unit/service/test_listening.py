@@ -21,10 +21,9 @@ ANY = Address("127.0.0.1", 0)
 def test_a_port_that_is_taken_is_told() -> None:
     first = listen(ANY, mode=0o660)
     try:
-        with pytest.raises(
-            ListenError, match=f"cannot listen at {first.at}: the address is in use"
-        ):
-            listen(first.at, mode=0o660)
+        said = rf"port {first.at.port} is in use by \S+ \(pid \d+\); choose another with --http"
+        with pytest.raises(ListenError, match=f"cannot listen at {first.at}: {said}"):
+            listen(first.at, mode=0o660, option="--http")
     finally:
         first.close()
 

@@ -11,7 +11,7 @@ from headgate.errors import OptionError
 from headgate.observability import RECORDER
 from headgate.policy.loader import read_policy_data
 from headgate.policy.model import Override, Policy
-from headgate.simulator import Arrival, Outcome, open_trace, replay
+from headgate.simulator import Arrival, ModelUse, Outcome, open_trace, replay
 from headgate.units import MILLISECOND, MINUTE, SECOND
 
 BEGAN_NS = 1_767_225_600 * SECOND
@@ -216,3 +216,37 @@ def test_several_rules_beside_shadows_are_decided_by_prepared_takes(
     assert outcome.denied == 46
     told = [(one.rule_id, one.allowed, one.denied) for one in outcome.rules]
     assert told == [("per-key", 50, 0), ("per-ip", 4, 46), ("one", 3, 47), ("two", 2, 48)]
+
+
+TOKENS = {
+    "id": "tokens",
+    "match": {"model": "m-*"},
+    "key_by": "api_key",
+    "limit": "1000/day strict",
+    "cost": {"llm": {"count": "tokens", "default_output": 700}},
+}
+
+
+def calls(*uses: tuple[float, ModelUse]) -> list[Arrival]:
+    return [
+        at(second, method="POST", path="/v1/messages", call=use, took_ns=10 * SECOND)
+        for second, use in uses
+    ]
+
+
+def test_calls_of_language_models_reserve_their_estimate_and_are_charged_what_they_used() -> None:
+    use = ModelUse("m-1", 100, 50, max_tokens=500)
+    outcome = replay(policy(TOKENS), calls((0, use), (5, use), (11, use)))
+    assert (outcome.allowed, outcome.denied) == (2, 1)  # 600 are reserved until second 10
+    assert outcome.rules[0].first_denied_ns == BEGAN_NS + 5 * SECOND
+
+
+def test_a_call_of_unknown_output_is_charged_its_estimate() -> None:
+    use = ModelUse("m-1", 100)
+    outcome = replay(policy(TOKENS), calls((0, use), (60, use)))
+    assert (outcome.allowed, outcome.denied) == (1, 1)
+
+
+def test_a_call_of_another_model_is_not_limited() -> None:
+    use = ModelUse("other", 100, 50, max_tokens=5000)
+    assert replay(policy(TOKENS), calls((0, use), (1, use))).denied == 0

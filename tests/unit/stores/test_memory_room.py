@@ -6,7 +6,10 @@ import pytest
 
 from headgate import Concurrency, Hit, MemoryStore, RateLimiter
 from headgate.algorithms import GCRAAlgorithm
+from headgate.limits import parse_limit
+from headgate.stores.operations import Check, Hold, Take
 from headgate.testing import ManualClock
+from headgate.units import SECOND
 
 LIMITS = [
     "10/m",
@@ -162,6 +165,24 @@ def test_reservations_that_were_settled_leave_nothing_behind(clock: ManualClock)
     for _ in range(100):
         limiter.reserve("key", 1, ttl=86_400).cancel()
     assert size_of(store, set()) < before + 200
+
+
+@pytest.mark.parametrize("limits", ["10/d fixed_window", "10/d", "10/d sliding_window_log"])
+def test_an_expired_hold_is_kept_while_its_charge_counts(limits: str, clock: ManualClock) -> None:
+    store = MemoryStore(clock=clock)
+    check = Check("g", "held", parse_limit(limits))
+    store.run(Hold((check.with_cost(10),), "name", 60 * SECOND, charges_expired=True))
+    clock.advance(121)  # not even a record would be left
+    busy = RateLimiter("1000/s", store=store)
+    for _ in range(300):  # the sweep sees all counters, again and again
+        busy.hit("key")
+        clock.advance(10)
+    assert not store.run(Take((check,)))[0].allowed
+    clock.advance(2 * 86_400)
+    for _ in range(300):
+        busy.hit("key")
+        clock.advance(10)
+    assert len(store) == 1, "it is gone when it counts no more"
 
 
 def test_limiters_that_are_gone_leave_nothing_behind(clock: ManualClock) -> None:

@@ -1,6 +1,6 @@
 """`headgate rules check`: check a policy.
 
-Check a policy and print its problems with file, line and column.
+Check a policy and print its problems with file, line and column. A terminal shows the line, too.
 
 A policy with an error is not applied. A warning is a probable mistake.
 
@@ -16,21 +16,25 @@ exit status: 0 no errors, 1 errors, 2 PATH cannot be read
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli.command import JSON, Command, ExitStatus, argument, flag
-from headgate.terminal import counted, duration, printable
+from headgate.errors import pointed_at
+from headgate.terminal import bold, counted, duration, is_terminal, printable, styled
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from headgate.policy.loader import Examined
+    from headgate.policy.problems import Problem
 
 
 def _run(arguments: Namespace) -> ExitStatus:
-    from headgate.cli.policies import lines, texts_at
+    from headgate.cli.policies import texts_at
     from headgate.policy.loader import examine_policies
 
     texts = texts_at(arguments.path)
@@ -40,7 +44,7 @@ def _run(arguments: Namespace) -> ExitStatus:
     else:
         name = printable(texts[0][0] if len(texts) == 1 else arguments.path)
         summary = f"{name}: {', '.join(_summary(len(texts), examined))}"
-        print("\n".join([*lines(examined.problems), *_notes(examined), summary]))
+        print("\n".join([*_problems(examined.problems, dict(texts)), *_notes(examined), summary]))
     is_bad = examined.policy is None or (arguments.strict and examined.problems)
     return ExitStatus.NO if is_bad else ExitStatus.DONE
 
@@ -55,6 +59,37 @@ COMMAND: Final = Command(
     ),
     _run,
 )
+
+
+_COLOURS: Final = {"error": "red", "warning": "yellow"}
+_INDENT: Final = "    "
+
+
+def _problems(problems: Iterable[Problem], texts: Mapping[str, bytes]) -> Iterator[str]:
+    """The lines of each problem; on a terminal in colours, and with its place in *texts*."""
+    from headgate.cli.policies import lines
+
+    for problem, line in zip(problems, lines(problems), strict=True):
+        start = f"{problem.place}: "
+        if not line.startswith(start):  # characters of the name are escaped
+            yield line
+            continue
+        rest = line[len(start) :].removeprefix(problem.severity)
+        severity = styled(problem.severity, _COLOURS[problem.severity])
+        yield f"{bold(start)}{severity}{rest}"
+        if is_terminal(sys.stdout):
+            yield from _excerpt(problem, texts)
+
+
+def _excerpt(problem: Problem, texts: Mapping[str, bytes]) -> Iterator[str]:
+    """The line of *problem* and a caret below its column, cut to the width of the terminal."""
+    written = texts.get(problem.where, b"").decode("utf-8", "replace").splitlines()
+    if problem.line is None or problem.column is None or problem.line > len(written):
+        return
+    width = get_terminal_size().columns - len(_INDENT)
+    line, caret = pointed_at(written[problem.line - 1], problem.column - 1, width)
+    yield f"{_INDENT}{line}"
+    yield f"{_INDENT}{styled(caret, _COLOURS[problem.severity])}"
 
 
 _LOCAL: Final = (
@@ -81,6 +116,6 @@ def _summary(files: int, examined: Examined) -> Iterator[str]:
         yield f"{counted(len(examined.policy.rules), 'rule')}{within}"
     for severity in ("error", "warning"):
         if count := sum(problem.severity == severity for problem in examined.problems):
-            yield counted(count, severity)
+            yield styled(counted(count, severity), _COLOURS[severity])
     if not examined.problems:
-        yield "no problems"
+        yield styled("no problems", "green")

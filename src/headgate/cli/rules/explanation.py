@@ -62,7 +62,7 @@ class ExplainedRequest:
 
 
 def explained(peeked: Explanation, now_ns: int) -> ExplainedRequest:
-    """What becomes of a request at the time *now_ns*, from the explanation of a peek."""
+    """Explain the decision of a request at the time *now_ns*, from the explanation of a peek."""
     compiled, request = peeked.compiled, peeked.request
     verdict = as_if_charged(peeked.verdict, now_ns)
     explanation = Explanation(compiled, request, verdict)

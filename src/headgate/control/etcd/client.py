@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import random
 import selectors
 import socket
 import ssl
@@ -23,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.chance import chance
 from headgate.control.etcd.errors import EtcdError, error_of, kind_of
 from headgate.errors import OptionError
 
@@ -269,7 +269,7 @@ class Client:
         context = tls_context(url.tls) if url.tls else None
         server_name = url.tls.server_name if url.tls else None
         self._endpoints = [Endpoint(one, context, server_name) for one in url.addresses]
-        random.shuffle(self._endpoints)  # so that a fleet spreads over the members
+        self._endpoints.sort(key=lambda _: chance())  # so that a fleet spreads over the members
         self._login = {"name": url.user, "password": url.password} if url.user else None
         self._token: str | None = None
         self._timeout = url.timeout

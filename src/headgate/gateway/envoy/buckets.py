@@ -45,8 +45,8 @@ class Bucket:
     rate: Fraction
 
     def finely(self, *, rounds_up: bool = False) -> Json:
-        """The bucket for local limits, with intervals in milliseconds: at most a hundredth below
-        the rate, or with *rounds_up* above it."""
+        """The bucket for local limits, with intervals in milliseconds. Its rate is at most 1% too
+        low, or with *rounds_up* too high."""
         tokens = min(-(-self.rate.numerator // self.rate.denominator), MOST_TOKENS)
         exact = tokens * _MILLISECONDS / self.rate
         interval = int(exact) if rounds_up else -int(-exact // 1)
@@ -62,7 +62,7 @@ class Bucket:
         return None if is_too_large else found.finely(rounds_up=True)
 
     def in_whole_seconds(self) -> Json:
-        """The bucket for quotas, with intervals in whole seconds: not above the rate."""
+        """The bucket for quotas, with intervals in whole seconds. Its rate is not too high."""
         for seconds in range(1, 61):
             tokens = self.rate.numerator * seconds // self.rate.denominator
             if tokens * 100 >= self.rate * seconds * 99:
@@ -85,8 +85,8 @@ def share_of(limit: Limit, gateways: int, cost: int) -> Bucket:
 def backstop_of(limit: Limit) -> Bucket:
     """A bucket that never denies a request that *limit* allows.
 
-    Windows except logs allow twice their quota around a boundary. The requests of one second are
-    added, since requests arrive here a little later or earlier than where they were counted.
+    Windows except logs allow twice their quota around a boundary. The capacity has the requests of
+    one second more, since the time between two requests differs between Envoy and the service.
     """
     is_loose = not isinstance(limit, PacedLimit | LeakyQueue | SlidingWindowLog)
     rate = _rate(limit)

@@ -9,11 +9,11 @@ They differ from limits that the service enforces:
 - Buckets are full again after a restart, a change of the rule or of the list of filters;
   connections from before a change of the list keep their old buckets.
 
-A rule and limit has at most `MOST_CALLERS` buckets. Beyond that Envoy drops the least recently seen
-caller, which starts with a full bucket when it comes back: whoever may invent keys may have itself
-dropped by them. So all callers share one more bucket, of `MOST_CALLERS` times the limit. It denies
-nobody while no more callers come than are remembered, and what dropped ones get again is counted
-there: a rule never allows more than that many times its limit, whatever keys are invented.
+Each limit of a rule has at most `MOST_CALLERS` buckets. Beyond that Envoy drops the bucket of the
+caller that it saw least recently, and that caller starts with a full bucket when it comes back: a
+caller that invents keys can cause its own bucket to be dropped. So all callers share one more
+bucket, of `MOST_CALLERS` times the limit. It denies no request as long as no bucket is dropped. A
+rule never allows more than `MOST_CALLERS` times its limit, whatever keys are invented.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 MOST_CALLERS: Final = 2**18
 """Each takes about a kilobyte, so a limit takes a quarter of a gigabyte when all are there."""
 
+LOCAL_STATS: Final = "local-"
+"""Before the id of a rule: the prefix of what Envoy counts of it. A further limit has `/2`."""
+
+_STATS: Final = "headgate"
+
 _TOGETHER: Final = "headgate.together"
 """The key of the entry of the bucket that all callers of a rule share."""
 
@@ -67,7 +72,9 @@ def local_filters(rule: Rule, identity: Identity, gateways: int) -> tuple[HttpFi
         share = share_of(limit, gateways, cost)
         return share.times(MOST_CALLERS)
 
-    return _filters(f"local-{rule.id}", rule, identity, bucket, cost, together=together)
+    return _filters(
+        f"{LOCAL_STATS}{rule.id}", rule, identity, bucket, cost, together=together, has_stats=True
+    )
 
 
 def backstop_filters(rule: Rule, policy: Policy, cost: int) -> tuple[HttpFilter, ...]:
@@ -108,6 +115,7 @@ def _filters(
     *,
     has_lumps: bool = True,
     together: Callable[[Limit], Json | None] = lambda _: None,
+    has_stats: bool = False,
 ) -> tuple[HttpFilter, ...]:
     groups = groups_of(rule, identity)
     most = max((len(group.limits) for group in groups), default=0)
@@ -120,12 +128,13 @@ def _filters(
                 limit = sorted(group.limits, key=lambda one: one.period_ns)[place]
                 limits[limit] = group.limits.index(limit) + 1
                 rows.append((group, bucket(limit), together(limit)))
+        called = f"{name}/{place + 1}" if place else name
         config = limiter(
             *counts_of(rows, rule, identity, cost, has_lumps=has_lumps),
             headers=local_headers(rule, limits),
             has_retry_after=rule.headers != "redacted",
+            stat_prefix=called if has_stats else _STATS,
         )
-        called = f"{name}/{place + 1}" if place else name
         made.append(HttpFilter(called, _where(rule, identity, called, config)))
     return tuple(made)
 
@@ -186,12 +195,17 @@ def counts_of(
 
 
 def limiter(
-    rate_limits: list[Json], descriptors: list[Json], *, headers: list[Json], has_retry_after: bool
+    rate_limits: list[Json],
+    descriptors: list[Json],
+    *,
+    headers: list[Json],
+    has_retry_after: bool,
+    stat_prefix: str = _STATS,
 ) -> Json:
     """The filter with *rate_limits* and the buckets of *descriptors*."""
     return typed(
         _LOCAL,
-        stat_prefix="headgate",
+        stat_prefix=stat_prefix,
         status={"code": "TooManyRequests"},
         filter_enabled=_ALWAYS,
         filter_enforced=_ALWAYS,

@@ -58,9 +58,9 @@ def ignored_parts(policy: Policy) -> tuple[str, ...]:
 
 
 def has_backstop(rule: Rule, policy: Policy, settings: GatewaySettings) -> bool:
-    """True if Envoy limits callers of *rule*, which is decided exactly, without the service.
+    """True if Envoy limits callers of *rule* while the service does not answer.
 
-    That needs a rule that fails open, and a match and a key that Envoy can see.
+    *rule* is decided exactly. It must fail open, and Envoy must see what it matches and counts by.
     """
     is_closed = rule.on_failure.mode == "fail_closed"
     if rule.mode != "enforce" or is_closed or not least_cost(rule):
@@ -136,11 +136,11 @@ def _unknowable(rule: Rule, policy: Policy, settings: GatewaySettings) -> str:
 # The backstop: limits while the service does not answer, in one filter for rules that fail open.
 #
 # A flood may slow the service down until its decisions come too late; rules that fail open would
-# then allow it. So each gateway also limits each caller to the whole limit, behind the filters that
-# call the service: while it responds, the backstop denies almost nothing.
+# then allow the flood. So each gateway also limits each caller to the whole limit, in a filter
+# behind those that call the service. While the service answers, the backstop denies almost nothing.
 #
-# It is one filter because the list of filters cannot change without replacing the listener. So its
-# denials do not name a rule.
+# It is one filter for all rules, because a change of the list of filters replaces the listener. So
+# its denials do not name a rule.
 
 
 NAME: Final = "backstop"

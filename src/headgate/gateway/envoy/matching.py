@@ -189,7 +189,7 @@ def tier_condition(tiers: Iterable[str], identity: Identity) -> Condition:
 
 def host_regex(hosts: Iterable[str]) -> str:
     """The regular expression for all spellings of *hosts*: case, user, dots at the end, and any
-    text behind a colon."""
+    text behind what ends a host."""
     names = []
     for host in hosts:
         if not _PLAIN_HOST.fullmatch(host):
@@ -197,7 +197,7 @@ def host_regex(hosts: Iterable[str]) -> str:
         wild = host.startswith("*.")
         name = re.escape(normalised_host(host[2:] if wild else host))
         names.append(rf"[^:]*\.{name}" if wild else name)
-    return rf"(?i)(?:\C*@)?(?:{'|'.join(names)})\.*(?::\C*)?"
+    return rf"(?i)(?:\C*@)?(?:{'|'.join(names)})\.*(?:[:/?#\\]\C*)?"
 
 
 def _line_regex(values: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headgate.gateway.envoy.envoy_limits import LOCAL_STATS
 from headgate.gateway.envoy.values import SERVICE
 from headgate.gateway.processes.logs import ENVOY_FORMAT, EnvoyLog, GatewayError, TemporaryError
 from headgate.gateway.processes.run_directory import BOOTSTRAP
@@ -101,6 +102,28 @@ class EnvoyAdmin:
             connection.request(method, path, headers={"host": "envoy"})
             response = connection.getresponse()
             return response.status, response.read().decode("utf-8", "replace")
+
+
+_COUNTER: Final = ".http_local_rate_limit."
+LOCAL_COUNTERS: Final = rf"^{LOCAL_STATS}.*\{_COUNTER[:-1]}\.(ok|rate_limited)$"
+"""The counters of the rules that Envoy decides by itself."""
+
+
+def local_counts(stats: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """By rule: the requests that Envoy has allowed and denied by itself, from its *stats*.
+
+    A request that the limit of one filter allows comes to the filter of the next one.
+    """
+    allowed: dict[str, int] = {}
+    denied: dict[str, int] = {}
+    for name, count in stats.items():
+        prefix, _, kind = name.rpartition(_COUNTER)
+        rule = prefix.removeprefix(LOCAL_STATS).partition("/")[0]
+        if kind == "ok":
+            allowed[rule] = min(count, allowed.get(rule, count))
+        else:
+            denied[rule] = denied.get(rule, 0) + count
+    return {rule: (count, denied.get(rule, 0)) for rule, count in allowed.items()}
 
 
 # Draining:

@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 # So a gateway reserves its ports with a socket that is bound and does not listen.
 
 
-def check_free(addresses: Iterable[Address], *, what: str) -> tuple[Address, ...]:
+def check_free(addresses: Iterable[Address], *, option: str) -> tuple[Address, ...]:
     """Check that *addresses* are free, and return them with a free port in the place of port 0.
 
     Raises `GatewayError` if an address is in use or not allowed.
     """
     with ExitStack() as briefly:
-        return reserve_ports(addresses, what=what, held=briefly)
+        return reserve_ports(addresses, option=option, held=briefly)
 
 
 def reserve_ports(
-    addresses: Iterable[Address], *, what: str, held: ExitStack
+    addresses: Iterable[Address], *, option: str, held: ExitStack
 ) -> tuple[Address, ...]:
     """Check *addresses* like `check_free`, and reserve the ports until *held* is closed.
 
     An Envoy of this user may share them.
     """
     return tuple(
-        _checked_unix(one, what) if one.is_unix else _held(one, what, held) for one in addresses
+        _checked_unix(one, option) if one.is_unix else _held(one, option, held) for one in addresses
     )
 
 
-def _held(address: Address, what: str, held: ExitStack) -> Address:
+def _held(address: Address, option: str, held: ExitStack) -> Address:
     try:
         found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -61,14 +61,14 @@ def _held(address: Address, what: str, held: ExitStack) -> Address:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         return replace(address, port=probe.getsockname()[1])
     except OSError as error:
-        message = f"cannot listen at {address} ({what}): {listen_reason(error, address)}"
+        message = f"cannot listen at {address}: {listen_reason(error, address, option)}"
         raise GatewayError(message) from error
 
 
-def _checked_unix(address: Address, what: str) -> Address:
+def _checked_unix(address: Address, option: str) -> Address:
     """Check a unix socket; a stale file, as a killed process leaves it, is fine."""
     path = Path(address.path)
-    message = f"cannot listen at {address} ({what})"
+    message = f"cannot listen at {address}"
     if path.exists() and not path.is_socket():
         raise GatewayError(f"{message}: a file that is not a socket is there")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -79,7 +79,7 @@ def _checked_unix(address: Address, what: str) -> Address:
         probe.settimeout(1.0)
         with suppress(ConnectionRefusedError, FileNotFoundError):
             probe.connect(address.path)
-            raise GatewayError(f"{message}: the address is in use; stop what listens there")
+            raise GatewayError(f"{message}: the socket is in use; choose another with {option}")
     return address
 
 
@@ -90,10 +90,10 @@ def preflight(settings: GatewaySettings, held: ExitStack) -> tuple[GatewaySettin
     """
     program = envoy_program(settings)
     check_certificates(settings)
-    listen = reserve_ports(settings.listen, what="the gateway", held=held)
+    listen = reserve_ports(settings.listen, option="--listen", held=held)
     admin = settings.envoy_admin
     if admin is not None:
-        (admin,) = check_free((admin,), what="envoy_admin")
+        (admin,) = check_free((admin,), option="--envoy-admin")
     return replace(settings, listen=listen, envoy_admin=admin), program
 
 

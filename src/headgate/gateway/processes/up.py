@@ -25,11 +25,13 @@ from headgate.gateway.envoy.values import Places
 from headgate.gateway.processes.certificates import check_certificates, warnings
 from headgate.gateway.processes.configuration import ActivePolicy, Configuration
 from headgate.gateway.processes.envoy import (
+    LOCAL_COUNTERS,
     AdminError,
     Envoy,
     admin_place,
     drain,
     envoy_program,
+    local_counts,
     validate,
 )
 from headgate.gateway.processes.logs import ENVOY_LOG, LEVELS, LOG, GatewayError, report
@@ -40,6 +42,8 @@ from headgate.observability.denials import FIELDS
 from headgate.policy.model import Policy
 from headgate.runtime.supervised_task import SupervisedTask
 from headgate.runtime.supervisor import DONE, Child, Supervisor
+from headgate.service.live.envoy_counts import EnvoyTotals
+from headgate.service.live.recorder import REPORT_S
 from headgate.service.sockets import listen_as
 from headgate.service.sources import is_etcd, kept_policy, open_source, shown_store
 from headgate.service.startup import counting
@@ -248,6 +252,7 @@ class Up(Supervisor):
         self._workers = workers
         self._is_reload = False
         self._following = SupervisedTask(self._follow, name="following the rules", log=LOG)
+        self._counting = SupervisedTask(self._count, name="reading Envoy's counters", log=LOG)
         place = options.service.rules or ""
         self._rules = ActivePolicy(
             open_source(place, read_only=True),
@@ -277,6 +282,8 @@ class Up(Supervisor):
             report(message, level=logging.WARNING)
         stack.push_async_callback(self._following.aclose)
         self._following.start()
+        stack.push_async_callback(self._counting.aclose)
+        self._counting.start()
         pids = {
             "envoy_pid": self._envoy_child.pid,
             "worker_pids": [child.pid for child in self._workers.children],
@@ -309,8 +316,18 @@ class Up(Supervisor):
             if self._rules.policy is not None:
                 await self._configuration.renew(self._rules.policy)
 
+    async def _count(self) -> None:
+        """Report to the workers what Envoy has decided by itself."""
+        totals = EnvoyTotals()
+        while True:
+            with suppress(AdminError):  # Envoy is started again
+                totals.add(local_counts(await self._envoy.admin.stats(LOCAL_COUNTERS)))
+                self._workers.report_envoy(totals.totals)
+            await asyncio.sleep(REPORT_S)
+
     async def drain(self) -> bool:
         await self._following.aclose()
+        await self._counting.aclose()
         await self._envoy_child.disable_restart()
         is_done = await self._is_drained()
         await self._envoy_child.stop(within=_EXTRA_S)

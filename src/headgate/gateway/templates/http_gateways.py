@@ -38,7 +38,8 @@ proxy_ssl_trusted_certificate /etc/ssl/certs/ca-certificates.crt;   # where Debi
 
 def nginx_text(options: TemplateOptions) -> str:
     """A file for `conf.d`, or a whole `nginx.conf`."""
-    # Rules that read Accept need the client's header. Then another 403 looks like a denial.
+    # If rules read Accept, the service gets the client's header, so its errors may be JSON too:
+    # then nginx cannot tell its 403 for untrusted gateways from a denial.
     is_accept_seen = "accept" in (options.headers or ())
     site = filled(
         "nginx_site.conf",

@@ -116,10 +116,13 @@ class DjangoRequest(WsgiRequest):
         return self.django.COOKIES
 
     def _place(self) -> tuple[Any, ...]:
-        return DjangoRequest, self.django.method, self.django.path
+        return DjangoRequest, self.django.method, self._read_path()
 
     def _read_path(self) -> str:  # type: ignore[override]
-        return self.django.path
+        """All of it. Under ASGI, URLs are resolved whether or not the path begins with the prefix
+        of the script, so the prefix is added where it is missing."""
+        prefix = self.django.META.get("SCRIPT_NAME", "").rstrip("/")
+        return f"{prefix}/{self.django.path_info.removeprefix('/')}"
 
 
 def _resolved(request: HttpRequest) -> ResolverMatch | None:

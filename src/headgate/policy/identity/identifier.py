@@ -14,8 +14,8 @@ from headgate.policy.conditions import (
     TIER,
     cookie_readings,
     header_readings,
+    host_readings,
     methods_of,
-    normalised_host,
 )
 from headgate.policy.identity.address import Trail, peer_address
 from headgate.policy.identity.parts import claim_of, hashed, joined, part_of, source_named
@@ -43,7 +43,10 @@ MOST_READINGS: Final = 64
 _BLANKS: Final = " \t"
 
 Place = tuple[str, str] | tuple[str, tuple[str, ...]]
-"""Where a value is: `header` or `cookie`, and its name; or `endpoint`, and what the rule is for."""
+"""Where a value is: `header` or `cookie`, and its name; `endpoint`, and what the rule is for; or
+`HOST_PLACE`."""
+
+HOST_PLACE: Final[Place] = ("host", "")
 
 Chosen = dict[Place, tuple[str | None, ...]]
 """The values that are read at places."""
@@ -139,6 +142,11 @@ class Found(Mapping[str, str | None]):
             return endpoints_of(request, endpoints)[0]
         return self._values_at(("endpoint", endpoints))[0] or ""
 
+    @property
+    def host(self) -> str:
+        """The host of the request, in one spelling."""
+        return self._values_at(HOST_PLACE)[0] or ""
+
     def readings(self, places: Sequence[Place]) -> tuple[Found, ...]:
         """The caller in each way in which apps may read the values at *places*; () if there is only
         one. An app is counted on to read a request like one of them, whichever that is.
@@ -175,6 +183,8 @@ def values_at(request: Request, place: Place) -> tuple[str | None, ...]:
     kind, name = place
     if not isinstance(name, str):
         return endpoints_of(request, name)
+    if kind == "host":
+        return host_readings(request.host)
     if kind == "cookie":
         cookies = request.cookies()
         return cookie_readings(request, name) if cookies is None else (cookies.get(name) or None,)
@@ -227,7 +237,7 @@ def account_of(
     if name == "method":
         return _method(methods_of(request))
     if name == "host":
-        return _shown(normalised_host(request.host))
+        return _shown(found.host)
     if name == "ip":
         return _address(found, trail)
     return _claim(claim_of(name, identity), found, identity.fallback, salt)
@@ -344,11 +354,13 @@ class Identifier:
         return list(dict.fromkeys(lines))
 
     def places(self, rule: Rule) -> tuple[Place, ...]:
-        """What the key and the limits of *rule* depend on and apps may read differently."""
+        """The inputs of the key and of the tier of *rule* that apps may read differently."""
         names = [name for name in rule.key_by if name not in BUILT_IN_PARTS]
         if any(tier is not None for tier in rule.limits):
             names.append(TIER)
         places = self._places_of(names)
+        if "host" in rule.key_by:
+            places = (*places, HOST_PLACE)
         is_endpoint = "endpoint" in rule.key_by
         return (*places, ("endpoint", rule.match.endpoints)) if is_endpoint else places
 

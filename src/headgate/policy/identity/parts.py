@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
-from headgate.policy.conditions import methods_of, normalised_host
+from headgate.policy.conditions import methods_of
 from headgate.policy.model import BUILT_IN_PARTS, GLOBAL, Source
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _endpoint(endpoints: tuple[str, ...]) -> Part:
 _BUILT_IN: Final[dict[str, Part]] = {
     "ip": lambda _request, found: f"ip={found.ip}",
     "method": lambda request, _found: f"method={spelled(methods_of(request)[-1])}",
-    "host": lambda request, _found: f"host={spelled(normalised_host(request.host))}",
+    "host": lambda _request, found: f"host={spelled(found.host)}",
     GLOBAL: lambda _request, _found: GLOBAL,
 }
 

@@ -1,6 +1,6 @@
 """The admin API over HTTP: rules, their history, single counters; for callers with a token.
 
-app (read first: routes, errors, audit) -> rules, keys, reports -> operations, call, auth
+app (read first: routes, errors, audit) -> rules, keys, callers, reports -> operations, call, auth
 """
 
 from headgate.service.admin.app import AdminApp

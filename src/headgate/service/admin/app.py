@@ -33,7 +33,7 @@ from headgate.control.revision import (
 from headgate.errors import HeadgateError, StoreError
 from headgate.limiter import RateLimiter
 from headgate.policy.problems import PolicyError
-from headgate.service.admin import keys, reports, rules
+from headgate.service.admin import callers, keys, reports, rules
 from headgate.service.admin.auth import authenticated
 from headgate.service.admin.call import NOTE, AdminContext, Call, problems_data, to_thread
 from headgate.service.admin.operations import PREFIX, Operation
@@ -136,7 +136,7 @@ for _name, (_regex, _) in _PARTS.items():
 
 OPERATIONS: Final = tuple(
     one
-    for module in (rules, keys, reports)
+    for module in (rules, keys, callers, reports)
     for one in vars(module).values()
     if isinstance(one, Operation)
 )
@@ -257,15 +257,15 @@ async def _answered(operation: Operation, call: Call) -> Reply:
     except RejectedError as refused:
         return refused.reply
     except PolicyError as error:
-        return _invalid_policy(error)
+        return _invalid_policy(error, call)
     except HeadgateError as error:
         return _failure(error, is_change=operation.role == "write")
 
 
-def _invalid_policy(error: PolicyError) -> Reply:
+def _invalid_policy(error: PolicyError, call: Call) -> Reply:
     count = len(error.errors)
     detail = f"the policy would have {count} error{'s' if count != 1 else ''}"
-    return problem(422, detail, errors=problems_data(error.errors))
+    return problem(422, detail, errors=problems_data(error.errors, call))
 
 
 def _failure(error: HeadgateError, *, is_change: bool) -> Reply:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 from headgate.control.editor import EditRequest
+from headgate.control.rule_text import RuleText
 from headgate.policy.fields import instant_text
-from headgate.service.admin.operations import check_fields
-from headgate.service.http.body import body_of, document_of, json_body_of
+from headgate.service.admin.operations import RULE, YAML, check_fields
+from headgate.service.http.body import any_body_of, body_of, document_of, json_body_of
 from headgate.service.http.check_request import Flaws, invalid
 from headgate.service.http.replies import (
     Flaw,
@@ -65,7 +66,7 @@ async def to_thread(function: Callable[..., T], *given: Any, **more: Any) -> T:
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """What the operations work on.
+    """The parts of a worker that admin operations use.
 
     *editor* changes the rules, *watcher* puts them in force here; *audit* records every change
     before it is made. *counters* lists counters of the store, if that is possible; *live* has the
@@ -95,6 +96,8 @@ class Call:
     event: AuditEvent
     is_begun: bool = False
 
+    text: RuleText | None = None
+    """The body, if it is a rule in YAML."""
     query: dict[str, Any] = field(default_factory=dict)
     body: Data = field(default_factory=dict)
     flaws: Flaws = field(default_factory=Flaws)
@@ -110,7 +113,11 @@ class Call:
     async def read(self, operation: Operation) -> None:
         """Read what *operation* declares. Raises `RejectedError`."""
         self.query = self._query(operation.query)
-        if operation.body is not None:
+        if operation.body is RULE and (self._header("content-type") or "").startswith(YAML):
+            content = await any_body_of(self.scope, self.receive, OPTIONS)
+            self.text = await to_thread(RuleText.read, content)
+            self.body = self.text.data
+        elif operation.body is not None:
             read = json_body_of if operation.needs_body else body_of
             content = await read(self.scope, self.receive, OPTIONS)
             if content or operation.needs_body:
@@ -240,10 +247,13 @@ def change_data(number: int, change: Change) -> Data:
     return {**data, "note": change.note} if change.note else data
 
 
-def problems_data(problems: Iterable[Problem]) -> list[Data]:
-    """Problems of a policy, each with its place."""
+def problems_data(problems: Iterable[Problem], call: Call | None = None) -> list[Data]:
+    """Problems of a policy, each with its place; in the text of *call*, if that is a rule."""
     names = {"rule": "rule_id"}
-    order = ("severity", "rule", "field", "message", "hint", "line")
+    order = ("severity", "rule", "field", "message", "hint", "line", "column")
+    if call is not None and call.text is not None:
+        text, own = call.text, (None, call.scope["path_params"].get("rule_id"))
+        problems = [text.located(one) if one.rule in own else one for one in problems]
     return [
         {names.get(name, name): value for name in order if (value := getattr(one, name))}
         for one in problems

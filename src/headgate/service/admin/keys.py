@@ -47,16 +47,21 @@ _VALUE: Final = "[^&]*"
 _SHAPES: Final = {_DIGEST: "~DIGEST", _VALUE: "..."}
 
 
-def _check_shape(key: str, rule: Rule, identity: Identity) -> None:
-    """Reject a text that cannot be a key of *rule*; it may be a secret, so it is not repeated."""
-    parts = [_part(name, identity) for name in rule.key_by]
+def has_shape(key: str, rule: Rule, identity: Identity) -> bool:
+    """True if *key* can be a key of *rule*."""
     pattern = "&".join(
         re.escape(label)
         if value is None
         else f"{re.escape(label)}(?:={value}|!shared|!ip={_VALUE})"
-        for label, value in parts
+        for label, value in (_part(name, identity) for name in rule.key_by)
     )
-    if not re.fullmatch(pattern, key):
+    return re.fullmatch(pattern, key) is not None
+
+
+def _check_shape(key: str, rule: Rule, identity: Identity) -> None:
+    """Reject a text that cannot be a key of *rule*; it may be a secret, so it is not repeated."""
+    if not has_shape(key, rule, identity):
+        parts = [_part(name, identity) for name in rule.key_by]
         shape = "&".join(f"{label}={_SHAPES[value]}" if value else label for label, value in parts)
         hint = f"expected {shape}; or pass identity to name the caller"
         raise invalid([Flaw("key", f"no key of the rule {rule.id!r}", hint)])
@@ -120,7 +125,7 @@ class Counter:
         return tuple(dict.fromkeys(check for plan in plans for check in plan.checks))
 
 
-def counter_named(call: Call) -> Counter:
+async def counter_named(call: Call) -> Counter:
     """Find the counter that the body names. Raises `RejectedError` with all that is wrong."""
     core, document = call.api.core, call.body
     given = [way for way in _NAMED_BY if way in document]
@@ -141,28 +146,53 @@ def counter_named(call: Call) -> Counter:
         raise RejectedError(problem(422, message))
     applies = None
     if "key" in document:
-        key: str | None = document["key"]
-        _check_shape(document["key"], rule, policy.identity)
+        named = await clear_key(call, document["key"])
+        _check_shape(named, rule, policy.identity)
+        key: str | None = named
         limits = rule.limits_for(_tier(rule, document.get("tier")))
     else:
         if "request" in document:
             request = read_check(document["request"], CALLER_FIELDS).request
             applies = any(one.id == rule.id for one in engine.matching(request))
         else:
-            request = _request_of(document["identity"], policy.identity)
+            request = request_of(document["identity"], policy.identity)
         found = engine.identifier.find(request)
         key = engine.identifier.key(rule, request, found)
         limits = rule.limits_for(found["tier"])
     if key is None or not limits:
         message = f"the rule {rule.id!r} does not limit this caller: it has no counter"
         raise RejectedError(problem(422, message))
-    now_ns = core.clock()
-    active = (
-        one
-        for one in policy.overrides
-        if (one.rule, one.key) == (rule.id, key) and one.until_ns > now_ns
-    )
-    return Counter(rule, key, limits, next(active, None), applies)
+    return Counter(rule, key, limits, override_of(call, rule.id, key), applies)
+
+
+def override_of(call: Call, rule_id: str, key: str) -> Override | None:
+    """Return the override of a counter that is in force."""
+    core = call.api.core
+    now_ns, overrides = core.clock(), core.rules.in_force.policy.overrides
+    counter = rule_id, key
+    active = (one for one in overrides if (one.rule, one.key) == counter and one.until_ns > now_ns)
+    return next(active, None)
+
+
+_SHOWN: Final = re.compile(r"~[0-9a-f]{12}(&|$)")
+"""A value that is displayed as a hash."""
+
+
+async def clear_key(call: Call, key: str) -> str:
+    """Return the key that is displayed as *key*, if that is a hash: one that is busy, or has an
+    override.
+
+    Raises `RejectedError` if it is not among them, because a hash says nothing by itself.
+    """
+    if not _SHOWN.search(key):
+        return key
+    core = call.api.core
+    overridden = [one.key for one in core.rules.in_force.policy.overrides]
+    for known in (*overridden, *(one for _, one in await call.api.live.busy_keys())):
+        if core.show_key(known) == key:
+            return known
+    message = "this hash is not one of the busy keys now; name the caller by identity or key"
+    raise RejectedError(problem(404, message))
 
 
 def _tier(rule: Rule, named: object) -> str | None:
@@ -177,7 +207,7 @@ def _tier(rule: Rule, named: object) -> str | None:
     return None if named == DEFAULT_TIER else str(named)
 
 
-def _request_of(values: dict[str, Any], identity: Identity) -> Request:
+def request_of(values: dict[str, Any], identity: Identity) -> Request:
     """Make a request of the caller with these *values*."""
     flaws = Flaws()
     headers: list[tuple[str, str]] = []
@@ -259,7 +289,7 @@ async def look_up(call: Call) -> Reply:
 @Operation("POST /keys:reset", body=_NAMED, role="write")
 async def reset(call: Call) -> Reply:
     """Reset a counter."""
-    core, found = call.api.core, counter_named(call)
+    core, found = call.api.core, await counter_named(call)
     await to_thread(call.api.editor.check_revision, call.request)
     await call.begin(f"reset {found.key} under {found.rule.id}")
     await core.rules.engine.store.arun(Reset(found.every_check(core.namespace)))
@@ -270,20 +300,20 @@ async def reset(call: Call) -> Reply:
 @Operation("POST /keys:grant", body=_GRANTED, role="write")
 async def grant(call: Call) -> Reply:
     """Grant a caller more, for a while."""
-    found = counter_named(call)
+    found = await counter_named(call)
     return await _override(call, found, {"extra": call.body["extra"]})
 
 
 @Operation("POST /keys:block", body=_BLOCKED, role="write")
 async def block(call: Call) -> Reply:
     """Block a caller for a while."""
-    return await _override(call, counter_named(call), {"block": True})
+    return await _override(call, await counter_named(call), {"block": True})
 
 
 @Operation("POST /keys:unblock", body=_NAMED, role="write")
 async def unblock(call: Call) -> Reply:
     """End a block."""
-    found = counter_named(call)
+    found = await counter_named(call)
     rule_id, key = found.rule.id, found.key
     newest = await to_thread(call.api.editor.head)
     if not edits.override_in(newest.document, rule_id, key).get("block"):
@@ -311,7 +341,7 @@ async def delete_override(call: Call) -> Reply:
     missing = [Flaw(name, "it is missing") for name in ("rule", "key") if name not in call.query]
     if missing:
         raise wrong_query(*missing)
-    rule_id, key = call.query["rule"], call.query["key"]
+    rule_id, key = call.query["rule"], await clear_key(call, call.query["key"])
     newest = await to_thread(call.api.editor.head)
     edits.override_in(newest.document, rule_id, key)  # else it is not recorded: it may be a secret
     return await _end(call, rule_id, key)
@@ -332,10 +362,18 @@ async def _end(call: Call, rule_id: str, key: str, **more: Any) -> Reply:
 
 async def _reply(call: Call) -> Reply:
     """Describe the counter that *call* names, and its state in the store."""
-    core, found = call.api.core, counter_named(call)
+    found = await counter_named(call)
+    content = await counter_data(call, found)
+    if found.applies is not None:
+        content["applies"] = found.applies
+    return json_reply(content)
+
+
+async def counter_data(call: Call, found: Counter) -> Data:
+    """Describe a counter and its state in the store."""
+    core, override = call.api.core, found.override
     checks = found.checks(core.namespace)
     outcomes = await core.rules.engine.store.arun(Take(checks, consume=False))
-    override = found.override
     content: Data = {
         "rule_id": found.rule.id,
         "key": found.key,
@@ -350,9 +388,7 @@ async def _reply(call: Call) -> Reply:
         until = instant_text(override.until_ns)
         content |= {"blocked_until": until} if override.block else {"extra": override.extra}
         content["until"] = until
-    if found.applies is not None:
-        content["applies"] = found.applies
-    return json_reply(content)
+    return content
 
 
 def _until(call: Call) -> int:

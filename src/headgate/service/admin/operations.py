@@ -32,9 +32,11 @@ SECURITY_SCHEMES: Final[Mapping[str, Schema]] = MappingProxyType(
 ANY: Final = of("object")
 MOMENT: Final = of("string", format="date-time")
 NOTHING: Final = an_object()
+YAML: Final = "application/yaml"
 RULE: Final = of(
     "object",
-    "A rule as in a policy file, without its id; see `headgate rules schema`.",
+    "A rule as in a policy file, without its id; see `headgate rules schema`. It may be sent as "
+    "application/yaml: errors then have a line and a column.",
     examples=[{"match": {"endpoint": "/login"}, "key_by": "ip", "limit": "5/minute"}],
 )
 POLICY: Final = of(
@@ -47,13 +49,14 @@ REQUEST: Final = of(
     examples=[{"method": "POST", "path": "/login", "ip": "203.0.113.7"}],
 )
 PROBLEM: Final = an_object(
-    *("rule_id", "field", "hint", "line"),
+    *("rule_id", "field", "hint", "line", "column"),
     severity={"enum": ["error", "warning"]},
     rule_id=TEXT,
     field=TEXT,
     message=TEXT,
     hint=TEXT,
     line=WHOLE,
+    column=WHOLE,
 )
 
 

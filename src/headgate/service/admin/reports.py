@@ -11,8 +11,9 @@ from headgate.service.admin.call import MOST_LISTED, change_data, problems_data,
 from headgate.service.admin.operations import ANY, REQUEST, Operation, Query, whole
 from headgate.service.http.check_request import CHECK_FIELDS, read_check
 from headgate.service.http.replies import JSON_LINE, NO_STORE, Reply, json_reply
-from headgate.service.http.schemas import TEXT, WHOLE, a_list, an_object, of
+from headgate.service.http.schemas import TEXT, WHOLE, a_list, a_map, an_object, of
 from headgate.service.live.snapshot import bounds, hot_keys
+from headgate.service.live.traffic import RANGES
 from headgate.stores.factory import health_of
 
 if TYPE_CHECKING:
@@ -28,13 +29,15 @@ MOST_EXPLAINED: Final = 200
 """The most rules that are listed as not applying: those that come nearest."""
 _USUAL_S: Final = 900
 """The default lifetime of a debug token, in seconds."""
-_NOT_ALWAYS: Final = ("factor", "latency", "minutes", "bounds", "queues", "candidates")
+_NOT_ALWAYS: Final = ("node", "nodes", "factor", "latency", "bounds", "queues", "candidates")
 _LIVE: Final = an_object(
     *("busiest_keys", "refused_keys", "hot_keys", *_NOT_ALWAYS),
     at=of("number"),
     began=of("number"),
     version=TEXT,
     workers=WHOLE,
+    node=of("string", "The name of this node."),
+    nodes=of("array", "What each node reports that shares the store.", items=ANY),
     policy=ANY,
     store=ANY,
     factor=of("number"),
@@ -44,7 +47,6 @@ _LIVE: Final = an_object(
     ),
     rules=a_list(ANY),
     series=of("object", "By rule and outcome: 120 seconds until `end`, oldest first."),
-    minutes=of("object", "The same: 180 minutes."),
     busiest_keys=a_list(ANY),
     refused_keys=a_list(ANY),
     hot_keys=a_list(ANY),
@@ -58,6 +60,35 @@ _LIVE: Final = an_object(
 async def live(call: Call) -> Reply:
     """Live figures of all workers of this node."""
     return Reply(200, [JSON_LINE, NO_STORE], await call.api.live.answer())
+
+
+_COUNTS: Final = a_map(a_list(WHOLE))
+_TRAFFIC: Final = an_object(
+    range=TEXT,
+    end=of("integer", "When the last point begins, in seconds since the epoch."),
+    step=of("integer", "The seconds of a point."),
+    seconds=of("array", "By point: recorded seconds; 0 is a gap.", items=WHOLE),
+    outage=of("array", "By point: seconds without the store; empty if none.", items=WHOLE),
+    requests=_COUNTS,
+    latency=of("object", "By point: p50, p90 and p99 in seconds, null without decisions."),
+    rule=of(["object", "null"], "The decisions of the rule by outcome."),
+    busiest_keys=a_list(ANY),
+    refused_keys=a_list(ANY),
+)
+
+
+@Operation(
+    "GET /traffic",
+    answer=_TRAFFIC,
+    query=(
+        Query("range", "the time range, by default 5m", {"enum": list(RANGES)}),
+        Query("rule", "the id of a rule"),
+    ),
+)
+async def traffic(call: Call) -> Reply:
+    """Traffic and latency of this node over a time range."""
+    query = call.query
+    return json_reply(await call.api.live.traffic(query.get("range", "5m"), query.get("rule")))
 
 
 @Operation("GET /status")
@@ -95,7 +126,7 @@ async def pressure(call: Call) -> Reply:
     """
     core, count = call.api.core, max(1, call.query.get("limit", 20))
     hot = [
-        {"rule_id": rule, "key": key, "per_second": least, "at_most": most}
+        {"rule_id": rule, "key": core.show_key(key), "per_second": least, "at_most": most}
         for rule, key, least, most in hot_keys(core, count)
     ]
     may_overshoot = [

@@ -8,6 +8,7 @@ from headgate.control import edits
 from headgate.control.documents import differences, find_rules, mode_of
 from headgate.control.live_counters import affected_by
 from headgate.control.revision import Revision, UnknownRevisionError
+from headgate.control.rule_text import rule_text
 from headgate.errors import StoreError
 from headgate.policy.model import MODES
 from headgate.service.admin.call import (
@@ -52,6 +53,7 @@ _FIELDS: Final[Data] = {
     "rule_id": TEXT,
     "version": WHOLE,
     "rule": RULE,
+    "text": of("string", "The rule as YAML."),
     "mode": TEXT,
     "candidate_of": TEXT,
     "total": WHOLE,
@@ -82,7 +84,7 @@ def _answer(required: str, optional: str = "", **more: Data) -> Data:
     return an_object(*optional.split(), **known, **more)
 
 
-_ONE_RULE: Final = _answer("rule_id version rule")
+_ONE_RULE: Final = _answer("rule_id version rule", "text")
 _EDITED_RULE: Final = _answer("rule_id version", "mode candidate_of warnings")
 _DELETED: Final = _answer("rule_id revision", "warnings")
 _RULES: Final = _answer("revision total", "next_offset", rules=a_list(_ONE_RULE))
@@ -133,7 +135,9 @@ async def get_rule(call: Call) -> Reply:
     rule, version = edits.rule_in(newest.document, call.rule_id), newest.version_of(call.rule_id)
     if call.has(version):
         return not_modified(version)
-    return tagged_reply(rule_data(rule, version), version)
+    found = rule_data(rule, version)
+    found["text"] = await to_thread(rule_text, found["rule"])
+    return tagged_reply(found, version)
 
 
 @Operation("PUT /rules/{rule_id}", answer=_EDITED_RULE, body=RULE, role="write")
@@ -186,6 +190,12 @@ async def try_candidate(call: Call) -> Reply:
 async def adopt(call: Call) -> Reply:
     """Replace a rule by its candidate."""
     return rule_reply(await call.apply(edits.adopt_candidate(call.rule_id)), call.rule_id)
+
+
+@Operation("POST /rules/{rule_id}:preview", answer=_PREVIEW, body=RULE)
+async def preview_rule(call: Call) -> Reply:
+    """Preview a rule."""
+    return await _preview_reply(call, edits.put_rule(call.rule_id, call.body))
 
 
 @Operation("POST /rules/{rule_id}/candidate:preview", answer=_PREVIEW, body=RULE)
@@ -241,12 +251,17 @@ async def preview_policy(call: Call) -> Reply:
     query=(
         Query("before", "older than this", whole(_LARGEST)),
         Query("limit", "", whole(MOST_REVISIONS)),
+        Query("rule", "only revisions that changed the rule with this id"),
     ),
 )
 async def history(call: Call) -> Reply:
     """List revisions, newest first."""
     limit, before = max(1, call.query.get("limit", 50)), call.query.get("before", _LARGEST)
-    found = await to_thread(call.api.editor.source.history, before=before, most=limit)
+    editor, rule_id = call.api.editor, call.query.get("rule")
+    if rule_id is None:
+        found = await to_thread(editor.source.history, before=before, most=limit)
+    else:
+        found = await to_thread(editor.changes_of, rule_id, before=before, most=limit)
     content = {
         "revisions": [change_data(number, change) for number, change in found],
         "next_before": found[-1][0] if len(found) == limit else None,
@@ -303,7 +318,7 @@ async def _preview_reply(call: Call, edit: Edit) -> Reply:
     content: Data = {"revision": preview.number, "valid": preview.policy is not None}
     for severity in ("error", "warning"):
         found = [one for one in preview.problems if one.severity == severity]
-        content[f"{severity}s"] = problems_data(found)
+        content[f"{severity}s"] = problems_data(found, call)
     content["changes"] = preview.differences
     content["consequences"] = [
         {"rule_id": one.rule, "effect": one.effect, "message": one.message}

@@ -27,10 +27,11 @@ export function setToken(text) {
 
 /** Move the token from the address bar to this tab, so that it is not visible or bookmarked. True if there was one. */
 export function takeToken() {
-  const match = /^#(?:.*&)?token=([^&]*)/.exec(location.hash);
+  const match = /([#?&])token=([^&]*)&?/.exec(location.hash);
   if (!match) return false;
-  history.replaceState(null, "", location.pathname + location.search);
-  let text = match[1];
+  const rest = location.hash.replace(match[0], match[1]).replace(/[#?&]$/, "");
+  history.replaceState(null, "", location.pathname + location.search + rest);
+  let text = match[2];
   try { text = decodeURIComponent(text); } catch { /* it is not encoded */ }
   setToken(text);
   return true;
@@ -42,15 +43,16 @@ export function restoreToken() {
 }
 
 /** Call the service. Returns `{status, data, headers}`; throws `ProblemError`. */
-export async function request(method, path, { body, headers = {}, signal } = {}) {
+export async function request(method, path, { body, yaml, headers = {}, signal } = {}) {
   const sentHeaders = { ...headers };
   if (body !== undefined) sentHeaders["content-type"] = "application/json";
+  if (yaml !== undefined) sentHeaders["content-type"] = "application/yaml";
   if (token !== null && path.startsWith("admin/")) sentHeaders.authorization = `Bearer ${token}`;
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   let reply;
   try {
     reply = await fetch(path, {
-      method, headers: sentHeaders, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
+      method, headers: sentHeaders, body: yaml ?? (body === undefined ? undefined : JSON.stringify(body)), cache: "no-store",
       credentials: "same-origin", redirect: "error", signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
     });
   } catch (error) {

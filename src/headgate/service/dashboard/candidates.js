@@ -80,7 +80,7 @@ function discard(candidate) {
 }
 
 const cards = new Map();
-const none = element("p", { class: "note", text: "No candidates. “Try as candidate” in the editor of a rule counts what a change would deny, without denying it." });
+const none = element("p", { class: "note", text: "No shadow rules. “Try as candidate” in the editor of a rule counts what a change would deny, without denying it." });
 
 /** The card of a candidate. Its buttons are kept on updates, and with them the focus. */
 function createCard(candidate) {

@@ -1,17 +1,11 @@
-// Charts drawn as SVG: areas for the outcomes of requests, small lines for tables.
+// Charts drawn as SVG: areas and lines over time, small lines for tables.
 
 import { element, setChildren, setText } from "./dom.js";
 import { exact, moment } from "./clock.js";
-import { rate, short } from "./words.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 600;
 const HEIGHT = 180;
-export const OUTCOMES = [
-  ["allowed", "allowed"],
-  ["denied", "denied"],
-  ["shadow_denied", "shadow-denied"],
-];
 
 function svgElement(name, attributes = {}, ...children) {
   const created = document.createElementNS(SVG, name);
@@ -21,20 +15,30 @@ function svgElement(name, attributes = {}, ...children) {
 }
 
 const tenths = (value) => Math.round(value * 10) / 10;
-const point = (x, y) => `${tenths(x)},${tenths(y)}`;
+const isKnown = (value) => value !== null && value !== undefined;
 
-/** The points of *values*, the last of which is at the right edge; *length* points fill the width. */
-function points(values, max, width, height, length = values.length) {
-  const step = width / Math.max(1, length - 1);
-  const first = length - values.length;
-  return values.map((value, index) => point((first + index) * step, height - (value / max) * height)).join(" ");
+/** The points of *values*, from the left to the right edge. */
+function points(values, max, width, height) {
+  const step = width / Math.max(1, values.length - 1);
+  return values.map((value, index) => `${tenths(index * step)},${tenths(height - (value / max) * height)}`).join(" ");
 }
 
-/** The next round number above *value*: with one digit or a half. */
-function roundUp(value) {
-  if (value <= 1) return 1;
+/** The runs of places for which *isIn* is true: `[first, end]`. */
+function runsOf(length, isIn) {
+  const runs = [];
+  for (let index = 0; index < length; index += 1) {
+    if (!isIn(index)) continue;
+    if (runs.length && runs.at(-1)[1] === index) runs.at(-1)[1] = index + 1;
+    else runs.push([index, index + 1]);
+  }
+  return runs;
+}
+
+/** The next round number above *value*, *least* or more: with one digit or a half. */
+function roundUp(value, least) {
+  if (value <= least) return least;
   const ten = 10 ** Math.floor(Math.log10(value));
-  return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((one) => one * ten).find((one) => one >= value);
+  return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((one) => one * ten).find((one) => one >= value) ?? value;
 }
 
 /** A small line chart. Hidden from screen readers: the same figures stand beside it. */
@@ -59,26 +63,28 @@ export class Sparkline {
   }
 }
 
-/** Requests per second over time: allowed and denied are stacked, shadow-denied is a line. */
-export class TrafficChart {
-  constructor(place) {
-    this.areas = ["allowed", "denied"].map((kind) => svgElement("polygon", { class: `area-${kind}` }));
-    this.edge = svgElement("polyline", { class: "line-allowed", "vector-effect": "non-scaling-stroke" });
-    this.shadow = svgElement("polyline", { class: "line-shadow_denied", "vector-effect": "non-scaling-stroke" });
+/**
+ * Values over time. *lines* are `{name, label, isArea}`: areas are stacked, lines are not. *format* writes
+ * a value, *unit* follows the largest one on the scale. The scale ends at *least* or above; if it *isLog*,
+ * it is logarithmic, begins at *least* and ends at a power of ten.
+ */
+export class TimeChart {
+  constructor(place, { lines, format, unit = "", least = 1, isLog = false }) {
+    Object.assign(this, { lines, format, unit, least, isLog });
+    this.marks = lines.map(({ name, isArea }) => svgElement("path", { class: `${isArea ? "area" : "line"}-${name}`, "vector-effect": "non-scaling-stroke" }));
     this.cursor = svgElement("line", { class: "cursor", y1: 0, y2: HEIGHT, "vector-effect": "non-scaling-stroke", visibility: "hidden" });
     this.bands = svgElement("g", { class: "outages" });
     const grid = [0.25, 0.5, 0.75, 1].map((part) =>
       svgElement("line", { class: "grid", x1: 0, x2: WIDTH, y1: HEIGHT * (1 - part), y2: HEIGHT * (1 - part), "vector-effect": "non-scaling-stroke" }));
-    this.svg = svgElement("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" },
-      this.bands, ...grid, ...this.areas, this.edge, this.shadow, this.cursor);
+    this.svg = svgElement("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" }, this.bands, ...grid, ...this.marks, this.cursor);
     this.scale = [1, 0.5, 0].map(() => element("span"));
     this.times = [0, 0.5, 1].map(() => element("span"));
     this.readout = element("p", { class: "readout", "aria-hidden": "true" });
     this.table = element("div");
     this.details = element("details", { ontoggle: () => this.#showTable() }, element("summary", { text: "Show as a table" }), this.table);
-    this.note = element("p", { class: "note" });
-    this.legend = element("p", { class: "legend" }, ...OUTCOMES.map(([kind, name]) => element("span", { class: `key-${kind}`, text: name })),
-      element("span", { class: "key-outage", text: "store gone", hidden: true }));
+    this.note = element("h3");
+    this.legend = element("p", { class: "legend" }, ...lines.map(({ name, label }) => element("span", { class: `key-${name}`, text: label })),
+      element("span", { class: "key-outage", text: "store unavailable", hidden: true }), element("span", { class: "key-gap", text: "gap: no data", hidden: true }));
     place.append(this.note,
       element("div", { class: "chart" }, element("div", { class: "scale", "aria-hidden": "true" }, ...this.scale), this.svg,
         element("div", { class: "times", "aria-hidden": "true" }, ...this.times)),
@@ -89,47 +95,47 @@ export class TrafficChart {
   }
 
   /**
-   * *series* has lists under the names of `OUTCOMES`, whose last point is at the epoch second *end*. They may
-   * have fewer points than *length*: there is no data before. *outage* is true where the store was gone.
+   * *values* has a list for each line, with null where there is no data; its last point begins at the epoch
+   * second *end*. *outage* is true where the store was unavailable.
    */
-  show({ series, outage, length, end, step, subject, note }) {
-    setText(this.note, note);
-    this.#showOutages(outage, length);
-    const allowed = series.allowed.map((one) => one / step);
-    const denied = series.denied.map((one) => one / step);
-    const shadow = series.shadow_denied.map((one) => one / step);
-    const stacked = allowed.map((one, index) => one + (denied[index] ?? 0));
-    const max = roundUp(Math.max(0, ...stacked, ...shadow));
-    const line = (values) => points(values, max, WIDTH, HEIGHT, length);
-    const top = line(allowed);
-    const left = tenths(((length - allowed.length) * WIDTH) / Math.max(1, length - 1));
-    this.areas[0].setAttribute("points", `${left},${HEIGHT} ${top} ${WIDTH},${HEIGHT}`);
-    this.areas[1].setAttribute("points", `${top} ${line(stacked).split(" ").reverse().join(" ")}`);
-    this.edge.setAttribute("points", top);
-    this.shadow.setAttribute("points", shadow.some(Boolean) ? line(shadow) : "");
-    this.scale.forEach((span, index) => setText(span, `${short(max * [1, 0.5, 0][index])}${index ? "" : "/s"}`));
-    const age = (part) => Math.round((1 - part) * (length - 1) * step);
-    this.times.forEach((span, index) => setText(span, index === 2 ? "now" : `${roundDuration(age(index / 2))} ago`));
-    this.data = { allowed, denied, shadow, outage, length, end, step, subject };
+  show({ values, outage, end, step, subject }) {
+    setText(this.note, subject);
+    const length = values[this.lines[0].name].length;
+    this.data = { values, outage, length, end, step, subject };
+    let stack = new Array(length).fill(0);
+    const tops = this.lines.map(({ name, isArea }) => {
+      if (!isArea) return values[name];
+      stack = stack.map((one, index) => one + (values[name][index] ?? 0));
+      return stack;
+    });
+    const highest = Math.max(0, ...tops.flat().filter(isKnown));
+    const max = this.isLog ? Math.max(100 * this.least, 10 ** Math.ceil(Math.log10(highest || this.least) - 1e-9)) : roundUp(highest, this.least);
+    const part = (value) => (this.isLog ? Math.log(Math.max(value, this.least) / this.least) / Math.log(max / this.least) : value / max);
+    const x = (index) => tenths((index * WIDTH) / Math.max(1, length - 1));
+    const y = (value) => tenths(HEIGHT - part(value) * HEIGHT);
+    let floor = new Array(length).fill(0);
+    this.lines.forEach(({ name, isArea }, place) => {
+      const parts = runsOf(length, (index) => isKnown(values[name][index])).map(([first, last]) => {
+        const run = (list) => list.slice(first, last).map((value, index) => `${x(first + index)},${y(value)}`);
+        if (isArea) return `M${[...run(tops[place]), ...run(floor).reverse()].join("L")}Z`;
+        return last - first > 1 ? `M${run(tops[place]).join("L")}` : `M${run(tops[place])}h.1`;
+      });
+      // A line that is zero all the time is left out: it would cover the axis.
+      this.marks[place].setAttribute("d", isArea || values[name].some(Boolean) ? parts.join("") : "");
+      if (isArea) floor = tops[place];
+    });
+    const half = WIDTH / Math.max(1, length - 1) / 2;
+    const bands = runsOf(length, (index) => outage[index]);
+    this.bands.replaceChildren(...bands.map(([first, last]) =>
+      svgElement("rect", { class: "outage", x: tenths(x(first) - half), y: 0, width: tenths(2 * half * (last - first)), height: HEIGHT })));
+    this.legend.querySelector(".key-outage").hidden = !bands.length;
+    this.legend.querySelector(".key-gap").hidden = values[this.lines[0].name].every(isKnown);
+    const marks = this.isLog ? [max, Math.sqrt(max * this.least), this.least] : [max, max / 2, 0];
+    this.scale.forEach((span, index) => setText(span, `${this.format(marks[index])}${index ? "" : this.unit}`));
+    this.times.forEach((span, index) => setText(span, index === 2 ? "now" : `${roundDuration((1 - index / 2) * length * step)} ago`));
     this.#showCursor();
     this.#describe();
     if (this.details.open) this.#showTable();
-  }
-
-  /** Draw a band for each time in which the store was gone. */
-  #showOutages(outage, length) {
-    const step = WIDTH / Math.max(1, length - 1);
-    const bands = [];
-    let first = null;
-    for (let index = 0; index <= length; index += 1) {
-      if (outage[index] && first === null) first = index;
-      if (!outage[index] && first !== null) {
-        bands.push(svgElement("rect", { class: "outage", x: tenths((first - 0.5) * step), y: 0, width: tenths((index - first) * step), height: HEIGHT }));
-        first = null;
-      }
-    }
-    this.bands.replaceChildren(...bands);
-    this.legend.querySelector(".key-outage").hidden = !bands.length;
   }
 
   #movePointer(event) {
@@ -144,52 +150,53 @@ export class TrafficChart {
       setText(this.readout, "");
       return;
     }
-    const { allowed, denied, shadow, outage, length } = this.data;
-    const place = Math.round(this.at * (length - 1));
-    const index = place - (length - allowed.length);
-    const x = (place / Math.max(1, length - 1)) * WIDTH;
+    const { values, outage, length } = this.data;
+    const index = Math.round(this.at * (length - 1));
+    const x = (index / Math.max(1, length - 1)) * WIDTH;
     this.cursor.setAttribute("x1", x);
     this.cursor.setAttribute("x2", x);
     this.cursor.setAttribute("visibility", "visible");
-    if (index < 0) return setText(this.readout, `${this.#time(index)}: no data`);
-    const store = outage[place] ? ", the store was gone" : "";
-    setText(this.readout, `${this.#time(index)}: ${rate(allowed[index])} allowed, ${rate(denied[index])} denied, ${rate(shadow[index])} shadow-denied${store}`);
+    const figures = this.lines.filter(({ name }) => isKnown(values[name][index])).map(({ name, label }) => `${label} ${this.format(values[name][index])}${this.unit}`);
+    setText(this.readout, `${this.#time(index)}: ${figures.join(", ") || "no data"}${outage[index] ? ", store unavailable" : ""}`);
   }
 
   #time(index) {
-    const { allowed, end, step } = this.data;
-    const date = new Date((end - (allowed.length - 1 - index) * step) * 1000);
+    const { length, end, step } = this.data;
+    const date = new Date((end - (length - 1 - index) * step) * 1000);
     return step < 60 ? exact(date) : moment(date);
   }
 
   /** Update the text alternative at most every 10 seconds: a screen reader may be reading it. */
   #describe() {
-    const { allowed, denied, shadow, outage, step, subject } = this.data;
-    const scope = `${subject}, the last ${roundDuration(allowed.length * step)}`;
+    const { values, outage, length, step, subject } = this.data;
+    const scope = `${subject}, the last ${roundDuration(length * step)}`;
     if (this.describedScope === scope && performance.now() - this.describedAt < 10_000) return;
     [this.describedScope, this.describedAt] = [scope, performance.now()];
-    const mean = (values) => rate(values.reduce((sum, one) => sum + one, 0) / Math.max(1, values.length));
-    const peak = (values) => rate(Math.max(0, ...values));
-    this.svg.setAttribute("aria-label", `${scope}, per second: allowed ${mean(allowed)} on average, ${peak(allowed)} at most; `
-      + `denied ${mean(denied)}, ${peak(denied)} at most; shadow-denied ${mean(shadow)}, ${peak(shadow)} at most.${outage.some(Boolean) ? " The store was gone for a part of the time." : ""}`);
+    const figures = this.lines.map(({ name, label }) => {
+      const known = values[name].filter(isKnown);
+      if (!known.length) return `${label}: no data`;
+      const mean = known.reduce((sum, one) => sum + one, 0) / known.length;
+      return `${label} ${this.format(mean)}${this.unit} on average, ${this.format(Math.max(...known))}${this.unit} at most`;
+    });
+    this.svg.setAttribute("aria-label", `${scope}: ${figures.join("; ")}.${outage.some(Boolean) ? " The store was unavailable for a part of the time." : ""}`);
   }
 
   #showTable() {
     if (!this.details.open || !this.data) return;
-    const { allowed, denied, shadow } = this.data;
-    const every = Math.max(1, Math.floor(allowed.length / 12));
+    const { values, length } = this.data;
+    const every = Math.max(1, Math.floor(length / 12));
     const rows = [];
-    for (let index = allowed.length - 1; index >= 0; index -= every) {
+    for (let index = length - 1; index >= 0; index -= every) {
       rows.push(element("tr", {}, element("th", { scope: "row", text: this.#time(index) }),
-        ...[allowed, denied, shadow].map((values) => element("td", { class: "number", text: rate(values[index]) }))));
+        ...this.lines.map(({ name }) => element("td", { class: "number", text: isKnown(values[name][index]) ? this.format(values[name][index]) : "–" }))));
     }
-    const heads = ["Time", ...OUTCOMES.map(([, name]) => `${name}/s`)].map((head, index) =>
+    const heads = ["Time", ...this.lines.map(({ label }) => `${label}${this.unit}`)].map((head, index) =>
       element("th", { scope: "col", class: index ? "number" : null, text: head }));
     setChildren(this.table, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows)));
   }
 }
 
 function roundDuration(seconds) {
-  if (seconds < 60) return `${seconds} s`;
-  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  return seconds < 5400 ? `${tenths(seconds / 60)} min` : `${tenths(seconds / 3600)} h`;
 }

@@ -1,5 +1,7 @@
 // Creates and changes elements. Text is always set as text, because clients choose keys and names.
 
+import { hrefOf } from "./routes.js";
+
 export const $ = (id) => document.getElementById(id);
 
 /** An element with attributes (`class`, `text` and listeners `onclick: fn` too) and children. */
@@ -41,22 +43,14 @@ export function scrollable(name, ...children) {
   return container;
 }
 
-const MAX_ROWS_AT_ONCE = 60;
-const HIDDEN_ROW_INTERVAL = 5;
-
 /** A table that updates its cells in place: the focus and the position of a screen reader are kept.
  *
  * *columns* are `{head, kind, make(cell, row), show(cell, row)}`: `make` once, `show` at each update.
- * The first column is the header of its row. If *isLong* and there are more than `MAX_ROWS_AT_ONCE`
- * rows, those that are not visible are updated in one of `HIDDEN_ROW_INTERVAL` calls.
+ * The first column is the header of its row.
  */
 export class Table {
-  #visible = new Set();
-  #updates = 0;
-
-  constructor(caption, columns, { empty = "None.", cards = false, isLong = false } = {}) {
+  constructor(caption, columns, { empty = "None.", cards = false } = {}) {
     this.columns = columns;
-    this.observer = isLong ? new IntersectionObserver((changes) => this.#setVisible(changes), { rootMargin: "200px" }) : null;
     this.rows = new Map();
     this.body = element("tbody", { role: "rowgroup" });
     const heads = columns.map(({ head, kind }) => element("th", { scope: "col", role: "columnheader", class: kind, text: head }));
@@ -74,38 +68,18 @@ export class Table {
     this.container.hidden = !rows.length;
     this.empty.hidden = Boolean(rows.length);
     const ids = new Set(rows.map((row) => row.id));
-    for (const [id, { tr }] of this.rows) if (!ids.has(id)) this.#remove(id, tr);
+    for (const [id, { tr }] of this.rows) {
+      if (ids.has(id)) continue;
+      tr.remove();
+      this.rows.delete(id);
+    }
     let place = this.body.firstChild;
-    this.#updates += 1;
-    for (const [number, row] of rows.entries()) {
-      const isNew = !this.rows.has(row.id);
-      const entry = this.rows.get(row.id) ?? this.#add(row);
-      if (entry.tr === place) place = place.nextSibling;
-      else this.body.insertBefore(entry.tr, place);
-      entry.row = row;
-      const isDue = rows.length <= MAX_ROWS_AT_ONCE || isNew || this.#visible.has(entry.tr) || (number + this.#updates) % HIDDEN_ROW_INTERVAL === 0;
-      if (isDue || !this.observer) this.#update(entry);
+    for (const row of rows) {
+      const { tr, cells } = this.rows.get(row.id) ?? this.#add(row);
+      if (tr === place) place = place.nextSibling;
+      else this.body.insertBefore(tr, place);
+      this.columns.forEach((column, index) => column.show(cells[index], row));
     }
-  }
-
-  #update({ row, tr, cells }) {
-    tr.className = row.class ?? "";
-    this.columns.forEach((column, index) => column.show(cells[index], row));
-  }
-
-  #setVisible(changes) {
-    for (const { target, isIntersecting } of changes) {
-      if (!isIntersecting) { this.#visible.delete(target); continue; }
-      this.#visible.add(target);
-      if (target.entry.row) this.#update(target.entry);
-    }
-  }
-
-  #remove(id, tr) {
-    tr.remove();
-    this.observer?.unobserve(tr);
-    this.#visible.delete(tr);
-    this.rows.delete(id);
   }
 
   #add(row) {
@@ -117,8 +91,6 @@ export class Table {
     });
     const entry = { cells, tr: element("tr", { role: "row" }, ...cells) };
     this.rows.set(row.id, entry);
-    entry.tr.entry = entry;
-    this.observer?.observe(entry.tr);
     return entry;
   }
 }
@@ -130,6 +102,37 @@ export const textColumn = (head, of, kind = "") => ({ head, kind, show: (cell, r
 export const codeColumn = (head, of, kind = "") => ({
   head, kind, make: (cell) => cell.append(element("code")), show: (cell, row) => setText(cell.firstChild, of(row)),
 });
+
+/** A key of a counter with digests cut short: "tenant=~0d3b5a91…". */
+export const shortKey = (key) => String(key).replace(/([~#][0-9a-f]{8})[0-9a-f]+/g, "$1…");
+
+/** A column of keys: a link to the caller, and a button that copies the whole key. */
+export const keyColumn = (head, of) => ({
+  head, kind: "key",
+  make: (cell) => {
+    const copy = element("button", { type: "button", class: "copy", text: "Copy", onclick: () => copyText(cell.key, copy) });
+    cell.append(element("a", {}, element("code")), " ", copy);
+  },
+  show: (cell, row) => {
+    if (cell.key === of(row)) return;
+    cell.key = of(row);
+    const [link, copy] = cell.children;
+    setText(link.firstChild, shortKey(cell.key));
+    link.setAttribute("href", hrefOf("callers", cell.key));
+    link.title = cell.key;
+    copy.setAttribute("aria-label", `Copy ${shortKey(cell.key)}`);
+  },
+});
+
+/** Copy *text*, and say so on the *button*. */
+export async function copyText(text, button) {
+  let isCopied = true;
+  try { await navigator.clipboard.writeText(text); } catch { isCopied = false; }
+  const before = button.dataset.text ?? button.textContent;
+  button.dataset.text = before;
+  button.textContent = isCopied ? "Copied" : "Not copied";
+  setTimeout(() => { button.textContent = before; }, 1_500);
+}
 
 /** Show names and values in a `dl`; its elements are kept. */
 export function showPairs(list, entries) {

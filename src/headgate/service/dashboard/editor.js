@@ -2,64 +2,63 @@
 
 import { $, code, element, letClose, openDialog, setChildren, setText } from "./dom.js";
 import { ProblemError, admin, changeHeaders } from "./api.js";
-import { confirmAction, failure, fieldOf, previewDetails } from "./findings.js";
+import { confirmAction, failure, previewDetails } from "./findings.js";
 
 const dialog = $("editor");
 const textArea = $("editor-text");
-const TEMPLATE = '{\n  "match": {"endpoint": "/api/**"},\n  "key_by": "ip",\n  "limit": "100/minute"\n}';
+const overlay = $("editor-overlay");
+const TEMPLATE = "match:\n  endpoint: /api/**\nkey_by: ip\nlimit: 100/minute\n";
 const NEW = { id: null, version: null, mode: "enforce", isCandidate: false, isMissing: false };
 let callbacks = { reportChange() {}, lockButtons() {} };
 let edited = NEW;
 let loadedText = ""; // without edits
 let isCloseWarned = false;
 
-/** A rule as indented JSON; a part that fits in a line is written in one line. */
-function formatRule(value, indent = "") {
-  const flat = JSON.stringify(value, null, 1).replace(/\s*\n\s*/g, " ").replace(/([[{]) /g, "$1").replace(/ ([\]}])/g, "$1");
-  if (value === null || typeof value !== "object" || (indent && flat.length + indent.length <= 72)) return JSON.stringify(value) === flat ? flat : formatInline(value);
-  const inner = `${indent}  `;
-  const parts = Array.isArray(value) ? value.map((one) => inner + formatRule(one, inner))
-    : Object.entries(value).map(([name, one]) => `${inner}${JSON.stringify(name)}: ${formatRule(one, inner)}`);
-  const [first, last] = Array.isArray(value) ? "[]" : "{}";
-  return parts.length ? `${first}\n${parts.join(",\n")}\n${indent}${last}` : first + last;
+// ---- the text: line numbers, and errors in their lines
+
+let marks = new Map(); // messages by line
+
+/** Draw the line numbers, and behind the text the lines with errors and their messages. */
+function drawLines() {
+  const lines = textArea.value.split("\n");
+  setText($("editor-numbers"), lines.map((_, index) => index + 1).join("\n"));
+  setChildren(overlay, ...lines.map((line, index) => {
+    const message = marks.get(index + 1);
+    return element("div", { class: message ? "is-wrong" : null }, element("span", { class: "line-text", text: line || " " }), message ? element("span", { class: "line-message", text: `  ← ${message}` }) : null);
+  }));
+  textArea.rows = Math.min(24, Math.max(8, lines.length + 1));
+  followScroll();
 }
 
-function formatInline(value) {
-  if (Array.isArray(value)) return `[${value.map(formatInline).join(", ")}]`;
-  if (value !== null && typeof value === "object") return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${formatInline(one)}`).join(", ")}}`;
-  return JSON.stringify(value);
+function followScroll() {
+  overlay.style.transform = `translate(${-textArea.scrollLeft}px, ${-textArea.scrollTop}px)`;
+  $("editor-numbers").style.transform = `translateY(${-textArea.scrollTop}px)`;
 }
 
-/** The range of a field's name in the text, or of the last name of its path that is there; null if none is. */
-function fieldRange(text, field) {
-  let at = 0;
-  let range = null;
-  for (const name of field.split(/[.[\]]+/).filter((one) => one && !/^\d+$/.test(one))) {
-    const next = text.indexOf(JSON.stringify(name), at);
-    if (next < 0) break;
-    range = [next, next + name.length + 2];
-    at = range[1];
-  }
-  return range;
+function mark(problems) {
+  marks = new Map(problems.filter((one) => one.line).map((one) => [one.line, one.message]));
+  if (problems.length) textArea.setAttribute("aria-invalid", "true");
+  else textArea.removeAttribute("aria-invalid");
+  drawLines();
 }
 
-function selectField(field) {
-  const range = fieldRange(textArea.value, field);
+/** Select the line of a problem from its column on. */
+function selectProblem({ line, column = 1 }) {
   textArea.focus();
-  if (range) textArea.setSelectionRange(...range);
+  if (!line) return;
+  const before = textArea.value.split("\n").slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0);
+  const end = textArea.value.indexOf("\n", before);
+  textArea.setSelectionRange(before + column - 1, end < 0 ? textArea.value.length : end);
 }
 
-/** Show the errors with their lines. */
+/** Show the errors in their lines and in a list. */
 function showProblems(error) {
   if (!(error instanceof ProblemError)) throw error;
-  const lines = error.errors.map((one) => {
-    const range = fieldRange(textArea.value, fieldOf(one));
-    return { ...one, message: range ? `line ${textArea.value.slice(0, range[0]).split("\n").length}: ${one.message}` : one.message };
-  });
-  const located = new ProblemError(error.status, error.message, { errors: lines });
-  textArea.setAttribute("aria-invalid", "true");
-  setChildren($("editor-findings"), failure(located, { selectField, rule: edited.id ?? $("editor-id").value.trim() }));
-  if (error.errors.length) selectField(fieldOf(error.errors[0]));
+  const rule = edited.id ?? $("editor-id").value.trim();
+  const own = error.errors.filter((one) => !one.rule_id || one.rule_id === rule);
+  mark(own);
+  setChildren($("editor-findings"), failure(error, { selectProblem, rule }));
+  if (own.length) selectProblem(own[0]);
   if (error.status === 412 && edited.id !== null) return showOther();
 }
 
@@ -76,7 +75,7 @@ async function showOther() {
     };
     $("editor-findings").append(
       element("p", { text: `In force since revision ${data.version}:` }),
-      element("pre", { tabindex: "0", "aria-label": "The rule in force", text: formatRule(data.rule) }),
+      element("pre", { tabindex: "0", "aria-label": "The rule in force", text: data.text }),
       element("div", { class: "line tight" },
         element("button", { type: "button", id: "editor-theirs", text: "Use this version", onclick: () => edit(id) }),
         element("button", { type: "button", id: "editor-mine", text: "Keep my version", onclick: keepMine })));
@@ -84,18 +83,9 @@ async function showOther() {
 }
 
 function clearFindings() {
-  textArea.removeAttribute("aria-invalid");
+  mark([]);
   setChildren($("editor-findings"));
   setChildren($("editor-result"));
-}
-
-function parsedRule() {
-  let value;
-  try { value = JSON.parse(textArea.value); } catch (error) {
-    throw new ProblemError(0, `invalid JSON: ${error.message}`);
-  }
-  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new ProblemError(0, "a rule is a JSON object, such as {\"key_by\": \"ip\", \"limit\": \"5/minute\"}");
-  return value;
 }
 
 function ruleId() {
@@ -120,9 +110,9 @@ async function attempt(action) {
 }
 
 const preview = () => attempt(async () => {
-  const { data } = await admin("POST", "/rules:preview", { body: { rules: { [ruleId()]: parsedRule() } } });
+  const { data } = await admin("POST", `${path(ruleId())}:preview`, { yaml: textArea.value });
   if (!data.valid) throw new ProblemError(422, "the rule is invalid", { errors: data.errors });
-  setChildren($("editor-result"), previewDetails(data, { selectField, rule: ruleId() }));
+  setChildren($("editor-result"), previewDetails(data, { selectProblem, rule: ruleId() }));
 });
 
 const reason = () => $("editor-reason").value;
@@ -130,23 +120,32 @@ const reason = () => $("editor-reason").value;
 const apply = () => attempt(async () => {
   const id = ruleId();
   const headers = changeHeaders({ version: edited.id === null ? null : edited.version, isNew: edited.id === null, reason: reason() });
-  const { data } = await admin("PUT", path(id), { body: parsedRule(), headers });
+  const { data } = await admin("PUT", path(id), { yaml: textArea.value, headers });
   await finish(id, `${id} is in force, revision ${data.version}`, data.warnings);
 });
 
 const tryAsCandidate = () => attempt(async () => {
   const id = ruleId();
-  const { mode, candidate_of, ...body } = parsedRule(); // a candidate has its own values
-  await admin("POST", `${path(id)}/candidate`, { body, headers: changeHeaders({ reason: reason() }) });
-  finish(id, `the candidate of ${id} is running; see Candidates for what it would deny`);
+  const yaml = textArea.value.replace(/^(mode|candidate_of):.*$/gm, "#"); // a candidate has its own values
+  await admin("POST", `${path(id)}/candidate`, { yaml, headers: changeHeaders({ reason: reason() }) });
+  finish(id, `the candidate of ${id} is running; Shadow rules shows what it would deny`);
 });
 
-const toggle = () => attempt(async () => {
-  const isOff = edited.mode === "off";
-  const headers = changeHeaders({ version: edited.version, reason: reason() });
-  const { data } = await admin("POST", `${path(edited.id)}:${isOff ? "enable" : "disable"}`, { headers });
-  finish(edited.id, `${edited.id} is ${data.mode === "off" ? "switched off" : `on again, mode ${data.mode}`}`);
-});
+/** Switch a rule off or on again, after a confirmation. */
+export async function switchRule(id) {
+  let rule;
+  try { rule = (await admin("GET", path(id))).data; } catch (error) { rule = { error }; }
+  const isOff = rule.rule?.mode === "off";
+  confirmAction({
+    title: `Switch ${isOff ? "on" : "off"} ${id}?`, label: isOff ? "Switch on" : "Switch off", isDanger: !isOff,
+    content: rule.error ? failure(rule.error) : element("p", { text: isOff ? "The rule gets the mode that it had before." : "The rule no longer limits requests. Its counters stay." }),
+    action: async (note) => {
+      const { data } = await admin("POST", `${path(id)}:${isOff ? "enable" : "disable"}`, { headers: changeHeaders({ version: rule.version, reason: note }) });
+      dialog.close();
+      callbacks.reportChange(`${id} is ${data.mode === "off" ? "switched off" : `on again, mode ${data.mode}`}`);
+    },
+  });
+}
 
 /** Report a change and close the dialog, or show the warnings. */
 async function finish(id, message, warnings = []) {
@@ -171,7 +170,8 @@ function remove() {
 }
 
 function loadText(text) {
-  textArea.value = text && `${text}\n`;
+  textArea.value = text;
+  mark([]);
   loadedText = textArea.value;
   isCloseWarned = false;
 }
@@ -179,8 +179,8 @@ function loadText(text) {
 async function loadRule(id) {
   const { data } = await admin("GET", path(id));
   edited = { ...NEW, id, version: data.version, mode: data.rule.mode ?? "enforce", isCandidate: Boolean(data.rule.candidate_of) };
-  loadText(formatRule(data.rule));
-  setText($("editor-note"), `In force since revision ${data.version}. A change is applied only if the rule has not changed in the meantime.`);
+  loadText(data.text);
+  setText($("editor-note"), `In force since revision ${data.version}. Comments in the rules file stay where their lines stay.`);
 }
 
 function showForm({ isNew, id = edited.id }) {
@@ -234,7 +234,15 @@ export function startEditor(pageCallbacks) {
   callbacks = pageCallbacks;
   letClose(dialog, mayClose);
   $("editor-form").addEventListener("submit", (event) => event.preventDefault());
-  const buttons = { preview, apply, try: tryAsCandidate, switch: toggle, delete: remove };
+  const buttons = { preview, apply, try: tryAsCandidate, switch: () => switchRule(edited.id), delete: remove };
   for (const [name, action] of Object.entries(buttons)) $(`editor-${name}`).addEventListener("click", action);
-  textArea.addEventListener("input", () => { textArea.removeAttribute("aria-invalid"); isCloseWarned = false; });
+  textArea.addEventListener("input", () => { mark([]); isCloseWarned = false; });
+  textArea.addEventListener("scroll", followScroll);
+  textArea.addEventListener("keydown", (event) => {
+    // Enter keeps the indentation of its line.
+    if (event.key !== "Enter" || event.isComposing) return;
+    const indent = /(?:^|\n)([ ]*)[^\n]*$/.exec(textArea.value.slice(0, textArea.selectionStart))[1];
+    event.preventDefault();
+    document.execCommand("insertText", false, `\n${indent}`); // the only way that can be undone
+  });
 }

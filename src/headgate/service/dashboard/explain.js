@@ -1,8 +1,9 @@
 // "Explain this request": the rules that apply, their counters and their decisions.
 
-import { $, code, element, scrollable, setChildren, setText } from "./dom.js";
+import { $, code, element, scrollable, setChildren, setText, shortKey } from "./dom.js";
 import { ProblemError, admin } from "./api.js";
 import { failure } from "./findings.js";
+import { hrefOf, route, setQuery } from "./routes.js";
 import { count, duration, plainText, plural } from "./words.js";
 
 /** Lines "name: value" as an object; the values of a repeated name are joined with a comma. */
@@ -34,10 +35,10 @@ function ruleRow(rule) {
   const verdict = rule.denies ? "denies" : rule.allowed ? "allows" : "would deny";
   const kind = rule.denies ? "bad" : rule.allowed ? "good" : "warning";
   return element("tr", { role: "row" },
-    element("th", { scope: "row", role: "rowheader" }, code(rule.rule_id)),
+    element("th", { scope: "row", role: "rowheader" }, element("a", { href: hrefOf("rules", rule.rule_id), text: rule.rule_id })),
     element("td", { role: "cell", "data-head": "Says" }, element("span", { class: `badge ${kind}`, text: verdict })),
     element("td", { role: "cell", "data-head": "Mode", text: rule.mode ?? "" }),
-    element("td", { role: "cell", class: "key", "data-head": "Counter" }, code(rule.key ?? "–")),
+    element("td", { role: "cell", class: "key", "data-head": "Counter" }, rule.key ? element("a", { href: hrefOf("callers", rule.key), title: rule.key }, code(shortKey(rule.key))) : "–"),
     element("td", { role: "cell", class: "number", "data-head": "Cost", text: rule.cost ?? "" }),
     limitsCell(rule),
     element("td", { role: "cell", "data-head": "Source", text: rule.source ?? "" }));
@@ -67,10 +68,20 @@ function explanationParts(explanation) {
   return parts;
 }
 
+const SHARED = ["method", "path", "ip"]; // headers may be secrets
+
+/** Fill the form as the address says. */
+export function showExplainRoute() {
+  const { page, query } = route();
+  if (page !== "explain") return;
+  for (const name of SHARED) if (query.get(name)) $(`explain-${name}`).value = query.get(name);
+}
+
 export function startExplain() {
   $("explain-form").addEventListener("submit", async (event) => {
     event.preventDefault();
     const fields = new FormData(event.target);
+    setQuery(Object.fromEntries(SHARED.map((name) => [name, fields.get(name).trim()])));
     try {
       const body = { method: fields.get("method"), path: fields.get("path"), ip: fields.get("ip").trim() || "127.0.0.1", headers: headersOf(fields.get("headers")) };
       setChildren($("explained"), ...explanationParts((await admin("POST", "/explain", { body })).data));

@@ -1,26 +1,29 @@
 // Results of a change: errors, warnings, differences, and the confirmation dialog.
 
-import { $, code, element, letClose, openDialog, setChildren } from "./dom.js";
-import { ProblemError } from "./api.js";
+import { $, code, element, letClose, openDialog, setChildren, shortKey } from "./dom.js";
 import { count, plainText, plural } from "./words.js";
 
 /** The path of a field within its rule; the service sends its path within the policy. */
-export const fieldOf = (problem) => (problem.field ?? "").replace(/^rules\[\d+\]\.?/, "");
+const fieldOf = (problem) => (problem.field ?? "").replace(/^rules\[\d+\]\.?/, "");
 
-/** A list of problems. If given, `selectField(field)` is called on a click on the field of a problem. */
-function problemList(problems, { kind = "bad", selectField, rule } = {}) {
+/** "line 3, column 5: " if the place of *problem* is known. */
+const placeOf = (problem) => (problem.line ? `line ${problem.line}${problem.column ? `, column ${problem.column}` : ""}` : "");
+
+/** A list of problems. If given, `selectProblem(problem)` is called on a click on the place of a problem. */
+function problemList(problems, { kind = "bad", selectProblem, rule } = {}) {
   return element("ul", { class: `findings ${kind}` }, ...problems.map((one) => {
     const isOfOtherRule = one.rule_id && one.rule_id !== rule;
     const field = isOfOtherRule ? `${one.rule_id} ${fieldOf(one)}`.trim() : fieldOf(one);
-    const where = field && selectField && !isOfOtherRule ? element("button", { type: "button", class: "where", text: field, onclick: () => selectField(field) }) : field ? code(field) : null;
-    return element("li", {}, where, `${where ? ": " : ""}${one.message ?? ""}${one.hint ? ` – ${one.hint}` : ""}`);
+    const place = isOfOtherRule ? "" : placeOf(one);
+    const where = place && selectProblem ? element("button", { type: "button", class: "where", text: place, onclick: () => selectProblem(one) }) : place ? element("span", { text: place }) : null;
+    return element("li", {}, where, where ? ": " : "", field ? code(field) : null, `${field ? ": " : ""}${one.message ?? ""}${one.hint ? ` – ${one.hint}` : ""}`);
   }));
 }
 
 /** The message of a failed call, with its problems. */
 export function failure(error, options) {
-  if (!(error instanceof ProblemError)) throw error;
-  const details = error.errors.length ? problemList(error.errors, options) : null;
+  if (error.name !== "ProblemError") throw error;
+  const details = error.errors?.length ? problemList(error.errors, options) : null;
   return element("div", { class: "failure" }, element("p", { class: "bad", text: sentence(error.message) }), details);
 }
 
@@ -31,12 +34,13 @@ function fieldRows(fields) {
   return fields.map((one) => element("li", {}, code(one.field || "all"), ": ", element("del", { text: valueText(one.before) }), " → ", element("ins", { text: valueText(one.after) })));
 }
 
-/** The differences between two revisions. */
-export function changeList(changes) {
+/** The differences between two revisions; `directions(ruleId)` are badges of a rule. */
+export function changeList(changes, directions = () => []) {
   const items = [];
   for (const one of changes?.rules ?? []) {
     const fields = one.change === "removed" ? [] : fieldRows(one.fields);
-    items.push(element("li", {}, code(one.rule_id), ` ${one.change}`, fields.length ? element("ul", {}, ...fields) : null));
+    const badges = directions(one.rule_id).map((text) => element("span", { class: `badge ${text === "tighter" ? "warning" : ""}`, text }));
+    items.push(element("li", {}, code(one.rule_id), ` ${one.change} `, ...badges, fields.length ? element("ul", {}, ...fields) : null));
   }
   if (changes?.reordered) items.push(element("li", { text: "the order of the rules" }));
   for (const part of ["identity", "priority", "pressure"]) items.push(...fieldRows(changes?.[part] ?? []));
@@ -49,23 +53,29 @@ export function changeList(changes) {
 
 const DIRECTIONS = new Set(["tighter", "looser"]);
 
-/** The changes, problems and consequences of a preview. */
-export function previewDetails(preview, options) {
+/** What a change means beyond the difference, which is shown once: "tighter" and "looser" are badges of it. */
+function consequenceList(preview) {
+  const shown = preview.consequences.map((one) => (one.effect === "mode" ? { ...one, message: one.message.split(": ").slice(1).join(": ") } : one))
+    .filter((one) => !DIRECTIONS.has(one.effect) && one.message);
+  return shown.length ? element("ul", { class: "findings" }, ...shown.map((one) => element("li", {}, code(one.rule_id ?? ""), `: ${one.message}`))) : null;
+}
+
+/** The changes, problems and consequences of a preview; for one *rule*, no warnings about others. */
+export function previewDetails(preview, options = {}) {
   const parts = [element("h3", { text: preview.valid ? "Changes" : "The policy would be invalid" })];
   if (preview.errors.length) parts.push(problemList(preview.errors, options));
-  if (preview.valid) parts.push(changeList(preview.changes));
-  if (preview.warnings.length) parts.push(problemList(preview.warnings, { ...options, kind: "warning" }));
-  if (preview.consequences.length) {
-    parts.push(element("ul", { class: "findings" }, ...preview.consequences.map((one) => element("li", {}, code(one.rule_id ?? ""), `: ${DIRECTIONS.has(one.effect) ? `${one.effect}, ` : ""}${one.message}`))));
-  }
+  const directions = (id) => [...new Set(preview.consequences.filter((one) => one.rule_id === id && DIRECTIONS.has(one.effect)).map((one) => one.effect))];
+  if (preview.valid) parts.push(changeList(preview.changes, directions), consequenceList(preview));
+  const warnings = preview.warnings.filter((one) => !options.rule || one.rule_id === options.rule);
+  if (warnings.length) parts.push(problemList(warnings, { ...options, kind: "warning" }));
   const counters = preview.counters ?? {};
   if (preview.valid && counters.available === false) parts.push(element("p", { class: "note", text: `Callers that would be denied are not known: ${counters.reason}.` }));
   const newlyDenied = (counters.affected ?? []).filter((one) => one.refused_after && !one.refused_now);
   if (newlyDenied.length) {
     parts.push(element("p", { text: `${plural(newlyDenied.length, "caller")} would be denied at once and ${newlyDenied.length === 1 ? "is" : "are"} allowed now${counters.more ? " (of those checked)" : ""}:` }),
-      element("ul", { class: "findings" }, ...newlyDenied.slice(0, 20).map((one) => element("li", {}, code(one.shown_key ?? one.key), ` has used ${count(one.used)}`))));
+      element("ul", { class: "findings" }, ...newlyDenied.slice(0, 20).map((one) => element("li", {}, code(shortKey(one.shown_key ?? one.key)), ` has used ${count(one.used)}`))));
   }
-  return element("div", { class: "preview" }, ...parts);
+  return element("div", { class: "preview" }, ...parts.filter(Boolean));
 }
 
 const dialog = $("confirm");

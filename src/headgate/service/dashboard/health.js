@@ -38,12 +38,27 @@ export function setOutage(current) {
   showState(null);
 }
 
+const STORES = new Map([["redis", "Redis"], ["rediss", "Redis"], ["memory", "Memory"], ["shm", "Shared memory"]]);
+
+/** The kind of the store: "Redis". */
+const storeName = (store) => STORES.get((store?.url ?? "").split(/[:+]/)[0]) ?? "Store";
+
+/** The state of the store: "circuit open", and for how long if *hasTime*. */
+function storeWords(store, { hasTime = false } = {}) {
+  if (store?.state === "ok") return "healthy";
+  if (store?.state !== "open") return store?.reason ?? "failing";
+  if (hasTime && store.open_for) return `circuit open for ${duration(Math.round(1e3 * store.open_for) / 1e3)}`;
+  return `circuit open${store.reason ? ` (${store.reason})` : ""}`;
+}
+
 /** The current problems, the worst first. */
 function problemsOf(live) {
-  const problems = [...(readiness?.reasons ?? [])];
+  // The store is named once, by its state, and not again by each probe that failed.
+  const isStoreOut = live && live.store?.state !== "ok";
+  const reasons = [...(readiness?.reasons ?? []), ...(live?.store?.trouble ?? [])];
+  const problems = isStoreOut ? reasons.filter((one) => !/^the store /.test(one)) : reasons;
   if (!live) return problems;
-  problems.push(...(live.store?.trouble ?? []));
-  if (live.store?.state === "open" && !live.store.trouble?.length) problems.push("store: circuit open");
+  if (isStoreOut) problems.unshift(`${storeName(live.store)}: ${storeWords(live.store)}`);
   if (live.store?.fail_mode) problems.push("rules apply their on_store_failure");
   if (live.policy?.trouble) problems.push(`rules: ${live.policy.trouble}`);
   if (live.policy?.problems) problems.push(`the newest policy has ${plural(live.policy.problems, "error")}; the previous one stays in force`);
@@ -75,9 +90,8 @@ function facts(live) {
   const entries = [
     [`Revision ${policy.revision ?? "–"}${policy.current === false ? ", may be outdated" : ""}`, policy.current === false ? "warning" : ""],
     [plural(policy.rules ?? 0, "rule"), ""],
-    [`Store ${{ ok: "ok", open: "circuit open" }[live.store?.state] ?? live.store?.state ?? "unknown"}`, live.store?.state === "ok" ? "good" : "bad"],
+    [`${storeName(live.store)}: ${storeWords(live.store, { hasTime: true })}`, live.store?.state === "ok" ? "good" : "bad"],
     [plural(live.workers ?? 1, "worker"), ""],
-    ["Data of this node", ""],
   ];
   const list = $("facts");
   while (list.children.length > entries.length) list.lastChild.remove();
@@ -88,9 +102,13 @@ function facts(live) {
   });
 }
 
+/** There is live data again; what is shown next is of that. */
+export function endOutage() {
+  outage = null;
+}
+
 export function showHealth(live) {
   lastLive = live;
-  outage = null;
   showState(live);
   facts(live);
   setText($("version"), `· Headgate ${live.version ?? ""} · Times in ${zone}`);
@@ -101,10 +119,10 @@ export function showHealth(live) {
   const errors = Object.entries(store.errors ?? {}).filter(([, total]) => total);
   showPairs($("store"), [
     ["URL", store.url ?? "–"],
-    ["State", { ok: "healthy", failing: "failing", open: "circuit open" }[store.state] ?? store.state ?? "–", store.state === "ok" ? "good" : "bad"],
-    ...(store.calls === undefined || store.calls === null ? [] : [["Calls", count(store.calls)]]),
-    ["Errors", errors.length ? errors.map(([reason, total]) => `${reason} ${count(total)}`).join(", ") : "none", errors.length ? "warning" : ""],
-    ["Decided without the store", store.fail_mode ? "yes, now" : "no", store.fail_mode ? "bad" : ""],
+    ["State", storeWords(store, { hasTime: true }), store.state === "ok" ? "good" : "bad"],
+    ...(store.calls === undefined || store.calls === null ? [] : [["Calls since start", count(store.calls)]]),
+    ["Errors since start", errors.length ? errors.map(([reason, total]) => `${reason} ${count(total)}`).join(", ") : "none", errors.length ? "warning" : ""],
+    ["Decisions without it", store.fail_mode ? "yes, now" : "no", store.fail_mode ? "bad" : ""],
     ...(live.factor < 1 ? [["Pressure", `adaptive limits at ${Math.round(100 * live.factor)} %`, "warning"]] : []),
   ]);
   queues.show((live.queues ?? []).map((one, index) => ({ ...one, id: `${one.gate}\u0000${index}` })));

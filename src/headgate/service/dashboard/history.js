@@ -58,7 +58,7 @@ export async function showHistory(status) {
   return loadPage();
 }
 
-async function showRevision(row) {
+export async function showRevision(row) {
   let content;
   try {
     const { data } = await admin("GET", `/history/${row.revision}`);

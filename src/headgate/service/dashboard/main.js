@@ -3,15 +3,19 @@
 import { $, element, setChildren, setText } from "./dom.js";
 import { admin, hasToken, restoreToken, setToken, takeToken } from "./api.js";
 import { Connection } from "./connection.js";
-import { choose, chosenRule, showTraffic, startTraffic } from "./traffic.js";
-import { redraw, ruleOf, setPolicy, showRules, startRules } from "./rules.js";
-import { setOutage, setReadiness, showHealth, startHealth } from "./health.js";
+import { hrefOf, onRoute, route } from "./routes.js";
+import { showTraffic, showTrafficRoute, startTraffic } from "./traffic.js";
+import { ruleOf, setPolicy, showRules, showRulesRoute, startRules } from "./rules.js";
+import { showRule, startRule } from "./rule.js";
+import { endOutage, setOutage, setReadiness, showHealth, startHealth } from "./health.js";
 import { showKeys, startKeys } from "./keys.js";
+import { showNodes, startNodes } from "./nodes.js";
 import { showCandidates, startCandidates } from "./candidates.js";
 import { showHistory, startHistory } from "./history.js";
-import { startExplain } from "./explain.js";
-import { startCaller } from "./caller.js";
-import { edit, editNew, startEditor } from "./editor.js";
+import { showExplainRoute, startExplain } from "./explain.js";
+import { showCaller, showCallerFields, startCaller } from "./caller.js";
+import { showSearch, startSearch } from "./search.js";
+import { edit, editNew, startEditor, switchRule } from "./editor.js";
 import { startFindings } from "./findings.js";
 
 const LOCKED = "Live traffic, rules and their history need the admin token. It is the value of HEADGATE_ADMIN_TOKEN where the service runs; headgate up prints it.";
@@ -32,6 +36,35 @@ function showAccess(kind, message) {
     setText($("token-error"), hasToken() ? `${message.charAt(0).toUpperCase()}${message.slice(1)}.` : "");
   }
   if (kind === "closed") setText($("closed"), message ? CLOSED : ABSENT);
+  showCallerFields();
+  showPage();
+}
+
+const TITLES = { overview: "Overview", rules: "Rules", callers: "Callers", health: "Health", policy: "Policy", explain: "Explain", search: "Search" };
+let lastLive = null;
+
+/** Show the sections of the page that the address names; without access, what everybody may see. */
+function showPage({ isNewPage = true } = {}) {
+  const { page, name } = route();
+  const isOpen = document.body.dataset.access === "open";
+  for (const section of document.querySelectorAll("[data-pages]")) {
+    section.hidden = isOpen ? !section.dataset.pages.split(" ").includes(page) : section.id !== "callers";
+  }
+  const parent = { rule: "rules", caller: "callers" }[page] ?? page;
+  for (const link of document.querySelectorAll("nav.sections a")) {
+    const target = link.hash.replace(/^#\/|\?.*$/g, "");
+    link.setAttribute("href", hrefOf(target));
+    if (target === parent) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${name || TITLES[page]} – Headgate`;
+  if (!isOpen) return;
+  if (isNewPage) scrollTo(0, 0);
+  showRulesRoute();
+  showTrafficRoute();
+  showExplainRoute();
+  if (lastLive) showAll(lastLive);
+  else showCaller();
 }
 
 /** Disable the buttons that change something if the token is read-only, and show the reason. */
@@ -64,6 +97,8 @@ async function loadPolicy(version) {
       offset = data.next_offset;
     }
     setPolicy(rules);
+    showCallerFields();
+    if (lastLive) showAll(lastLive);
     lockButtons();
     if (isHistoryRead) loadedPolicy = version; // otherwise the next response tries again
     showPolicyError(null);
@@ -79,12 +114,23 @@ function showPolicyError(error) {
   setText($("rules-error"), error === null ? "" : `The text of the rules cannot be read: ${error.message}. The rules in force stay in force.`);
 }
 
+/** Show *live* in the sections that are open. */
+function showAll(live) {
+  showHealth(live);
+  showNodes(live);
+  showTraffic(live);
+  showRules(live);
+  showRule(live);
+  showKeys(live);
+  showCandidates(live);
+  showCaller();
+  showSearch(live);
+}
+
 function showLive(data) {
-  showHealth(data);
-  showTraffic(data);
-  showRules(data);
-  showKeys(data);
-  showCandidates(data);
+  lastLive = data;
+  endOutage();
+  showAll(data);
   const version = JSON.stringify([data.policy?.revision, data.began]);
   if (version !== loadedPolicy) loadPolicy(version);
 }
@@ -107,15 +153,20 @@ function reportChange(text) {
 function start() {
   document.body.append(toast);
   startFindings();
-  startTraffic(redraw);
-  startRules({ choose, chosen: chosenRule, edit });
+  startTraffic();
+  startRules({ edit });
+  startRule({ edit, switchRule });
   startHealth();
   startKeys();
+  startNodes();
   startCandidates({ edit, reportChange, lockButtons, ruleOf });
   startHistory({ reportChange, lockButtons });
   startEditor({ reportChange, lockButtons });
   startExplain();
-  startCaller();
+  startCaller({ reportChange, lockButtons });
+  startSearch();
+  onRoute(showPage);
+  document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); $("main").focus(); });
   $("rule-new").addEventListener("click", editNew);
   $("token-form").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -127,6 +178,7 @@ function start() {
   $("forget").addEventListener("click", () => { setToken(""); location.reload(); });
   addEventListener("hashchange", () => { if (takeToken()) { loadedPolicy = undefined; connection.retryAccess(); } });
   if (!takeToken()) restoreToken();
+  showPage();
   connection.pollNow();
 }
 

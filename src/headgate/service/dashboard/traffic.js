@@ -1,100 +1,100 @@
-// Live traffic: current figures, and the chart of all requests or of one rule.
+// Traffic and latency over time, of all requests or of the rule whose page is open; and the current figures.
 
-import { $, element, showPairs } from "./dom.js";
-import { OUTCOMES, TrafficChart } from "./charts.js";
-import { rate, share } from "./words.js";
+import { $, setChildren, setText, showPairs } from "./dom.js";
+import { admin } from "./api.js";
+import { TimeChart } from "./charts.js";
+import { failure } from "./findings.js";
+import { showKeysOf } from "./keys.js";
+import { range, route, setQuery } from "./routes.js";
+import { duration, rate, share } from "./words.js";
 
-const ALL = "";
-const chart = new TrafficChart($("chart"));
 const RECENT_SECONDS = 10;
-let chosen = ALL;
-let range = "series";
-let lastLive = null;
-let onChosen = () => {};
+const PAUSES_MS = { "5m": 1_500, "1h": 10_000 };
+const LONG_PAUSE_MS = 30_000;
+const requests = new TimeChart($("chart"), {
+  lines: [{ name: "allowed", label: "allowed", isArea: true }, { name: "denied", label: "denied", isArea: true }, { name: "shadow_denied", label: "shadow-denied" }],
+  format: rate, unit: "/s",
+});
+const latency = new TimeChart($("latency-chart"), {
+  lines: [{ name: "p50", label: "50 %" }, { name: "p90", label: "90 %" }, { name: "p99", label: "99 %" }],
+  format: duration, least: 0.00001, isLog: true,
+});
+let loaded = null; // the address and the time of the last answer
+let isLoading = false;
 
-export const chosenRule = () => chosen;
+const chosen = () => (route().page === "rule" ? route().name : null);
+const isShown = () => ["overview", "rule"].includes(route().page);
 
-/** Show one rule in the chart, or all with "". */
-export function choose(ruleId) {
-  chosen = ruleId;
-  $("traffic-rule").value = ruleId;
-  if (lastLive) showTraffic(lastLive);
-  onChosen(ruleId);
+export function startTraffic() {
+  for (const button of document.querySelectorAll("[data-range]")) button.addEventListener("click", () => setQuery({ range: button.dataset.range }));
 }
 
-export function startTraffic(callback) {
-  onChosen = callback;
-  $("traffic-rule").addEventListener("change", (event) => choose(event.target.value));
-  for (const button of document.querySelectorAll("[data-range]")) {
-    button.addEventListener("click", () => {
-      range = button.dataset.range;
-      for (const one of document.querySelectorAll("[data-range]")) one.setAttribute("aria-pressed", String(one === button));
-      if (lastLive) showTraffic(lastLive);
-    });
-  }
+/** Show another range, or another rule. */
+export function showTrafficRoute() {
+  for (const button of document.querySelectorAll("[data-range]")) button.setAttribute("aria-pressed", String(button.dataset.range === range()));
+  setText($("traffic-title"), chosen() === null ? "Traffic" : `Traffic of ${chosen()}`);
+  loadTraffic();
 }
 
-/** The sums of several lists, element by element. */
-function sumOf(lists) {
-  const sum = [];
-  for (const list of lists) (list ?? []).forEach((one, index) => { sum[index] = (sum[index] ?? 0) + one; });
-  return sum;
+/** The rates of *counts* in points that have been recorded for so many *seconds*; null without data. */
+const ratesOf = (counts, seconds) => counts.map((count, index) => (seconds[index] ? count / seconds[index] : null));
+
+async function loadTraffic() {
+  if (!isShown() || isLoading) return;
+  const rule = chosen();
+  const path = `/traffic?range=${range()}${rule === null ? "" : `&rule=${encodeURIComponent(rule)}`}`;
+  const now = performance.now();
+  if (loaded?.path === path && now - loaded.at < (PAUSES_MS[range()] ?? LONG_PAUSE_MS)) return;
+  isLoading = true;
+  try {
+    const { data } = await admin("GET", path);
+    loaded = { path, at: now };
+    setChildren($("chart-error"));
+    if (rule === chosen()) draw(data, rule);
+  } catch (error) {
+    if (error.name !== "ProblemError") throw error;
+    if (error.status) setChildren($("chart-error"), failure(error)); // else the line at the top says it
+  } finally { isLoading = false; }
+  const isOther = path !== `/traffic?range=${range()}${chosen() === null ? "" : `&rule=${encodeURIComponent(chosen())}`}`;
+  if (isOther) loadTraffic();
 }
 
-function seriesOf(timeline, began) {
-  const rules = timeline?.rules ?? {};
-  if (chosen !== ALL) {
-    const own = Object.hasOwn(rules, chosen) ? rules[chosen] : {};
-    return known({ ...own, allowed: sumOf([own.allowed, own.shadow_allowed]) }, timeline, began);
-  }
-  const shadow = sumOf(Object.values(rules).map((one) => one.shadow_denied)); // of each rule that has it
-  return known({ ...timeline?.requests, shadow_denied: shadow }, timeline, began);
+function draw(data, rule) {
+  const { seconds, end, step } = data;
+  const outage = seconds.map((_, index) => Boolean(data.outage[index]));
+  const own = rule === null ? data.requests : data.rule;
+  const counts = {
+    allowed: rule === null ? own.allowed : own?.allowed.map((one, index) => one + own.shadow_allowed[index]),
+    denied: own?.denied, shadow_denied: own?.shadow_denied,
+  };
+  const values = Object.fromEntries(Object.entries(counts).map(([name, list]) => [name, list ? ratesOf(list, seconds) : seconds.map(() => null)]));
+  requests.show({ values, outage, end, step, subject: rule === null ? "Requests per second" : `Requests per second decided by ${rule}` });
+  latency.show({ values: data.latency, outage, end, step, subject: rule === null ? "Decision latency" : "Decision latency of all rules: a request has one decision" });
+  if (rule !== null) showKeysOf(rule, data);
 }
 
-const lengthOf = (timeline) => (timeline?.step === 60 ? 180 : 120);
-
-/** Lists of one length, without the points before the start of the node: there is no data. */
-function known(series, timeline, began) {
-  const step = timeline?.step ?? 1;
-  const recorded = Math.ceil(((timeline?.end ?? 0) + step - (began ?? 0)) / step);
-  const length = Math.max(1, Math.min(lengthOf(timeline), recorded));
-  return Object.fromEntries(OUTCOMES.map(([kind]) => {
-    const values = (series[kind] ?? []).slice(-length);
-    return [kind, [...new Array(length - values.length).fill(0), ...values]];
-  }));
-}
-
-function figures(live) {
-  if (chosen === ALL) {
-    const recentRate = (list) => (list ?? []).slice(-RECENT_SECONDS).reduce((sum, one) => sum + one, 0) / RECENT_SECONDS;
-    const rates = Object.entries(live.series?.requests ?? {}).map(([kind, list]) => [kind, recentRate(list)]);
+/** The current rates, averaged over some seconds. */
+function currentRates(live) {
+  if (chosen() === null) {
+    const recent = (list) => (list ?? []).slice(-RECENT_SECONDS).reduce((sum, one) => sum + one, 0) / RECENT_SECONDS;
+    const rates = Object.entries(live.series?.requests ?? {}).map(([kind, list]) => [kind, recent(list)]);
     const shadow = (live.rules ?? []).reduce((sum, one) => sum + (one.per_second?.shadow_denied ?? 0), 0);
     return { ...Object.fromEntries(rates), shadow_denied: shadow };
   }
-  const now = (live.rules ?? []).find((one) => one.rule_id === chosen)?.per_second ?? {};
+  const now = (live.rules ?? []).find((one) => one.rule_id === chosen())?.per_second ?? {};
   return { ...now, allowed: (now.allowed ?? 0) + (now.shadow_allowed ?? 0) };
 }
 
 export function showTraffic(live) {
-  lastLive = live;
-  showOptions((live.rules ?? []).map((one) => one.rule_id));
-  const now = figures(live);
+  if (!isShown()) return;
+  const now = currentRates(live);
   const isDenying = (now.denied ?? 0) > 0;
   showPairs($("tiles"), [
     ["Allowed /s", rate(now.allowed), "is-allowed"],
     ["Denied /s", rate(now.denied), `is-denied${isDenying ? " is-some" : ""}`],
     ["Shadow-denied /s", rate(now.shadow_denied), "is-shadow_denied"],
     ["Share denied", share(now.denied ?? 0, (now.allowed ?? 0) + (now.denied ?? 0)), isDenying ? "is-denied is-some" : ""],
+    ["99 % decided within", duration(live.latency?.p99), ""],
   ]);
-  const timeline = live[range] ?? {};
-  const subject = chosen === ALL ? "Requests" : `Requests decided by ${chosen}`;
-  chart.show({ series: seriesOf(timeline, live.began), outage: timeline.outage ?? [], length: lengthOf(timeline), end: timeline.end ?? live.at, step: timeline.step ?? 1, subject, note: `${subject}, per second` });
-}
-
-function showOptions(ids) {
-  const select = $("traffic-rule");
-  const values = [ALL, ...new Set([...ids, ...(chosen === ALL ? [] : [chosen])])];
-  if (values.length === select.options.length && values.every((id, index) => select.options[index].value === id)) return;
-  select.replaceChildren(...values.map((id) => element("option", { value: id, text: id === ALL ? "all requests" : id })));
-  select.value = chosen;
+  loadTraffic();
 }

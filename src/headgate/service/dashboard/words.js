@@ -6,9 +6,6 @@ const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 
 export const count = (number) => WHOLE.format(number ?? 0);
 
-/** A short form for axes: 12.5K. */
-export const short = (number) => (number >= 10_000 ? SHORT : ONE).format(number);
-
 /** A rate per second. */
 export const rate = (number) => {
   const value = number ?? 0;

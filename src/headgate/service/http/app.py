@@ -64,11 +64,11 @@ if TYPE_CHECKING:
     from headgate.service.http.replies import App, Headers, Receive, Scope, Send
 
 
-# Delaying the answer to a gateway until the request reaches the head of the queue.
+# Queues of requests that a gateway asks about.
 #
-# A gateway cannot delay a request, but it waits for the answer, so the answer is delayed. A gateway
-# that gives up earlier, by its own timeout or because its client has left, closes the connection:
-# then the place in the queue goes to the next request.
+# A gateway cannot delay a request, so the service delays its answer until the request reaches the
+# head of the queue. A gateway that stops waiting, because of its timeout or because its client has
+# left, closes the connection: then the next request takes the place in the queue.
 
 
 async def wait_in_queue(verdict: Verdict, engine: Engine, receive: Receive) -> None:
@@ -257,8 +257,8 @@ class HttpApp:
         request, denied_as = _original(scope, rest, peer)
         verdict = await checker.decide(checker.plan(request))
         if not verdict.allowed:
-            # Only Envoy's form has a path. For Envoy's filter a 5xx is not a denial but a failure
-            # of ours, which it may be configured to ignore.
+            # Only Envoy's filter adds the path of the request. It takes a 5xx for a failure of the
+            # service, not for a denial, and may be configured to ignore failures.
             return checker.authorization_denial(
                 verdict, scope, denied_as=denied_as, is_below_500=bool(rest)
             )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from headgate.chance import chance
 from headgate.engine.tracing import limit_in_words, traced_lines
 from headgate.engine.verdict import answer_of
 from headgate.responses import encoded_lines, headers_for, response_for
@@ -278,7 +278,7 @@ class Checker:
     def _denied(
         self, verdict: Verdict, scope: Scope, options: ResponseOptions
     ) -> tuple[int, Headers, bytes]:
-        answer = answer_of(verdict, jitter=random.random())  # noqa: S311 (not a secret)
+        answer = answer_of(verdict, jitter=chance())
         now_ns, accept = self.core.clock(), header_of(scope, b"accept")
         response = response_for(answer, now_ns=now_ns, options=options, accept=accept)
         return response.status, encoded_lines(response.headers), response.body

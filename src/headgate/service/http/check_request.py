@@ -12,9 +12,10 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.engine.request import Request
+from headgate.errors import nearest
 from headgate.policy.identity.address import read_address
 from headgate.policy.path import LONGEST
-from headgate.policy.problems import did_you_mean, expected_one_of, nearest
+from headgate.policy.problems import did_you_mean, expected_one_of
 from headgate.service.http.body import described
 from headgate.service.http.replies import Flaw, RejectedError, problem
 from headgate.service.http.schemas import AMOUNT, FLAG, TEXT, a_list, a_map, an_object, of

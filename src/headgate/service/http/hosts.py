@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from headgate.service.http.replies import HttpOptions, Scope
 
 OWN_NAMES: Final = ("localhost", "*.localhost", "host.docker.internal", "host.containers.internal")
-"""The names of this machine for its own programs and containers; nobody can register them."""
+"""The names of this machine for its own programs and containers; they cannot be registered."""
 
 ANY: Final = "*"
 
 _CACHED: Final = 1024
 """Hosts whose check is cached."""
+
+_LONGEST_CACHED: Final = 256
+"""Bytes of the longest host whose check is cached: no name has more."""
 
 _LOOPBACK: Final = {"localhost": ("127.0.0.1", "::1")}
 _DEEPEST: Final = 8
@@ -68,9 +71,10 @@ class AllowedHosts:
             or read_address(host) is not None
             or not self._names.isdisjoint((host, *wildcards(host, _DEEPEST)))
         )
-        if len(self._known) >= _CACHED:
-            self._known.clear()
-        self._known[value] = allowed
+        if len(value) <= _LONGEST_CACHED:
+            if len(self._known) >= _CACHED:
+                self._known.clear()
+            self._known[value] = allowed
         return allowed
 
 

@@ -1,15 +1,15 @@
 """Reservations: an amount held now and settled when the actual cost is known.
 
-A reservation is settled once. Settling it again returns 409; after it has expired, 410, whether it
-had been settled or not: that is unknown then, and nothing is charged. The worker's clock decides
-between 409 and 410, the store's clock ends the hold: near the end either may be returned. After a
-503 the outcome is unknown; the next attempt returns 409 if it was settled.
+A reservation is settled once. Settling it again returns 409, and after it has expired 410: then it
+is unknown if it had been settled, and nothing is charged. The worker's clock decides between 409
+and 410, but the store's clock ends the hold, so either may be returned near the end. After a 503
+the outcome is unknown; the next attempt returns 409 if it was settled.
 
-A reservation granted during an outage (by a rule that fails open) is held nowhere and charged when
-it is settled: see `settlement`. Cancelling returns the amount held; what other rules
-charged for the request stays charged.
+A reservation granted during an outage (by a rule that fails open) has no hold in the store; it is
+charged when it is settled: see `settlement`. Cancelling returns the amount held. The
+charges of rules that hold no amount for the request remain.
 
-A place in a queue cannot be held. A reservation takes one like a check does, at the cost that the
+A place in a queue cannot be held. A reservation takes a place as a check does, at the cost that the
 rule defines, and the answer says how long to wait.
 """
 
@@ -149,7 +149,7 @@ def _is_queue(rule: Rule) -> bool:
 
 
 def _leases_ns(verdict: Verdict) -> list[int]:
-    """The lease times of slots, if slots are all that a reservation has: it lasts no longer."""
+    """The lease times of its slots if a reservation holds only slots: it lasts no longer."""
     if verdict.held is not None or verdict.slots is None:
         return []
     return [check.limit.period_ns for check in verdict.slots.checks]

@@ -48,7 +48,7 @@ class ServiceMeasures:
             ("policy_digest", "A digest of the policy in force.", self.digest),
             ("policy_rules", "Rules in force.", self.rules),
             ("policy_stale", "1 if the source of the policy is unavailable.", self.stale),
-            ("policy_refused", "1 if a newer policy was rejected.", self.rejected),
+            ("policy_rejected", "1 if a newer policy was rejected.", self.rejected),
             ("start_time_seconds", "Start time, in seconds since the epoch.", self.began),
         ):
             measures.gauge(name, text, read)

@@ -17,21 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate import __version__
 from headgate.observability.candidates import merged_candidates
 from headgate.observability.metrics import PREFIX, text_of
-from headgate.service.live.recorder import (
-    MINUTE,
-    MINUTES,
-    OUTAGE,
-    OUTCOMES,
-    SECONDS,
-    WHOLE,
-    quantile,
-)
+from headgate.service.live.recorder import OUTAGE, OUTCOMES, WHOLE, quantile
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from headgate.observability.decision_recorder import Outcome
     from headgate.observability.metrics import Labels, MetricSnapshot
     from headgate.service.live.recorder import Line, Series
     from headgate.service.live.snapshot import KeyRow, Snapshot
@@ -39,6 +30,7 @@ if TYPE_CHECKING:
 STALE_NS: Final = 10 * SECOND
 """Age from which a worker counts as dead."""
 
+SHOWN_SECONDS: Final = 120
 MAX_SHOWN: Final = 20
 MAX_RULES: Final = 1_000
 MAX_SERIES_RULES: Final = 100
@@ -55,18 +47,25 @@ Declared = tuple[str, str, str | None]
 
 
 def merged_view(
-    ever: Sequence[Snapshot], rules: Sequence[Declared], *, now_ns: int, at_ns: int
+    ever: Sequence[Snapshot],
+    rules: Sequence[Declared],
+    *,
+    now_ns: int,
+    at_ns: int,
+    show_key: Callable[[str], str],
+    node: str = "",
 ) -> dict[str, Any]:
     """The view of all workers of a node, the reply of `/admin/v1/live`; *rules* are those of the
     policy."""
     now = [one for one in ever if is_live(one, now_ns)]
     latency = [sum(column) for column in zip(*(one.latency for one in now), strict=True)]
-    second = at_ns // SECOND
     return {
         "at": at_ns / SECOND,
         "began": min(one.began for one in ever),
         "version": __version__,
         "workers": len(now),
+        "node": node,
+        "nodes": max((one.nodes for one in now), key=len, default=[]),
         "policy": _policy(now),
         "store": _store(now, ever),
         "factor": min((one.factor for one in now), default=1.0),
@@ -79,23 +78,10 @@ def merged_view(
             "count": sum(latency),
         },
         "rules": _rules(now, ever, rules),
-        "series": _series(
-            [one.seconds for one in now],
-            [one.seconds for one in ever],
-            step=1,
-            length=SECONDS,
-            last=second - 1,
-        ),
-        "minutes": _series(
-            [one.minutes for one in now],
-            [one.minutes for one in ever],
-            step=MINUTE,
-            length=MINUTES,
-            last=second // MINUTE - 1,
-        ),
-        "busiest_keys": _keys(row for one in now for row in one.keys.busiest),
-        "refused_keys": _keys(row for one in now for row in one.keys.denied),
-        "hot_keys": _keys(row for one in now for row in one.keys.hot),
+        "series": _series(now, ever, at_ns // SECOND - 1),
+        "busiest_keys": keys_of_all((row for one in now for row in one.keys.busiest), show_key),
+        "refused_keys": keys_of_all((row for one in now for row in one.keys.denied), show_key),
+        "hot_keys": keys_of_all((row for one in now for row in one.keys.hot), show_key),
         "bounds": _bounds(row for one in now for row in one.keys.bounds),
         "queues": _queues(now),
         "candidates": merged_candidates(
@@ -131,6 +117,10 @@ _WORSE: Final = ("ok", "failing", "open")
 def _store(now: Sequence[Snapshot], ever: Sequence[Snapshot]) -> dict[str, Any]:
     """The worst state of the store on any live worker; calls and errors of all."""
     stores = [one.store for one in now]
+    outages = [one for one in stores if one["open_for"] is not None]
+    worst = max(
+        outages, key=lambda one: one["open_for"], default={"reason": None, "open_for": None}
+    )
     errors: Counter[str] = Counter()
     for one in ever:
         errors.update(one.store["errors"])
@@ -138,6 +128,8 @@ def _store(now: Sequence[Snapshot], ever: Sequence[Snapshot]) -> dict[str, Any]:
         "url": min((one["url"] for one in stores), default=""),
         "state": max((one["state"] for one in stores), key=_WORSE.index, default="ok"),
         "trouble": sorted({text for one in stores for text in one["trouble"]}),
+        "reason": worst["reason"],
+        "open_for": worst["open_for"],
         "errors": dict(sorted(errors.items())),
         "calls": sum(one.store["calls"] for one in ever),
         "fail_mode": max((one["fail_mode"] for one in stores), default=0),
@@ -189,15 +181,15 @@ def _rounded_sums(rates: dict[str, list[float]]) -> dict[str, float]:
     return {name: round(fsum(some), 2) for name, some in sorted(rates.items())}
 
 
-def _keys(rows: Iterable[KeyRow]) -> list[dict[str, Any]]:
-    """The busiest keys of all workers; equal keys are added up."""
+def keys_of_all(rows: Iterable[KeyRow], show_key: Callable[[str], str]) -> list[dict[str, Any]]:
+    """The busiest keys of all workers as they are displayed; equal keys are added up."""
     found: dict[tuple[str | None, str], list[tuple[float, float]]] = defaultdict(list)
     for rule, key, least, most in rows:
         found[rule, key].append((least, most))
     merged: list[dict[str, Any]] = [
         {
             "rule_id": rule,
-            "key": key,
+            "key": show_key(key),
             "per_second": round(fsum(least for least, _ in pairs), 1),
             "at_most": round(fsum(most for _, most in pairs), 1),
         }
@@ -239,36 +231,39 @@ def _queues(now: Iterable[Snapshot]) -> list[dict[str, Any]]:
     ]
 
 
-def _series(
-    now: Iterable[Series], ever: Iterable[Series], *, step: int, length: int, last: int
-) -> dict[str, Any]:
+def last_second(live: Iterable[Series], otherwise: int) -> int:
+    """The last second that all *live* workers have, except those late by more than `MAX_LAG`."""
+    ends = [one.end for one in live if one.end is not None]
+    return max(min(ends), max(ends) - MAX_LAG) if ends else otherwise
+
+
+def _series(now: Sequence[Snapshot], ever: Sequence[Snapshot], last: int) -> dict[str, Any]:
     """The sums of all requests, and by rule and outcome for the busiest rules.
 
-    They end with the last point that all live workers have, except those late by more than
-    `MAX_LAG`; without live workers with the point *last*.
+    They end with the last second of the live workers; without any with *last*.
     """
-    ends = [one.end for one in now if one.end is not None]
-    end = max(min(ends), max(ends) - MAX_LAG) if ends else last
+    end = last_second([one.seconds for one in now], last)
     lines: dict[Line, array[int]] = {}
     for one in ever:
-        for line, values in one.moved_to(end).items():
+        for line, values in one.seconds.moved_to(end).items():
             known = lines.get(line)
-            lines[line] = values if known is None else array("q", map(add, known, values))
+            recent = values[-SHOWN_SECONDS:]
+            lines[line] = recent if known is None else array("q", map(add, known, recent))
     totals: Counter[str] = Counter()
     for (rule, _), values in lines.items():
         totals[rule] += sum(values)
     del totals[WHOLE]
     busiest = sorted(totals, key=lambda rule: (-totals[rule], rule))[:MAX_SERIES_RULES]
-    nothing = array("q", bytes(8 * length))
+    nothing = array("q", bytes(8 * SHOWN_SECONDS))
 
-    def points(rule: str, *outcomes: Outcome) -> dict[str, list[int]]:
+    def points(rule: str, *outcomes: str) -> dict[str, list[int]]:
         return {one: lines.get((rule, one), nothing).tolist() for one in outcomes}
 
     is_out = [second > 0 for second in lines.get(OUTAGE, nothing)]
 
     return {
-        "end": end * step,
-        "step": step,
+        "end": end,
+        "step": 1,
         "requests": points(WHOLE, "allowed", "denied"),
         "outage": is_out if any(is_out) else [],
         "rules": {rule: points(rule, *OUTCOMES) for rule in busiest if totals[rule]},
@@ -281,7 +276,7 @@ def encoded_view(view: dict[str, Any]) -> bytes:
 
 
 def _member(key: str, value: Any) -> bytes:
-    if key not in ("series", "minutes"):
+    if key != "series":
         return _json(key) + b":" + _json(value)
     rules = b",".join(_member(rule, lines) for rule, lines in value["rules"].items())
     before = {name: part for name, part in value.items() if name != "rules"}

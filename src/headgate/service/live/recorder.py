@@ -6,9 +6,9 @@ from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
-from headgate.observability.decision_recorder import BOUNDS_NS, GATEWAY, Outcome
+from headgate.observability.decision_recorder import BOUNDS_NS, ENVOY, GATEWAY, Outcome
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
-SECONDS: Final = 120
-MINUTES: Final = 180
+SECONDS: Final = 300
+MINUTES: Final = 1440
 MINUTE: Final = 60
-MAX_LINES: Final = 400
-"""Lines of a series, enough for at least a hundred rules."""
+MAX_LINES: Final = 424
+"""Lines of a series, enough for a hundred rules and the lines of the whole node."""
 
 REPORT_S: Final = 5
-"""Seconds between two reports of a gateway that decides by quotas."""
+"""Seconds between two reports of a gateway: of quotas, or of Envoy's own counters."""
 
 MAX_SPREAD_S: Final = 60
 """Seconds over which a late sample is spread at most."""
@@ -37,14 +37,24 @@ RECENT_S: Final = 10
 WHOLE: Final = ""
 """In place of a rule id: all requests, whatever the rules. This line is never dropped."""
 
-Line = tuple[str, Outcome | Literal["outage"]]
+Line = tuple[str, str]
+"""A rule and an outcome; or `WHOLE` and a name below."""
+
 Counts = dict[Line, int]
 """Numbers of decisions by rule and outcome."""
 
 OUTAGE: Final[Line] = WHOLE, "outage"
 """Seconds in which the store was gone."""
 
-Name = tuple[str, Outcome, str]
+SAMPLED: Final[Line] = WHOLE, "sampled"
+"""Seconds that were recorded. A point without any is unknown, not zero."""
+
+LATENCIES: Final[tuple[Line, ...]] = tuple(
+    (WHOLE, f"latency {bucket}") for bucket in range(len(BOUNDS_NS) + 1)
+)
+"""Decisions by latency, one line for each bucket."""
+
+Name = tuple[str, str, str]
 """Rule, outcome, source."""
 
 
@@ -216,6 +226,8 @@ class Recorder:
         yield (WHOLE, "denied", ""), requests[False][0] - reported[False]
         yield (WHOLE, "allowed", GATEWAY), reported[True]
         yield (WHOLE, "denied", GATEWAY), reported[False]
+        for (whole, bucket), count in zip(LATENCIES, self._decisions.latency, strict=True):
+            yield (whole, bucket, ""), count
 
     def _differences(self) -> Counts:
         """The growth of counts since the last call; that of reported ones is due from now on."""
@@ -225,7 +237,7 @@ class Recorder:
             more = count - self._known.get(name, 0)
             if more > 0:
                 line = name[0], name[1]
-                counts = reported if name[2] == GATEWAY else found
+                counts = reported if name[2] in (GATEWAY, ENVOY) else found
                 counts[line] = counts.get(line, 0) + more
                 self._known[name] = count
         if reported:
@@ -236,7 +248,8 @@ class Recorder:
 
     def _put(self, number: int, counts: Counts) -> None:
         self._complete_minutes(number // MINUTE - 1)
-        self.seconds.put(number, counts | ({OUTAGE: 1} if self.is_out else {}))
+        known = {SAMPLED: 1, OUTAGE: 1} if self.is_out else {SAMPLED: 1}
+        self.seconds.put(number, counts | known)
         self._complete_minutes((number + 1) // MINUTE - 1)
 
     def _complete_minutes(self, last: int) -> None:

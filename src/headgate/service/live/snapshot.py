@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from time import monotonic_ns
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.errors import HeadgateError
 from headgate.observability.candidates import folded_candidates
-from headgate.service.live.recorder import Series
+from headgate.service.live.recorder import MINUTES, Series
 from headgate.stores.base import groups_of
 from headgate.stores.layers.leases import LeasedStore
+from headgate.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,15 +29,20 @@ if TYPE_CHECKING:
     Samples = Mapping[str, tuple[Sample, ...]]
     """The samples of metrics by name."""
 
-FORMAT: Final = b"headgate live 3\n"
-"""Change the number with `Snapshot`: a dead worker may be replaced by one of newer code while the
-others still run the old one."""
+FORMAT: Final = b"headgate live 4\n"
+"""Raise the number when `Snapshot` changes: after an upgrade, a worker that is restarted runs newer
+code than the others."""
 
 MAX_KEYS: Final = 40
 """Keys of each kind per worker: more than are shown, because workers have different keys."""
 
+MAX_KEYS_OF_RULE: Final = 10
+"""Keys of each rule besides."""
+
+_ALL: Final = 1_024
+
 KeyRow = tuple[str | None, str, float, float]
-"""Rule, displayed key, lower and upper bound of requests per second."""
+"""Rule, key, lower and upper bound of requests per second."""
 
 
 class SnapshotError(HeadgateError):
@@ -56,11 +63,13 @@ class TopKeys(NamedTuple):
 class Snapshot:
     """The figures of a worker.
 
-    *seen_ns* is its time on the machine's monotonic clock, which all processes share. *requests*
-    are denied and allowed ones, *latency* those of the last minute by latency bucket. *cells* are
-    decisions by rule, outcome and source, without those of *previous* workers in the same place;
-    *rates* are recent ones per second. *queues* have for each gate: requests that wait, those in
-    flight, slots, and seconds to wait. *metrics* are all metrics except the cells.
+    *seen_ns* is the time of the snapshot on the monotonic clock, which all processes share.
+    *requests* are the numbers of denied and allowed ones, *latency* the requests of the last minute
+    by latency bucket. *cells* count decisions by rule, outcome and source, *rates* are their recent
+    rates per second; *previous* are the cells of earlier workers in the same place. *queues* have
+    for each gate: requests that wait, requests in flight, slots, and seconds to wait. *metrics* are
+    all metrics except the cells. *minutes* are packed if the snapshot is that of another worker.
+    *nodes* are those of the fleet, if this worker publishes for its node.
     """
 
     seen_ns: int
@@ -75,10 +84,11 @@ class Snapshot:
     keys: TopKeys
     queues: dict[str, list[float]]
     seconds: Series
-    minutes: Series
+    minutes: Series | bytes
     candidates: list[dict[str, Any]]
     metrics: tuple[MetricSnapshot, ...]
     previous: Mapping[Name, int]
+    nodes: list[dict[str, Any]]
 
     @classmethod
     def decoded(cls, data: bytes) -> Snapshot:
@@ -90,15 +100,24 @@ class Snapshot:
         return found
 
     def encoded(self) -> bytes:
-        return FORMAT + pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
+        minutes = self.minutes if isinstance(self.minutes, bytes) else _packed(self.minutes)
+        packed = replace(self, minutes=minutes)
+        return FORMAT + pickle.dumps(packed, protocol=pickle.HIGHEST_PROTOCOL)
+
+    def minute_series(self) -> Series:
+        """The minutes."""
+        if isinstance(self.minutes, Series):
+            return self.minutes
+        found: Series = pickle.loads(zlib.decompress(self.minutes))  # noqa: S301 (as in decoded)
+        return found
 
     def without_series(self) -> Snapshot:
         """The same without points and shadow rules."""
-        empty = Series(self.seconds.length), Series(self.minutes.length)
+        empty = Series(self.seconds.length), Series(MINUTES)
         return replace(self, seconds=empty[0], minutes=empty[1], candidates=[])
 
     def ended(self) -> Snapshot:
-        """The same as the last snapshot of a previous worker."""
+        """The same, to be continued by the next worker in the same place."""
         return replace(
             self,
             cells={},
@@ -125,6 +144,19 @@ class Snapshot:
         )
 
 
+_packed_last: tuple[Series, bytes] | None = None
+
+
+def _packed(minutes: Series) -> bytes:
+    """Compress *minutes*: published every second, they change every minute."""
+    global _packed_last  # noqa: PLW0603 (a cache of one)
+    known = _packed_last
+    if known is None or known[0].lines is not minutes.lines or known[0].end != minutes.end:
+        packed = zlib.compress(pickle.dumps(minutes, protocol=pickle.HIGHEST_PROTOCOL), 1)
+        known = _packed_last = minutes, packed
+    return known[1]
+
+
 def policy_state(core: Core, watcher: PolicyWatcher | None) -> dict[str, Any]:
     """The state of the policy in force."""
     state = None if watcher is None else watcher.state
@@ -139,9 +171,14 @@ def policy_state(core: Core, watcher: PolicyWatcher | None) -> dict[str, Any]:
     }
 
 
-def store_state(url: str, trouble: tuple[str, ...], samples: Samples) -> dict[str, Any]:
+def store_state(
+    url: str,
+    trouble: tuple[str, ...],
+    samples: Samples,
+    outage: tuple[str, int] | None = None,
+) -> dict[str, Any]:
     """The state of the store at *url*, from the *samples* of metrics; *trouble* says what is wrong
-    with it."""
+    with it, *outage* why its circuit is open and for how many nanoseconds."""
     breaker = _largest(samples.get("store_breaker_state", ()))
     fail_mode = int(_largest(samples.get("fail_mode_active", ())))
     errors: Counter[str] = Counter()
@@ -152,6 +189,8 @@ def store_state(url: str, trouble: tuple[str, ...], samples: Samples) -> dict[st
         "url": url,
         "state": "open" if breaker >= OPEN else "failing" if is_failing else "ok",
         "trouble": list(trouble),
+        "reason": None if outage is None else outage[0],
+        "open_for": None if outage is None else outage[1] / SECOND,
         "errors": dict(errors),
         "calls": int(sum(value for _, _, value in samples.get("store_calls", ()))),
         "fail_mode": fail_mode,
@@ -182,10 +221,20 @@ def top_keys(core: Core, decisions: DecisionRecorder) -> TopKeys:
     """The busiest keys now."""
     now_ns = monotonic_ns()  # the clock of the decision recorder
     busiest, denied = (
-        [key_row(core, one.group, one) for one in sketch.top(MAX_KEYS, now_ns)]
-        for sketch in (decisions.busiest, decisions.most_denied)
+        _hottest(sketch.top(_ALL, now_ns)) for sketch in (decisions.busiest, decisions.most_denied)
     )
     return TopKeys(busiest, denied, hot_keys(core, MAX_KEYS), bounds(core))
+
+
+def _hottest(found: Iterable[Heavy]) -> list[KeyRow]:
+    """The hottest keys of all rules, and some of each rule."""
+    seen: Counter[str] = Counter()
+    rows = []
+    for place, one in enumerate(found):
+        seen[one.group] += 1
+        if place < MAX_KEYS or seen[one.group] <= MAX_KEYS_OF_RULE:
+            rows.append(_key_row(one.group, one))
+    return rows
 
 
 def hot_keys(core: Core, count: int) -> list[KeyRow]:
@@ -194,7 +243,7 @@ def hot_keys(core: Core, count: int) -> list[KeyRow]:
     if not isinstance(store, LeasedStore):
         return []
     rules = _rules_by_group(core)
-    return [key_row(core, rules.get(one.group), one) for one in store.hot_keys(count)]
+    return [_key_row(rules.get(one.group), one) for one in store.hot_keys(count)]
 
 
 def bounds(core: Core) -> list[tuple[str | None, int, int]]:
@@ -206,14 +255,13 @@ def bounds(core: Core) -> list[tuple[str | None, int, int]]:
     return [(rules.get(one.group), one.holders, one.bound) for one in store.bounds()]
 
 
-def key_row(core: Core, rule: str | None, heavy: Heavy) -> KeyRow:
-    """Rule, displayed key, lower and upper bound of requests per second."""
+def _key_row(rule: str | None, heavy: Heavy) -> KeyRow:
     least, most = heavy.per_second, heavy.per_second + heavy.error
-    return rule, core.show_key(heavy.key), round(least, 1), round(most, 1)
+    return rule, heavy.key, round(least, 1), round(most, 1)
 
 
 def _rules_by_group(core: Core) -> dict[str, str]:
-    """The rules of groups of counters."""
+    """The rule of each group of counters."""
     return {
         group: rule.id
         for rule in core.rules.in_force.policy.rules

@@ -18,7 +18,15 @@ from headgate.observability import METRICS, RECORDER
 from headgate.observability.candidates import CANDIDATES
 from headgate.observability.metrics import PREFIX
 from headgate.runtime.supervised_task import SupervisedTask
-from headgate.service.live.merged_view import DECISIONS, encoded_view, merged_view, metrics_text
+from headgate.service.live.envoy_counts import EnvoyCounts
+from headgate.service.live.fleet import EVERY_S
+from headgate.service.live.merged_view import (
+    DECISIONS,
+    encoded_view,
+    is_live,
+    merged_view,
+    metrics_text,
+)
 from headgate.service.live.recorder import Recorder
 from headgate.service.live.shared_snapshots import SharedSnapshotError
 from headgate.service.live.snapshot import (
@@ -29,7 +37,9 @@ from headgate.service.live.snapshot import (
     store_state,
     top_keys,
 )
+from headgate.service.live.traffic import traffic_view
 from headgate.service.logs import LOG
+from headgate.stores.factory import health_of
 from headgate.units import SECOND
 
 if TYPE_CHECKING:
@@ -41,6 +51,8 @@ if TYPE_CHECKING:
     from headgate.observability.metrics import Labels
     from headgate.policy.model import Policy
     from headgate.service.core import Core
+    from headgate.service.live.fleet import Fleet
+    from headgate.service.live.recorder import Name
     from headgate.service.live.shared_snapshots import SharedSnapshots
 
 T = TypeVar("T")
@@ -71,7 +83,8 @@ class _Cached(Generic[T]):
 class Live:
     """The figures for `/admin/v1/live` and `/metrics`. *shared_snapshots* is None with one worker.
 
-    *store* is the store's URL, without a password, *worker* the number of this worker.
+    *store* is the store's URL, without a password, *worker* the number of this worker. *fleet* are
+    the nodes that share the store.
 
     *store_trouble* describes what is wrong with the store; by default *core* does. Call `start` in
     the event loop; without it there are only points of the times of requests.
@@ -86,6 +99,7 @@ class Live:
         worker: int = 0,
         shared_snapshots: SharedSnapshots | None = None,
         store_trouble: Callable[[], tuple[str, ...]] | None = None,
+        fleet: Fleet | None = None,
         decisions: DecisionRecorder = RECORDER,
         measures: MetricRegistry = METRICS,
         monotonic: Clock = time.monotonic_ns,
@@ -99,6 +113,9 @@ class Live:
         self._clock = core.clock
         self._monotonic = monotonic
         self._shared = shared_snapshots
+        self._fleet = fleet
+        self._envoy: EnvoyCounts | None = None
+        self._publishing = SupervisedTask(self._publish_node, name="headgate-fleet", pause=EVERY_S)
         self._decisions = decisions
         self._measures = measures
         self._recorder = Recorder(decisions)
@@ -119,27 +136,74 @@ class Live:
         previous = self._read_slot(self._worker)
         if previous is not None:
             self._previous = previous.ended()
-            self._recorder.seconds, self._recorder.minutes = previous.seconds, previous.minutes
+            self._recorder.seconds = previous.seconds
+            self._recorder.minutes = previous.minute_series()
         self._recorder.sample(self._clock())
+        if self._shared is not None and self._worker == 0:
+            is_successor = previous is not None
+            self._envoy = EnvoyCounts(self._shared, self._decisions, is_successor=is_successor)
         self._ticking.start()
+        if self._fleet is not None and self._fleet.is_possible and self._worker == 0:
+            self._publishing.start()
 
     async def aclose(self) -> None:
         """Stop sampling; the counts stay published."""
+        await self._publishing.aclose()
         await self._ticking.aclose()
         self._recorder.finish(self._clock())
         self.publish()
 
-    async def view(self) -> dict[str, Any]:
-        """The figures of all workers."""
-        own, at_ns = self._snapshot(), self._clock()
+    async def view(self, *, in_full: bool = True) -> dict[str, Any]:
+        """The figures of all workers; unless *in_full*, keys may be a few seconds old."""
+        own, at_ns = self._snapshot(in_full=in_full), self._clock()
         policy = self._core.rules.in_force.policy
         rules = [(rule.id, rule.mode, rule.candidate_of) for rule in policy.rules]
 
         def merged() -> dict[str, Any]:
-            all_of = [one for _, one in self._published_with(own)]
-            return merged_view(all_of, rules, now_ns=self._monotonic(), at_ns=at_ns)
+            return merged_view(
+                self._all_with(own),
+                rules,
+                now_ns=self._monotonic(),
+                at_ns=at_ns,
+                show_key=self._core.show_key,
+                node="" if self._fleet is None else self._fleet.node,
+            )
 
         return await asyncio.to_thread(merged)
+
+    async def traffic(self, range_name: str, rule: str | None = None) -> dict[str, Any]:
+        """The traffic of all workers over a time range, of *rule* or of all rules."""
+        own, at_ns = self._snapshot(), self._clock()
+
+        def merged() -> dict[str, Any]:
+            return traffic_view(
+                self._all_with(own),
+                range_name=range_name,
+                rule=rule,
+                now_ns=self._monotonic(),
+                at_ns=at_ns,
+                show_key=self._core.show_key,
+            )
+
+        return await asyncio.to_thread(merged)
+
+    async def busy_keys(self) -> dict[tuple[str | None, str], tuple[float, float]]:
+        """Requests and denials per second of the busiest keys, by rule and key."""
+        own = self._snapshot()
+
+        def found() -> dict[tuple[str | None, str], tuple[float, float]]:
+            rates: dict[tuple[str | None, str], tuple[float, float]] = {}
+            for one in self._all_with(own):
+                for place, rows in enumerate((one.keys.busiest, one.keys.denied)):
+                    for rule, key, least, _ in rows if is_live(one, own.seen_ns) else ():
+                        known = rates.get((rule, key), (0.0, 0.0))
+                        rates[rule, key] = (
+                            known[0] + least * (1 - place),
+                            known[1] + least * place,
+                        )
+            return rates
+
+        return await asyncio.to_thread(found)
 
     async def answer(self) -> bytes:
         """The same as JSON. Concurrent requests are answered one after the other, and those that
@@ -179,7 +243,14 @@ class Live:
             else:
                 await asyncio.to_thread(self._publish, self._snapshot(in_full=False))
 
+    async def _publish_node(self) -> None:
+        while self._fleet is not None and self._fleet.is_possible:
+            await self._fleet.publish(await self.view(in_full=False))
+            await asyncio.sleep(EVERY_S)
+
     def _sample(self) -> None:
+        if self._envoy is not None:
+            self._envoy.record()
         self._recorder.is_out = self._core.rules.engine.fallback.is_out
         self._recorder.sample(self._clock())
 
@@ -195,13 +266,16 @@ class Live:
         self._sample()
         metrics = tuple(self._measures.snapshot(bare=(DECISIONS,)))
         samples = {one.name.removeprefix(PREFIX): one.samples for one in metrics}
-        cells = dict(self._decisions.counts())
+        cells: dict[Name, int] = dict(self._decisions.counts())
+        health = health_of(self._core.rules.engine.store)
         recent = zip(cells, recorder.recent.rates(), strict=False)
         made = Snapshot(
             seen_ns=now_ns,
             began=self._began,
             policy=policy_state(self._core, self._watcher),
-            store=store_state(self._store, self._trouble(), samples),
+            store=store_state(
+                self._store, self._trouble(), samples, None if health is None else health.outage()
+            ),
             factor=float(in_force.scale.factor),
             requests=(self._decisions.requests[False][0], self._decisions.allowed_requests()),
             latency=recorder.latency.counts(),
@@ -214,6 +288,7 @@ class Live:
             candidates=self._candidates.value(now_ns, is_new=in_full or is_other),
             metrics=metrics,
             previous={},
+            nodes=[] if self._fleet is None else self._fleet.nodes,
         )
         return made if self._previous is None else made.continuing(self._previous)
 
@@ -244,6 +319,9 @@ class Live:
             self._has_failed = True
         else:
             self._has_failed = False
+
+    def _all_with(self, own: Snapshot) -> list[Snapshot]:
+        return [one for _, one in self._published_with(own)]
 
     def _published_with(self, own: Snapshot) -> list[tuple[Labels, Snapshot]]:
         """Publish *own*, and return the snapshots of all workers with their labels."""

@@ -13,7 +13,6 @@ steps back, ledgers do too (see `Ledger.set_back`).
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +21,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from headgate.chance import chance
 from headgate.errors import StoreError
 from headgate.runtime.heartbeat import new_name
 from headgate.service.rlqs.ledger import NEVER, Ledger
@@ -83,7 +83,7 @@ class RedisLedgerStore(LedgerStore):
                 return allocation
             seen = self._found(name, reply, seen)
             if attempt:  # many replicas compete: spread the retries
-                await asyncio.sleep(random.random() * attempt * _PAUSE)  # noqa: S311 (no secret)
+                await asyncio.sleep(chance() * attempt * _PAUSE)
         raise StoreError(
             f"the ledger {name!r} changed during each of {_ATTEMPTS} attempts to update it"
         )

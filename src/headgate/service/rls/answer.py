@@ -11,7 +11,6 @@ Headgate's own gateway receives the reason as metadata, by which it sets the sta
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from google.protobuf import json_format
 from google.protobuf.struct_pb2 import Struct
 
+from headgate.chance import chance
 from headgate.engine.calls import is_allowed
 from headgate.policy.envoy_config.attributes import GATEWAY_DOMAIN
 from headgate.policy.envoy_config.config import UNIT_SECONDS
@@ -179,9 +179,7 @@ class ReplyEncoder:
         place, part = shown[0]
         if len(shown) > 1:
             place, part = min(shown, key=lambda one: decisions[one[0]].remaining)
-            if not all(decisions[other].allowed for other, _ in shown):
-                return None
-        elif not decisions[place].allowed:
+        if not decisions[place].allowed:
             return None
         decision, now_ns = decisions[place], self._core.clock()
         fields = self._fields_of(part, decision.limit)
@@ -210,7 +208,7 @@ class ReplyEncoder:
     def _denial(self, planned: PlannedCall, shown: Sequence[Shown]) -> list[bytes]:
         """The headers and the body of a denial, as over HTTP; without headers there is no body
         either. (Envoy does not pass `Accept` on.)"""
-        jitter = random.random()  # noqa: S311 (it only spreads retries)
+        jitter = chance()
         rules, domain = _rule_answers(shown), planned.call.domain
         answer = Answer(allowed=False, rules=rules, jitter=jitter, protocol=planned.protocol)
         options = self._for_gateway if domain == GATEWAY_DOMAIN else self._for_others

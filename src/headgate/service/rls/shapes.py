@@ -1,22 +1,24 @@
 """Calls of callers not seen before, planned like an earlier call of the same shape.
 
-Most messages of a gateway differ in one value, that of the caller, and the limits use it for
-nothing but the key of a counter: it is *free*. The shape of a message is everything else: its
-length, and the bytes before and after the value. From the second message of a shape on, the plan
-is copied with another key, without decoding the message: in a third of the time.
+Most messages of a gateway differ in one value only, that of the caller. If the limits use this
+value for nothing but the key of a counter, it is *free*. The shape of a message is the rest of it:
+its length, and the bytes before and after the value. The second message of a shape adds the shape
+to the cache. The plan of each later one is a copy with another key, made without decoding the
+message: in a third of the time.
 
-Shapes are a security boundary, like the plan cache: a call must never be decided by a plan that the
-limits would not make for it. So a value is free only if
+Shapes are a security boundary, like the plan cache: the plan of a call must always be the one that
+would be made without shapes. So a value is free only if nothing but the key depends on it:
 
-- of rules: some rule counts by it (`attribute:NAME`), and no rule, identity or priority reads it
-  otherwise: as an attribute, as the header of that name, or as the path, method or host of a
-  request; of a configuration of envoyproxy/ratelimit: no other step of it is for the same key;
-- it is written into the key as it is, and is the only thing in the key that depends on it.
+- In a policy, some rule counts by the value (`attribute:NAME`), and no rule, identity or priority
+  reads it in another way: as an attribute, as the header of that name, or as the path, method or
+  host of a request.
+- In a configuration of envoyproxy/ratelimit, all entries of its level with its key are one entry.
+- The value is in the key unchanged, and nothing else in the key depends on it.
 
-A message has a shape if it has one descriptor, without a limit or amount of its own, and one limit
-or rule. Before a shape is kept, the message is planned once more with another value in that place:
-the call and the plan must be the same but for the value. A test compares the plans with those made
-without shapes.
+A message has a shape if it has one descriptor, without a limit or hits of its own, and one limit or
+rule applies to it. Before a shape is added, the message is planned once more with another value in
+the same place: call and plan must differ in the value only. A test compares the plans with those
+made without shapes.
 """
 
 from __future__ import annotations
@@ -44,13 +46,13 @@ if TYPE_CHECKING:
     from headgate.service.rls.requests import Call
 
 MAX_BYTES: Final = 8 << 20
-"""The bytes of all shapes that are kept: clients may choose values that are not free."""
+"""The bytes of all shapes in the cache: clients can cause new ones by values that are not free."""
 
 _SHAPE_BYTES: Final = 8 << 10
-"""More than a shape takes: messages are short."""
+"""The bytes that are counted for a shape: an upper bound, since messages are short."""
 
 MAX_PLACES: Final = 16
-"""The places that are tried in messages of one length."""
+"""The positions of values that are tried in messages of one length."""
 
 _VALUE_TAG: Final = b"\x12"
 _FILLERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
@@ -85,8 +87,8 @@ class Shapes:
         self._shapes: BoundedCache[Shape] = BoundedCache(MAX_BYTES)
 
     def planned(self, message: bytes) -> PlannedCall | None:
-        """The call of *message*, planned like the first of its shape; None if it has no shape that
-        is known."""
+        """The planned call of *message*, copied from that of its shape; None without a known
+        shape."""
         length = len(message)
         for start, end in self._places.get(length, ()):
             known = self._shapes.get((length, message[:start], message[end:]))
@@ -98,15 +100,15 @@ class Shapes:
     def learn(
         self, message: bytes, planned: PlannedCall, plan: Callable[[bytes], PlannedCall]
     ) -> None:
-        """Keep *planned*, the call of *message*, if others can be planned like it. The first
-        message of a shape is not worth that. *plan* is the usual way to plan a message."""
+        """Add the shape of *message*, whose planned call is *planned*, if it has one and was seen
+        before. *plan* plans a message without shapes."""
         for place, start, end in self._values(message, planned):
             name = len(message), message[:start], message[end:]
             if self._shapes.is_offered_again(name):
                 value = _other_value(message[start:end])
                 try:
                     other = plan(message[:start] + value + message[end:])
-                except CallError:  # it was no value: nobody would send this
+                except CallError:  # the bytes found are not the value
                     continue
                 shape = _shape_of(planned, other, place, value.decode())
                 if shape is not None:
@@ -115,8 +117,8 @@ class Shapes:
                     return
 
     def _values(self, message: bytes, planned: PlannedCall) -> Iterator[tuple[int, int, int]]:
-        """The free values in the key of *planned*: their entries, and where they may begin and end
-        in *message*."""
+        """The free values in the key of *planned*: the index of the entry, and where the value may
+        begin and end in *message*."""
         if not _may_have_shape(planned):
             return
         key = planned.plan.plan.rules[0].key
@@ -131,7 +133,7 @@ class Shapes:
                     at = message.find(field, at + 1)
 
     def _free_places(self, call: Call) -> list[int]:
-        """The places of the entries of *call* whose values are free."""
+        """The indexes of the entries of *call* whose values are free."""
         entries = call.descriptors[0].entries
         if self._envoy is not None and call.domain in self._envoy.domains:
             return self._envoy.free_places(call.domain, entries)
@@ -175,7 +177,7 @@ def _other_value(value: bytes) -> bytes:
 def _shape_of(
     planned: PlannedCall, other: PlannedCall, place: int, other_value: str
 ) -> Shape | None:
-    """The shape of *planned*, if *other* is the same but for the value at *place*."""
+    """The shape of *planned*, if *other* differs in the value of the entry *place* only."""
     one = planned.call.descriptors[0]
     entries = list(one.entries)
     key, value = entries[place]

@@ -1,8 +1,7 @@
 """Reports on one replay, or on two of the same traffic, before a change and after it.
 
 Read `findings` first: all that a report says. `text_report` lays it out for terminals and needs
-rich (extra `cli`). `html` and `plots` are modules to import when needed, because they need
-matplotlib (extra `plots`).
+rich (extra `cli`). Import `html` when needed, because it needs matplotlib (extra `plots`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import HeadgateError
 from headgate.policy.plan_cache import headers_of_interest
-from headgate.simulator.traffic import SimulatedRequest
+from headgate.simulator.traffic import ModelUse, SimulatedRequest
 from headgate.units import MICROSECOND, MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ _ROLES: Final = {
     "ip": "ip client-ip remote-addr remote-ip source-ip remote-address client address peer "
     "clientip downstream-remote-address downstream-remote-address-without-port",
     "cost": "cost",
+    "model": "model",
+    "prompt": "prompt-tokens input-tokens",
+    "output": "output-tokens completion-tokens",
+    "most": "max-tokens max-completion-tokens max-output-tokens",
     "headers": "headers request-headers",  # an object
     "duration": "took request-time response-time latency duration took-ms latency-ms duration-ms "
     "response-time-ms request-time-ms duration-us",
@@ -48,7 +52,17 @@ _ROLES: Final = {
 _ROLE_OF: Final = {name: role for role, names in _ROLES.items() for name in names.split()}
 _HOSTS: Final = ("host", "authority", ":authority", "http-host", "server-name")
 _VARIABLE: Final = "http-"  # the prefix of headers in nginx
-_REQUEST_ROLES: Final = ("method", "path", "request", "ip", "cost")
+_REQUEST_ROLES: Final = (
+    "method",
+    "path",
+    "request",
+    "ip",
+    "cost",
+    "model",
+    "prompt",
+    "output",
+    "most",
+)
 _MAX_DIGITS: Final = 15
 
 
@@ -121,18 +135,24 @@ class Layout:
         """The request of the rows with *signature*."""
         places = [self._places.get(role) for role in _REQUEST_ROLES]
         texts = ["" if at is None else _text(signature[at]) for at in places]
-        method, target, line, ip, cost = texts
+        method, target, line, ip, cost, *call = texts
         if line and not (method and target):
             method, target = _request_line(line)
         headers = [(name, text) for at, name in self._headers if (text := _text(signature[at]))]
         if self.nested is not None:
             headers += signature[self._places["headers"]] or ()
+        model, prompt, output, most = call
+        use = None
+        if prompt:
+            tokens = [_whole(text, "tokens") if text else None for text in (output, most)]
+            use = ModelUse(model.lower() or None, _whole(prompt, "tokens"), *tokens)
         return SimulatedRequest(
-            (method or "GET").upper(),
+            (method or ("GET" if use is None else "POST")).upper(),
             _path(target or "/"),
             tuple(headers),
             _address(ip),
-            _cost(cost) if cost else None,
+            _whole(cost, "cost") if cost else None,
+            use,
         )
 
     def flat(self, headers: object) -> tuple[tuple[str, str], ...]:
@@ -198,7 +218,7 @@ def _address(text: str) -> str:
     return address.partition(":")[0] if address.count(":") == 1 else address
 
 
-def _cost(text: str) -> int:
+def _whole(text: str, what: str) -> int:
     if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS:
         return int(text)
-    raise InvalidLineError(f"the cost {text[:40]!a} is not a whole number")
+    raise InvalidLineError(f"the {what} {text[:40]!a} is not a whole number")

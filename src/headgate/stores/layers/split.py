@@ -27,9 +27,9 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import chain, islice
-from random import randrange
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from headgate.chance import below
 from headgate.errors import StoreError
 from headgate.limits import scaled
 from headgate.limits.accuracy import MOST_PARTS
@@ -82,7 +82,7 @@ class SplitStore(Layer):
     *pick* returns a random integer below its argument.
     """
 
-    def __init__(self, inner: Store, *, pick: Callable[[int], int] = randrange) -> None:
+    def __init__(self, inner: Store, *, pick: Callable[[int], int] = below) -> None:
         super().__init__(inner)
         self._pick = pick
         self._parts: dict[str, int] = {}

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.algorithms import Algorithm, carry
-from headgate.algorithms.reservations import Holds, open_holds
+from headgate.algorithms.reservations import Holds, expire, held_in, idle_in
 from headgate.units import MICROSECOND, MINUTE, SECOND
 
 if TYPE_CHECKING:
@@ -178,16 +178,16 @@ class Table:
 
     def used(self, key: str, now: int) -> int:
         """Return what is used and held of the counter of *key*."""
-        state, holds = self.entry(key)
-        held = sum(hold.amount for hold in open_holds(holds, now).values())
-        return held + self.algorithm.used(state, now)
+        state, holds = expire(self.algorithm, *self.entry(key), now)
+        return held_in(holds) + self.algorithm.used(state, now)
 
     def _is_idle(self, key: str, value: State, now: int) -> bool:
         """Return True if a counter is fully reset; its reservations are dropped then."""
+        is_untouched = type(value) is Untouched
         holds = self.holds.get(key)
-        if holds is not None and open_holds(holds, now):
+        if holds and idle_in(self.algorithm, None if is_untouched else value, holds, now):
             return False
-        if type(value) is Untouched:
+        if is_untouched:
             ends_in = value.kept_until - now
             is_kept = 0 < ends_in <= self.algorithm.limit.period_ns
         else:
@@ -271,8 +271,10 @@ class Group:
             old, entry = shared
         if old.limit == algorithm.limit:
             return entry, False
-        state = None if entry.state is None else carry(old, entry.state, algorithm, now)
-        return Entry(state, entry.holds), True
+        state, holds = expire(old, *entry, now) if entry.holds else entry
+        if state is not None:
+            state = carry(old, state, algorithm, now)
+        return Entry(state, holds), True
 
     def save(self, key: str, algorithm: Algorithm[State], entry: Entry, now: int) -> None:
         """Keep *entry* as the counter of *key*, under *algorithm*."""
@@ -333,7 +335,7 @@ def _number(key: str) -> int:
 
 
 def _is_idle(algorithm: Algorithm[State], entry: Entry, now: int) -> bool:
-    return not algorithm.fresh_in(entry.state, now) and not open_holds(entry.holds, now)
+    return not idle_in(algorithm, *entry, now)
 
 
 class Shard:

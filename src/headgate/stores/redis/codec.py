@@ -22,7 +22,7 @@ from typing import Any, Final
 from headgate.algorithms import LeakyQueueAlgorithm, Outcome, algorithm_for
 from headgate.algorithms.base import new_outcome
 from headgate.algorithms.leaky_queue import Line, Vacancy
-from headgate.algorithms.reservations import Hold, Holds
+from headgate.algorithms.reservations import Expiry, Hold, Holds
 from headgate.errors import HeadgateWarning, LimitError, UsageError
 from headgate.limits import (
     Concurrency,
@@ -159,10 +159,7 @@ class ComputedSpec(Spec):
 
     def counter(self, state: bytes, now_ns: int) -> Counter:
         text, *texts = state.split(b"|")
-        holds: Holds = {}
-        for n, hold in enumerate(texts):
-            expires, amount = hold.split(b":")
-            holds[str(n)] = Hold(int(amount), int(expires) * MICROSECOND)
+        holds: Holds = {str(n): _reported_hold(hold) for n, hold in enumerate(texts)}
         return ReportedCounter(self._algorithm, self._state(text, now_ns), holds, now_ns)
 
     def outcome(self, state: bytes, cost: int, now: int, *, fits: bool) -> Outcome:
@@ -177,6 +174,13 @@ class ComputedSpec(Spec):
             _, _, remaining, reset = quick_take(before, 0, now_ns)
         retry_after = None if wait is None else rounded_up(wait)
         return new_outcome((wait == 0, remaining, retry_after, rounded_up(reset), 0, 0, "store"))
+
+
+def _reported_hold(text: bytes) -> Hold:
+    """Return the open hold that is reported as *text*."""
+    expires, amount = text.split(b":")
+    expiry = Expiry.CHARGES if amount.endswith(b"+") else Expiry.VANISHES
+    return Hold(int(amount.rstrip(b"+")), int(expires) * MICROSECOND, 0, expiry)
 
 
 class Rate:
@@ -321,9 +325,8 @@ class SlidingWindowLogSpec(Spec):
     def counter(self, state: bytes, now_ns: int) -> Counter:
         text, *holds = state.split(b"|")
         total, debt, high, ends, fits_at = text.split(b",")
-        held = [hold.split(b":") for hold in holds]
-        room = max(0, self.quota - int(total) - int(debt)) - sum(int(units) for _, units in held)
-        ends = max([ends, *(expires for expires, _ in held)], key=int)
+        held = sum([_reported_hold(hold).amount for hold in holds])
+        room = max(0, self.quota - int(total) - int(debt)) - held
         return ReportedInstants(room, ends, fits_at, now_ns, int(high) + self._window)
 
 

@@ -14,7 +14,6 @@ that is in flight on it: a late reply is never taken for the reply to another re
 from __future__ import annotations
 
 import asyncio
-import random
 import select
 import socket
 import ssl
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import hiredis
 
+from headgate.chance import chance
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.runtime.effects import Effect, Effects, Sleep
@@ -685,7 +685,7 @@ class Backoff:
 
     __slots__ = ("_chance", "_error", "_failures", "_until")
 
-    def __init__(self, chance: Callable[[], float] = random.random) -> None:
+    def __init__(self, chance: Callable[[], float] = chance) -> None:
         self._chance = chance
         self._failures = 0
         self._until = 0.0

@@ -251,9 +251,11 @@ _QUEUE: Final = re.compile(
     rb"Q(\d{1,24}),(\d{1,16}),(\d{1,16}),(\d{1,16}),\d{1,16},\d{1,16}((?:;\d+:\d+:\d+)*)"
 )
 _ENTRY: Final = re.compile(rb"(\d{1,16})(?::(\d{1,16}))?")
-_HOLD: Final = re.compile(rb"(\d{1,16}):(\d{1,16}):\d{1,16}:(.*)", re.DOTALL)
+_HOLD: Final = re.compile(rb"(\d{1,16}):(\d{1,16}):\d{1,16}([+!]?):(.*)", re.DOTALL)
 _PART: Final = re.compile(rb"([A-Za-z0-9._-]+):\d{16}:(.*)", re.DOTALL)
 _MANTISSAS: Final = {code: mantissa for mantissa, code in EXTRA_MANTISSAS.items()}
+Charges = Sequence[tuple[int, int]]
+"""What is charged besides: the time in nanoseconds and the amount, in order."""
 _PERIODS: Final = (("s", SECOND), ("m", MINUTE), ("h", HOUR), ("d", DAY), ("w", WEEK))
 
 
@@ -302,15 +304,22 @@ def read_state(value: bytes, entries: Sequence[bytes], now_ns: int) -> State | N
         return None
     pattern, reader = _READERS.get(text[:1], (_PACED, _read_paced))
     found = pattern.fullmatch(text)
+    charging = sorted(
+        [(int(one[1]) * MICROSECOND, int(one[2])) for one in holds if one and one[3] == b"+"]
+    )
+    expired = [charge for charge in charging if charge[0] <= now_ns]
+    last_ns = max([now_ns, *(expires_ns for expires_ns, _ in charging)])
     try:
-        state = reader(found, entries, now_ns) if found else None
+        state = reader(found, entries, expired, now_ns) if found else None
+        later = reader(found, entries, charging, last_ns) if found else None
     except LimitError:  # numbers that no limit has
         return None
-    if state is None:
+    if state is None or later is None:
         return None
-    named = [(one[3], int(one[2]), int(one[1])) for one in holds if one]
+    named = [(one[4], int(one[2]), int(one[1])) for one in holds if one and one[3] != b"!"]
     reservations = _live(named, now_ns)
-    as_new_in = max([state.as_new_in_ns, *(one.ends_in_ns for one in reservations)])
+    as_new_in = later.as_new_in_ns + last_ns - now_ns if charging else state.as_new_in_ns
+    as_new_in = max([as_new_in, *(one.ends_in_ns for one in reservations)])
     return State(state.kind, state.limit, state.quota, state.in_use, as_new_in, reservations)
 
 
@@ -341,7 +350,9 @@ def _word(name: bytes) -> str:
     return plain.decode("utf-8", "backslashreplace")
 
 
-def _read_paced(found: re.Match[bytes], _: Sequence[bytes], now_ns: int) -> State | None:
+def _read_paced(
+    found: re.Match[bytes], _: Sequence[bytes], charges: Charges, now_ns: int
+) -> State | None:
     instant, mantissa, power, whole, unit, ticks, more = found.groups()
     q, p, f = int(whole or unit or 0), int(ticks or 1), int(more or 0)
     if mantissa:
@@ -349,7 +360,10 @@ def _read_paced(found: re.Match[bytes], _: Sequence[bytes], now_ns: int) -> Stat
     if not q or not p:
         return None
     # In ticks of 1/p of a nanosecond, of which a unit takes 1,000 q.
-    in_use = max(0, (int(instant) * MICROSECOND - now_ns) * p + f * MICROSECOND)
+    ends = int(instant) * MICROSECOND * p + f * MICROSECOND
+    for time_ns, amount in charges:
+        ends = max(ends, time_ns * p) + amount * q * MICROSECOND
+    in_use = max(0, ends - now_ns * p)
     used = -(-in_use // (q * MICROSECOND))
     return State("paced", _rate(Fraction(p, q * MICROSECOND)), None, used, -(-in_use // p))
 
@@ -362,48 +376,61 @@ def _rate(per_ns: Fraction) -> str:
     return f"1/{float(1 / per_ns / SECOND):.6g}s"
 
 
-def _read_fixed(found: re.Match[bytes], _: Sequence[bytes], now_ns: int) -> State | None:
+def _read_fixed(
+    found: re.Match[bytes], _: Sequence[bytes], charges: Charges, now_ns: int
+) -> State | None:
     window, quota, index, count = map(int, found.groups()[:4])
     start_ns = (int(found[5]) if found[5] else index * window) * MICROSECOND
-    return _computed(FixedWindow(quota, _seconds(window)), (start_ns, count), now_ns)
+    return _computed(FixedWindow(quota, _seconds(window)), (start_ns, count), charges, now_ns)
 
 
-def _read_cells(found: re.Match[bytes], _: Sequence[bytes], now_ns: int) -> State | None:
+def _read_cells(
+    found: re.Match[bytes], _: Sequence[bytes], charges: Charges, now_ns: int
+) -> State | None:
     window, subwindows, quota, index = map(int, found.groups()[:4])
     counts = found[5].split(b",")
     if len(counts) != subwindows + 1 or not all(counts):
         return None
     limit = SlidingWindowCounter(quota, _seconds(window), subwindows=subwindows)
-    return _computed(limit, (index, tuple(map(int, counts))), now_ns)
+    return _computed(limit, (index, tuple(map(int, counts))), charges, now_ns)
 
 
-def _read_log(found: re.Match[bytes], entries: Sequence[bytes], now_ns: int) -> State | None:
+def _read_log(
+    found: re.Match[bytes], entries: Sequence[bytes], charges: Charges, now_ns: int
+) -> State | None:
     window, quota, high, _, debt, offset = map(int, found.groups())
     limit = SlidingWindowLog(quota, _seconds(window))
     log = Log(high * MICROSECOND)
     for entry in map(_ENTRY.fullmatch, entries):
         if entry:
             log.add((int(entry[1]) + offset) * MICROSECOND, int(entry[2] or 1))
-    if not log.total:  # the list was deleted: what is left is debt that nothing works off
+    if not log.total and (debt or not charges):
+        # The list was deleted: what is left is debt that nothing works off.
         ends = max(0, log.high + window * MICROSECOND - now_ns)
         return State(limit.algorithm, _numbers(limit), quota, debt, ends if debt else 0)
     log.debt = debt
-    return _computed(limit, log, now_ns)
+    return _computed(limit, log, charges, now_ns)
 
 
-def _read_queue(found: re.Match[bytes], _: Sequence[bytes], now_ns: int) -> State | None:
+def _read_queue(
+    found: re.Match[bytes], _: Sequence[bytes], charges: Charges, now_ns: int
+) -> State | None:
     unit, ticks = int(found[1]), int(found[2])
     if not unit or not ticks:
         return None
     spec = QueueSpec(LeakyQueue(Fraction(ticks * SECOND, unit * MICROSECOND), 0))
     line = spec.line(b"%b,%b%b" % found.groups()[2:], now_ns)
+    for time_ns, amount in charges:
+        line = spec.algorithm.charge(line, amount, time_ns)
     used, fresh_in = spec.algorithm.used(line, now_ns), spec.algorithm.fresh_in(line, now_ns)
     rate = _rate(Fraction(ticks, unit * MICROSECOND))
     return State(LeakyQueue.algorithm, rate, None, used, fresh_in)
 
 
-def _computed(limit: Limit, state: object, now_ns: int) -> State:
+def _computed(limit: Limit, state: Any, charges: Charges, now_ns: int) -> State:
     algorithm = algorithm_for(limit)
+    for time_ns, amount in charges:
+        state = algorithm.charge(state, amount, time_ns)
     used, fresh_in = algorithm.used(state, now_ns), algorithm.fresh_in(state, now_ns)
     return State(limit.algorithm, _numbers(limit), limit.quota, used, fresh_in if used else 0)
 
@@ -417,7 +444,7 @@ def _seconds(microseconds: int) -> Fraction:
     return Fraction(microseconds, 1_000_000)
 
 
-_Reader = Callable[[re.Match[bytes], Sequence[bytes], int], State | None]
+_Reader = Callable[[re.Match[bytes], Sequence[bytes], Charges, int], State | None]
 
 _READERS: Final[dict[bytes, tuple[re.Pattern[bytes], _Reader]]] = {
     b"F": (_FIXED, _read_fixed),

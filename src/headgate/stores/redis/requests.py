@@ -282,8 +282,8 @@ def request_for(operation: Operation[Any], names: Names, now: bytes, waiter: Wai
 def _own_arguments(operation: Operation[Any]) -> Arguments:
     """Return the arguments of *operation* that come before its checks."""
     match operation:
-        case Hold(_, name, ttl_ns):
-            return [_escaped(name), ttl_ns // MICROSECOND]
+        case Hold(_, name, ttl_ns, charges_expired):
+            return [_escaped(name), ttl_ns // MICROSECOND, b"+" if charges_expired else b""]
         case Settle(_, name, charge_lapsed):
             return [_escaped(name), int(charge_lapsed)]
         case RenewSlot(_, lease) | ReleaseSlot(_, lease):

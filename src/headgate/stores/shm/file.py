@@ -22,9 +22,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from random import randrange
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
+from headgate.chance import below
 from headgate.errors import StoreError, StoreURLError
 from headgate.server_urls import URLReader
 from headgate.stores.shm.lock import FileLock
@@ -238,7 +238,7 @@ class File:
         self.overflow = Table(self.memory, layout.overflow_at, layout.overflow_buckets)
         self.cells: dict[tuple[str, str], tuple[int, bytes]] = {}
         """Cell and name of counters that were used lately, by group and key."""
-        self.next_bucket = randrange(len(self.own) + len(self.overflow))  # noqa: S311
+        self.next_bucket = below(len(self.own) + len(self.overflow))
         self.has_warned = False
         self.sweep_due = 0
         """When to look for idle counters again, counted from *origin*."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from headgate.algorithms import Algorithm, LeakyQueueAlgorithm, algorithm_for
 from headgate.algorithms.concurrency import Claim, Lease, Slots
 from headgate.algorithms.leaky_queue import Line, Vacancy
-from headgate.algorithms.reservations import Hold, Holds
+from headgate.algorithms.reservations import Expiry, Hold, Holds
 from headgate.algorithms.sliding_log import Log
 from headgate.errors import LimitError
 from headgate.limits import (
@@ -241,7 +241,7 @@ def _unpacked(kept: Kept, kind: int, data: bytes) -> Entry:
             return Entry(_log(high, debt, list(numbers[:count]), list(numbers[count:])), _NO_HOLDS)
         if kind == JSON:
             state, holds, kept_until = json.loads(data)
-            held = {str(name): Hold(*map(_counted, hold)) for name, hold in holds.items()}
+            held = {str(name): _hold(hold) for name, hold in holds.items()}
             checked = None if state is None else _checked(kept.limit, state)
             return Entry(checked, held, int(kept_until))
     except (struct.error, ArithmeticError, TypeError, AttributeError, RecursionError) as error:
@@ -271,6 +271,11 @@ def _checked(limit: Limit, state: State) -> State:
             return _log(int(high), int(debt), list(map(int, times)), list(map(int, units)))
         case _:
             return _slots(state)
+
+
+def _hold(numbers: Any) -> Hold:
+    amount, expires_ns, lasts_ns, expiry = map(_counted, numbers)
+    return Hold(amount, expires_ns, lasts_ns, Expiry(expiry))
 
 
 def _counted(count: Any) -> int:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.algorithms import Algorithm, carry
-from headgate.algorithms.reservations import open_holds
+from headgate.algorithms.reservations import expire, idle_in
 from headgate.errors import StoreError
 from headgate.limits import Concurrency
 from headgate.stores.counter import CounterTransaction, execute
@@ -113,12 +113,14 @@ class Transaction:
         algorithm = self.algorithm(limit)
         if place.algorithm is None:
             return UNTOUCHED
-        state, holds, kept_until = place.entry
-        holds = open_holds(holds, self.now) if holds else holds
-        if place.algorithm is not algorithm and state is not None:
-            before, state = state, carry(place.algorithm, state, algorithm, self.now)
-            if state != before:
-                self.put(place, limit, Entry(state, holds, kept_until))
+        before, holds, kept_until = place.entry
+        if place.algorithm is algorithm:
+            return Entry(before, holds)
+        state, holds = expire(place.algorithm, before, holds, self.now)
+        if state is not None:
+            state = carry(place.algorithm, state, algorithm, self.now)
+        if state != before:
+            self.put(place, limit, Entry(state, holds, kept_until))
         return Entry(state, holds)
 
     def put(self, place: Place, limit: Limit, entry: Entry) -> None:
@@ -225,9 +227,7 @@ class Transaction:
         if place.algorithm is None:
             return 0
         state, holds, kept_until = place.entry
-        fresh_in = place.algorithm.fresh_in(state, self.now) if state is not None else 0
-        ends = [kept_until, *(hold.expires_ns for hold in holds.values())]
-        return max(fresh_in, max(ends) - self.now, 0)
+        return max(idle_in(place.algorithm, state, holds, self.now), kept_until - self.now)
 
 
 class OpenCounter(CounterTransaction):

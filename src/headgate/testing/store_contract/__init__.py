@@ -7,7 +7,11 @@ from headgate.testing.store_contract.amounts import AmountsContract
 from headgate.testing.store_contract.bounds import BoundContract
 from headgate.testing.store_contract.history import HistoryContract
 from headgate.testing.store_contract.keys import KeysContract
-from headgate.testing.store_contract.reservations import ReservationContract, SlotContract
+from headgate.testing.store_contract.reservations import (
+    ExpiryContract,
+    ReservationContract,
+    SlotContract,
+)
 
 
 class StoreContract(
@@ -15,6 +19,7 @@ class StoreContract(
     KeysContract,
     AmountsContract,
     ReservationContract,
+    ExpiryContract,
     SlotContract,
     HistoryContract,
     BoundContract,

@@ -27,10 +27,12 @@ from headgate.stores.operations import (
     CancelQueued,
     Charge,
     Check,
+    Hold,
     Refund,
     ReleaseSlot,
     RenewSlot,
     Reset,
+    Settle,
     Take,
     TakeEach,
 )
@@ -53,6 +55,7 @@ COUNTER_VERBS: Final = (
     *("hit", "hit", "hit_up_to", "peek", "hit_many", "charge", "refund", "reserve"),
     *("settle", "reset"),
 )
+HOLD_VERBS: Final = ("take", "take", "look", "charge", "refund", *("hold", "settle") * 3, "reset")
 QUEUES: Final = tuple(
     [LeakyQueue(rate, queue, max_wait) for max_wait in (None, None, 0, 0.25)]
     for rate, queue in ((10, 8), (4, 20), (0.5, 5), (8_000, 12))
@@ -84,6 +87,10 @@ class HistoryContract(StoreUnderTest):
         for limits in (*((limit,) for limit in alone), *STACKS):
             for seed in range(self.histories):
                 LimiterHistory(self, limits, seed).play(150)
+
+    def test_a_random_history_of_holds_that_expire_is_that_of_the_memory_store(self) -> None:
+        for limit in (*TENS, *ODD):
+            HoldHistory(self, [limit], HOLD_VERBS).play(150)
 
     def test_a_random_history_of_a_queue_is_that_of_the_memory_store(self) -> None:
         for limits in QUEUES:
@@ -250,3 +257,17 @@ class OperationHistory(History):
                 place_ns=up(reply.place_ns),
             )
         return tuple(map(self.in_ticks, reply)) if isinstance(reply, tuple) else reply
+
+
+class HoldHistory(OperationHistory):
+    """A history of operations with holds that vanish when they expire, or are charged."""
+
+    def operation(self, verb: str, key: str) -> Operation[Any]:
+        operation, random = super().operation(verb, key), self.random
+        if not isinstance(operation, Reset) or verb == "reset":
+            return operation
+        checks, name = operation.checks, f"hold {random.randrange(4)}"
+        if verb == "settle":
+            return Settle(checks, name, random.random() < 0.5)
+        ttl_ns = random.choice((1, 70, 800, 3_000)) * MILLISECOND
+        return Hold(checks, name, ttl_ns, charges_expired=random.random() < 0.7)

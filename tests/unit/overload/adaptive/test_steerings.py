@@ -334,7 +334,6 @@ def test_the_rules_say_which_one() -> None:
         lambda: AIMD(backoff=math.nan),
         lambda: Gradient(tolerance=0.9),
         lambda: Gradient(tolerance=math.nan),
-        lambda: Gradient(smoothing=0),
         lambda: Gradient(room=0),
         lambda: Gradient(probe=0),
         lambda: Signal(0),

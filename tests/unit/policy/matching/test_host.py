@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.policy.conditions import normalised_host, wildcards
+from headgate.policy.conditions import host_readings, normalised_host, wildcards
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,8 @@ from headgate.policy.conditions import normalised_host, wildcards
         ("example.com:80:81", "example.com"),
         ("example.com:80@other.example", "example.com"),
         ("example.com:[::1]", "example.com"),
+        ("example.com:80@[::1]", "example.com"),
+        ("example.com:@::1", "example.com"),
         ("127.0.0.1:80", "127.0.0.1"),
         ("[::1]", "::1"),
         ("[::1]:8080", "::1"),
@@ -36,6 +38,24 @@ from headgate.policy.conditions import normalised_host, wildcards
 )
 def test_a_host_has_one_spelling(raw: str, host: str) -> None:
     assert normalised_host(raw) == host
+
+
+@pytest.mark.parametrize(
+    ("raw", "hosts"),
+    [
+        ("example.com:80", ("example.com",)),
+        ("user@example.com:80", ("example.com",)),
+        ("user:x@example.com", ("user", "example.com")),
+        ("example.com:@::1", ("example.com", "::1")),
+        ("user@[::1]:80", ("", "::1")),
+        ("example.com/other", ("example.com/other", "example.com")),
+        ("example.com?other@a", ("a", "example.com")),
+        ("exam\tple.com", ("exam\tple.com", "example.com")),
+        ("::1", ("::1",)),
+    ],
+)
+def test_a_malformed_host_has_the_reading_of_a_url_too(raw: str, hosts: tuple[str, ...]) -> None:
+    assert host_readings(raw) == hosts
 
 
 def test_a_host_falls_under_the_wildcards_above_it() -> None:

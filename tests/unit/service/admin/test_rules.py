@@ -29,7 +29,8 @@ def test_what_is_put_is_what_is_got() -> None:
     async def body(desk: Desk) -> None:
         await desk.ask("PUT /rules/new", RULE)
         answer = await desk.call("GET /rules/new")
-        assert answer.json() == {"rule_id": "new", "version": 2, "rule": RULE}
+        text = "key_by: ip\nlimit: 7/s\n"
+        assert answer.json() == {"rule_id": "new", "version": 2, "rule": RULE, "text": text}
         assert answer.headers["etag"] == '"2"'
         assert answer.headers["cache-control"] == "no-store"
         assert (await desk.call("GET /rules/new", if_none_match='"2"')).status_code == 304
@@ -279,3 +280,52 @@ class TestPreview:
             assert (await desk.refusal("POST /rules:preview", {"rule": {}}))[0] == 400
 
         attended(body)
+
+
+YAML_TYPE = "application/yaml"
+
+
+def test_a_rule_is_put_and_previewed_as_yaml() -> None:
+    async def body(desk: Desk) -> None:
+        text = b"# a comment\nkey_by: ip\nlimit: 8/s  # more\n"
+        preview = await desk.ask("POST /rules/new:preview", text, content_type=YAML_TYPE)
+        assert preview["valid"]
+        assert preview["changes"]["rules"][0]["change"] == "added"
+        assert await desk.is_unchanged()
+        await desk.ask("PUT /rules/new", text, content_type=YAML_TYPE)
+        rule = (await desk.ask("GET /rules/new"))["rule"]
+        assert rule == {"key_by": "ip", "limit": "8/s"}
+
+    attended(body)
+
+
+def test_errors_of_a_rule_in_yaml_have_a_line_and_a_column() -> None:
+    async def body(desk: Desk) -> None:
+        text = b"key_by: ip\n\nlimit: 8/parsec\n"
+        preview = await desk.ask("POST /rules/new:preview", text, content_type=YAML_TYPE)
+        answer = await desk.call("PUT /rules/new", text, content_type=YAML_TYPE)
+        for found in (preview, answer.json()):
+            [error] = found["errors"]
+            assert (error["line"], error["column"]) == (3, 1)
+        answer = await desk.call("PUT /rules/new", b"key_by: [\n", content_type=YAML_TYPE)
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["line"] == 2
+        assert await desk.is_unchanged()
+
+    attended(body)
+
+
+def test_the_history_of_a_rule_has_the_revisions_that_changed_it() -> None:
+    async def body(desk: Desk) -> None:
+        for number, name in enumerate(("login", "api", "login", "api"), 2):
+            await desk.ask(f"PUT /rules/{name}", RULE | {"limit": f"{number}/m"})
+        found = await desk.ask("GET /history?rule=login")
+        assert [one["revision"] for one in found["revisions"]] == [4, 2, 1]
+        assert found["next_before"] is None
+        page = await desk.ask("GET /history?rule=login&limit=2")
+        assert [one["revision"] for one in page["revisions"]] == [4, 2]
+        rest = await desk.ask(f"GET /history?rule=login&before={page['next_before']}")
+        assert [one["revision"] for one in rest["revisions"]] == [1]
+        assert (await desk.ask("GET /history?rule=nobody"))["revisions"] == []
+
+    attended(body)

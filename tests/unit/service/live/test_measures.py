@@ -52,7 +52,7 @@ def test_a_policy_that_is_in_force_is_told() -> None:
             assert told(measures, "policy_revision", "policy_rules") == [0, 0]
             watcher.check_now()
             assert told(measures, "policy_revision", "policy_rules") == [1, 1]
-            assert told(measures, "policy_stale", "policy_refused") == [0, 0]
+            assert told(measures, "policy_stale", "policy_rejected") == [0, 0]
             assert measures.value("build_info", version=__version__) == 1
             assert measures.value("start_time_seconds") == own.began() == 7
 
@@ -69,17 +69,17 @@ def test_every_source_that_is_refused_or_stale_is_told(what: str) -> None:
             watchers = {"watcher" if what == "rules" else "envoy": watcher}
             own = ServiceMeasures(engine, began_ns=0, measures=measures, **watchers)
             watcher.check_now()
-            assert told(measures, "policy_stale", "policy_refused") == [0, 0]
+            assert told(measures, "policy_stale", "policy_rejected") == [0, 0]
             source.commit(made(2, limitt="1/s"))
             watcher.check_now()
             source.fail()
             watcher.check_now()
-            assert told(measures, "policy_stale", "policy_refused") == [1, 1]
+            assert told(measures, "policy_stale", "policy_rejected") == [1, 1]
             assert measures.value("policy_load_errors", what="rules") == 1
             source.recover()
             source.commit(made(3))
             watcher.check_now()
-            assert told(measures, "policy_stale", "policy_refused") == [0, 0]
+            assert told(measures, "policy_stale", "policy_rejected") == [0, 0]
             assert own.revision() == (3 if what == "rules" else 0)
 
     asyncio.run(run())

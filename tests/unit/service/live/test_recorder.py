@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.observability import DecisionRecorder
-from headgate.service.live.recorder import MINUTE, OUTAGE, WHOLE, Recorder
+from headgate.service.live.recorder import LATENCIES, MINUTE, OUTAGE, SAMPLED, WHOLE, Recorder
 from headgate.units import MILLISECOND, SECOND
 
 BEGAN = 6_000_000 * MINUTE
@@ -89,13 +89,23 @@ def test_an_outage_is_a_line_of_its_own() -> None:
     assert one.recorder.seconds.lines[OUTAGE].tolist()[-4:] == [0, 1, 1, 0]
 
 
+def test_recorded_seconds_and_latencies_are_lines_of_their_own() -> None:
+    one = Observed()
+    one.sample(BEGAN + 2)
+    one.journal.time(3_000, count=4)
+    one.sample(BEGAN + 3)
+    lines = one.recorder.seconds.lines
+    assert lines[SAMPLED].tolist()[-4:] == [0, 1, 1, 1]
+    assert lines[LATENCIES[2]].tolist()[-2:] == [0, 4]  # from 2 to 5 microseconds
+
+
 def test_what_was_counted_before_the_first_look_is_no_point() -> None:
     journal = DecisionRecorder()
     journal.cell("a", "allowed", "store")[0] += 100
     recorder = Recorder(journal)
     recorder.sample(BEGAN * SECOND)
     recorder.sample((BEGAN + 1) * SECOND)
-    assert not recorder.seconds.lines
+    assert [*recorder.seconds.lines] == [SAMPLED]
 
 
 def test_a_second_look_within_a_second_changes_nothing() -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.service.rls import RlsOptions, answer
+from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
 from tests.examples import example_count
-from tests.support.rls_client import NOON, Asker, desc
+from tests.support.rls_client import NOON, Asker, DistantStore, desc
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from headgate.service.rls.descriptors import PlannedCall
 
 LIMITS = (
@@ -41,8 +38,9 @@ steps = st.lists(
 )
 
 
-def unprepared(asker: Asker) -> None:
-    """Have no call of *asker* decided by prepared takes."""
+def slowed(asker: Asker) -> None:
+    """Have each call of *asker* decided and encoded in the general way."""
+    asker.calls._encoder._can_be_quick = False
     read = asker.calls._read
 
     def read_call(request: bytes) -> PlannedCall:
@@ -53,33 +51,50 @@ def unprepared(asker: Asker) -> None:
     asker.calls._read = read_call  # type: ignore[method-assign]
 
 
-def in_full(*, slowly: bool) -> AbstractContextManager[object]:
-    """Encode headers from the whole answer, if *slowly*."""
-    return patch.object(answer, "allowed_lines", return_value=None) if slowly else nullcontext()
-
-
 def answers(
-    limit: str, several: list[tuple[int, float, str]], *, slowly: bool, headers: bool
+    limits: list[str],
+    several: list[tuple[int, float, str]],
+    *,
+    slowly: bool,
+    headers: bool,
+    is_gone: bool = False,
 ) -> list[object]:
-    what = limit if ":" in limit else f"limit: {limit}"
-    policy = f"version: 1\nrules: [{{id: r, key_by: 'attribute:u', {what}}}]\n"
-    asker = Asker(policy, options=RlsOptions(headers=headers), clock=ManualClock(NOON + 0.25))
+    """The replies to calls of *several*; *slowly*: each decided and encoded in the general way."""
+    rules = [
+        f"{{id: r{n}, key_by: 'attribute:u', {what if ':' in what else f'limit: {what}'}}}"
+        for n, what in enumerate(limits)
+    ]
+    policy = f"version: 1\nrules: [{', '.join(rules)}]\n"
+    clock = ManualClock(NOON + 0.25)
+    store = DistantStore(clock) if is_gone else None
+    if store is not None:
+        store.is_gone = True
+    asker = Asker(policy, options=RlsOptions(headers=headers), clock=clock, store=store)
     if slowly:
-        unprepared(asker)
+        slowed(asker)
     told: list[object] = []
-    with in_full(slowly=slowly):
-        for hits, wait, user in several:
-            asker.clock.advance(wait)
-            told.append(asker.ask("edge", desc(f"u={user}"), hits=hits))
+    for hits, wait, user in several:
+        asker.clock.advance(wait)
+        told.append(asker.ask("edge", desc(f"u={user}"), hits=hits))
     return told
 
 
-@settings(max_examples=example_count(150), deadline=None)
-@given(st.sampled_from(LIMITS), steps, st.booleans())
+limits = st.lists(st.sampled_from(LIMITS), min_size=1, max_size=3)
+
+
+@settings(max_examples=example_count(300), deadline=None)
+@given(limits, steps, st.booleans())
 def test_the_reply_to_an_allowed_call_is_the_one_encoded_in_full(
-    limit: str,
-    several: list[tuple[int, float, str]],
-    headers: bool,
+    limits: list[str], several: list[tuple[int, float, str]], headers: bool
 ) -> None:
-    quick = answers(limit, several, slowly=False, headers=headers)
-    assert quick == answers(limit, several, slowly=True, headers=headers)
+    quick = answers(limits, several, slowly=False, headers=headers)
+    assert quick == answers(limits, several, slowly=True, headers=headers)
+
+
+@pytest.mark.parametrize("headers", [True, False])
+@pytest.mark.parametrize("limits", [["100/day gcra"], ["100/day gcra", "1/hour"]])
+def test_so_it_is_without_the_store(limits: list[str], headers: bool) -> None:
+    # One call, whose figures are those of new counters: the fallback has the time of this host.
+    asked = [(1, 0.0, "ada")]
+    quick = answers(limits, asked, slowly=False, headers=headers, is_gone=True)
+    assert quick == answers(limits, asked, slowly=True, headers=headers, is_gone=True)

@@ -67,6 +67,8 @@ VALUES = (
     "X",
     "",
     "a&b",
+    "nobody.1",  # as long as the address that follows: all that are none are one caller
+    "nobody.2",
     "10.0.0.1",
     "192.0.2.7",
     "192.0.2.9",

@@ -9,7 +9,7 @@ from headgate.service.rls import RlsOptions
 from headgate.testing import ManualClock
 from tests.examples import example_count
 from tests.support.rls_client import NOON, OK, OVER, Asker, desc
-from tests.unit.service.rls.test_quick import in_full, unprepared
+from tests.unit.service.rls.test_quick import slowed
 
 LIMITS = (
     "10/minute",
@@ -49,7 +49,7 @@ def asking(several: list[tuple[str, str, str, str]], *, slowly: bool, headers: b
     policy = "version: 1\nrules:\n" + "".join(lines)
     asker = Asker(policy, options=RlsOptions(headers=headers), clock=ManualClock(NOON + 0.25))
     if slowly:
-        unprepared(asker)
+        slowed(asker)
     return asker
 
 
@@ -69,8 +69,7 @@ def test_one_take_decides_as_the_steps_do(
     headers: bool,
 ) -> None:
     quick = answers(asking(several, slowly=False, headers=headers), asked)
-    with in_full(slowly=True):
-        assert quick == answers(asking(several, slowly=True, headers=headers), asked)
+    assert quick == answers(asking(several, slowly=True, headers=headers), asked)
 
 
 TWO_AND_A_SHADOW = [

@@ -12,7 +12,7 @@ import pytest
 
 from headgate.errors import OptionError
 from headgate.policy.loader import read_policy_data
-from headgate.simulator import Arrival, Trace, TraceError, open_trace
+from headgate.simulator import Arrival, ModelUse, Trace, TraceError, open_trace
 from headgate.units import MILLISECOND, SECOND
 
 POLICY = read_policy_data(
@@ -67,6 +67,20 @@ def test_columns_of_a_table_are_known_by_their_names(tmp_path: Path) -> None:
     )
     expected = Arrival(AT_NS, "POST", "/a", ANN, "1.2.3.4", 3, 250 * MILLISECOND)
     assert read(tmp_path, text) == [expected]
+
+
+def test_calls_of_language_models_are_known_by_their_tokens(tmp_path: Path) -> None:
+    text = (
+        "time,path,model,prompt_tokens,completion_tokens,max_tokens\n"
+        "1763320000,/v1/chat/completions,GPT-4o,100,20,500\n"
+        "1763320000,/v1/messages,,100,,\n"
+        "1763320000,/health,,,,\n"
+        "1763320000,/v1/messages,,many,,\n"
+    )
+    first, second, third = read(tmp_path, text)
+    assert (first.method, first.call) == ("POST", ModelUse("gpt-4o", 100, 20, 500))
+    assert second.call == ModelUse(None, 100, None, None)
+    assert (third.method, third.call) == ("GET", None)
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])

@@ -196,6 +196,15 @@ def test_a_reservation_is_settled_in_its_own_sub_counter() -> None:
     assert split.left() == 80
 
 
+def test_an_expired_reservation_is_charged_and_corrected_in_its_own_sub_counter() -> None:
+    split = Split()
+    assert split.store.run(Hold((split.check(5),), "hold", SECOND, charges_expired=True))[0].allowed
+    split.clock.advance_ns(SECOND)
+    assert sorted(split.used()) == [0, 0, 0, 5]
+    assert not split.store.run(Settle((split.check(2),), "hold", charge_lapsed=True))
+    assert sorted(split.used()) == [0, 0, 0, 2]
+
+
 def test_a_reset_resets_all_sub_counters() -> None:
     split = Split()
     split.store.run(Charge((split.check(80),)))

@@ -112,6 +112,38 @@ class TestReservationsAndSlots:
         assert state.reservations == (Held("a|b%25", 8, 9 * SECOND),)
         assert (state.in_use, state.held, state.as_new_in_ns) == (0, 8, 9 * SECOND)
 
+    def test_expired_reservations_that_charge_are_in_use_from_their_instant(self) -> None:
+        before = NOW_US - 1_000_000
+        charged = read(f"{before}065,100|{before}:5:9000000+:a|{before}:7:9000000!:b")
+        assert charged.reservations == ()
+        assert (charged.in_use, charged.as_new_in_ns) == (4, 2 * SECOND)
+        again = read(f"{before}065,100|{before}:5:9000000+:a|{before - 1_000_000}:5:1+:b")
+        assert (again.in_use, again.as_new_in_ns) == (9, 5 * SECOND)
+
+    @pytest.mark.parametrize(
+        ("value", "in_use", "entries"),
+        [
+            ("F60000000,100,{index},7", 12, ()),
+            ("C60000000,1,100,{index},30,5", 20, ()),
+            ("L60000000,9,{now},2,0,0", 7, ("{now}:2",)),
+            ("L60000000,9,{now},0,0,0", 5, ()),
+        ],
+    )
+    def test_expired_reservations_are_in_use_in_their_window(
+        self, value: str, in_use: int, entries: tuple[str, ...]
+    ) -> None:
+        def filled(text: str) -> str:
+            return text.format(index=NOW // MINUTE, now=NOW_US - 2_000_000)
+
+        listed = [filled(one) for one in entries]
+        hold = f"|{NOW_US - 1_000_000}:5:9000000+:a"
+        assert read(filled(value) + hold, *listed).in_use == in_use
+
+    def test_an_open_reservation_that_charges_is_as_new_after_its_charge(self) -> None:
+        state = read(f"{NOW_US}065,100|{NOW_US + 9_000_000}:8:9000000+:a")
+        assert state.reservations == (Held("a", 8, 9 * SECOND),)
+        assert (state.in_use, state.as_new_in_ns) == (0, 13_800_000_000)
+
     def test_slots_are_leases_that_have_not_run_out(self) -> None:
         leases = [(b"over", float(NOW_US)), (b"b", NOW_US + 3e6), (b"a", NOW_US + 2e6)]
         parts = [b"!gold:1:1800000000000000:9", b"gold:%016d:a" % (NOW_US + 2_000_000), b"odd"]

@@ -93,6 +93,24 @@ def test_idle_counters_vanish_while_others_are_used() -> None:
         assert len(used_cells(store)) == 1
 
 
+def test_an_expired_hold_is_kept_while_its_charge_counts() -> None:
+    clock, limit = ManualClock(1_700_000_000), FixedWindow(10, 3_600)
+    with fresh_store(clock, "size=512KB") as store:
+        check = Check("group", "held", limit, 10)
+        store.run(Hold((check,), "name", 60 * 10**9, charges_expired=True))
+        clock.advance(121)  # not even a record would be left
+        shared = limiter(store, FixedWindow(50, 10))
+        for _ in range(300):
+            clock.advance_ns(20 * 10**6)
+            shared.hit("busy")
+        assert not store.run(Take((check.with_cost(1),)))[0].allowed
+        clock.advance(3_600)
+        for _ in range(150):
+            clock.advance_ns(20 * 10**6)
+            shared.hit("busy")
+        assert len(used_cells(store)) == 1, "it is gone when it counts no more"
+
+
 def test_blocks_that_were_freed_are_used_again() -> None:
     clock = ManualClock(1_700_000_000)
     with fresh_store(clock, "size=512KB") as store:

@@ -86,6 +86,17 @@ class StoreHealth:
         """True if no call but probes goes to the store, or to a part of it."""
         return not {"open", "half_open"}.isdisjoint(self._states())
 
+    def outage(self) -> tuple[str, int] | None:
+        """Why a circuit is open, and for how many nanoseconds from now; None if all are closed."""
+        is_open = [
+            one for one in list(self.breakers.values()) if one.state in ("open", "half_open")
+        ]
+        if not is_open:
+            return None
+        now_ns = self._time_ns()
+        longest = max(is_open, key=lambda one: one.wait_ns(now_ns))
+        return longest.reason, longest.wait_ns(now_ns)
+
     def on_change(self, callback: Callable[[Change], None]) -> None:
         """Call *callback* at each transition, in the call that caused it.
 
@@ -228,7 +239,7 @@ class StoreMetrics:
         self.users: WeakSet[StoreHealth] = WeakSet()
         self.calls = METRICS.counter("store_calls", "Calls made to the store.", store=where)
         self.rejected = METRICS.counter(
-            "store_refused", "Calls not made: the circuit was open.", store=where
+            "store_rejected", "Calls not made: the circuit was open.", store=where
         )
         METRICS.gauge(
             "store_breaker_state",

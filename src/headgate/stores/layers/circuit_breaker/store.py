@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import time
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from headgate.chance import chance
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
 from headgate.limits import ConstantLimit
@@ -46,7 +46,7 @@ class CircuitBreakerStore(Layer):
         *,
         options: BreakerOptions | None = None,
         time_ns: Callable[[], int] = time.monotonic_ns,
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] = chance,
     ) -> None:
         super().__init__(inner)
         self.health = StoreHealth(

@@ -1,13 +1,13 @@
 """Denials that still hold: requests that are denied without the store until a known time.
 
-A cost that was denied fits at a known time and not before, unless the counter changes. So a denial
-holds for its own cost until then, at most for the time of the accuracy, because other nodes may
-refund or reset. Of another cost only the store knows the exact time. The denial of a cost that can
+A denied cost fits at a known time and not before, unless the counter changes. So a denial holds for
+the same cost until then, but at most for the duration that the accuracy allows, because other nodes
+may refund or reset. For another cost, only the store knows the time. The denial of a cost that can
 never fit holds for all larger costs.
 
-The figures are exact if the counter does not change: times are counted down, `remaining` of a paced
-limit is counted forward (to a tick of the store's clock). `remaining` of a sliding window is what
-was left at the denial, so it is a lower bound there.
+The figures are exact if the counter does not change: times are counted down, and `remaining` of a
+paced limit is computed for now (to a tick of the store's clock). `remaining` of a sliding window is
+that of the denial, so it is a lower bound.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from headgate.limits.model import Limit, Pace
 
 LONGEST_KEY: Final = 1024
-"""Characters of a key above which its denials are not remembered: callers choose keys, and could
-use up memory."""
+"""Characters of the longest key whose denials are remembered. Callers choose keys, and long ones
+would use up memory."""
 
 MOST_COSTS: Final = 4
 """Denied costs of one key that are remembered."""
@@ -42,10 +42,10 @@ class Denial(NamedTuple):
 
 
 class Denials:
-    """The denials of up to *most* keys. All is O(1); the oldest make room for new ones.
+    """The denials of up to *most* keys. All methods are O(1); new denials displace the oldest.
 
-    Sprayed keys can displace the denials of others, which costs those a round trip. Not safe among
-    threads.
+    A denial that was displaced by sprayed keys costs its caller a round trip to the store. Not
+    thread-safe.
     """
 
     def __init__(self, most: int = 10_000) -> None:
@@ -72,7 +72,7 @@ class Denials:
         self._make_room(now_ns)
 
     def find(self, tag: str, key: str, cost: int, pace: Pace | None, now_ns: int) -> Outcome | None:
-        """The outcome of *cost* by a denial that holds now; None if only the store knows.
+        """The outcome of *cost* by a denial that holds now; None if the store has to decide.
 
         *pace* is that of the limit, if it has one.
         """
@@ -94,7 +94,7 @@ class Denials:
         self._by_key.pop((tag, key), None)
 
     def _make_room(self, now_ns: int) -> None:
-        """Drop the oldest key if there are too many; else, of the two oldest, what has expired."""
+        """Drop the oldest key if there are too many; drop the two oldest if they have expired."""
         for _ in range(2):
             if not self._by_key:
                 return
@@ -110,8 +110,8 @@ def denial_of(
 ) -> Denial:
     """The denial of *cost* with *outcome*, which holds for at most *keep_ns*.
 
-    The request was sent at *sent_ns*: counted from there, no denial outlives its cause. The caller
-    has the outcome at *now_ns*, and counts from there.
+    The request was sent at *sent_ns*: counted from then, no denial outlives its cause.
+    `retry_after` is counted from *now_ns*, when the caller gets the outcome.
     """
     wait_ns, reset_ns = outcome.retry_after_ns, outcome.reset_after_ns
     if wait_ns is not None:

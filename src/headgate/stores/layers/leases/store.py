@@ -6,9 +6,9 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass, field
-from random import random
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from headgate.chance import chance
 from headgate.clock import MonotonicClock
 from headgate.errors import StoreError
 from headgate.fork import watch_forks
@@ -187,7 +187,7 @@ class LeasedStore(Layer):
                 skipped += 1
             else:
                 self._count_demand(checks_at(kept, keys, costs), hits=skipped + 1)
-                skipped, gap = 0, int(random() * SPREAD)  # noqa: S311 (not a secret)
+                skipped, gap = 0, int(chance() * SPREAD)
             return inner.effects(keys, costs)
 
         # Without a lease, now or later, `effects` decides: a handle of exact limits has no `now`.

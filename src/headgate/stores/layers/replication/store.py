@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -12,6 +11,7 @@ from secrets import token_hex
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from headgate.chance import chance
 from headgate.clock import MonotonicClock
 from headgate.errors import HeadgateError, OptionError
 from headgate.fork import watch_forks
@@ -102,7 +102,7 @@ class ReplicatedStore(Layer):
         self._peers: list[Peer] = []
         self._reporting: list[BackgroundWork[ReplicatedStore]] = []
         for name in sorted(peers):
-            link = Link(region, name, every_ns=every_ns, chance=random.random)
+            link = Link(region, name, every_ns=every_ns, chance=chance)
             usage = RegionUsage(
                 self._new_origin(), max_keys=max_keys, groups=groups, max_debt=max_debt
             )

@@ -6,7 +6,7 @@
 --        3: the number of checks, then the checks
 -- reply  1 if all places were there, else 0
 
---@ clock failures numbers counters log queues slots general
+--@ clock failures numbers counters holds log queues slots general
 
 local places = {}
 for place in string.gmatch(argument(), '%d+') do places[#places + 1] = tonumber(place) end

@@ -5,7 +5,7 @@
 --        2: the number of checks, then the checks
 -- reply  now; 1, then the state after of each check, reported for a cost of 1
 
---@ clock failures numbers counters log queues slots general
+--@ clock failures numbers counters holds log queues slots general
 
 local specs, reported = next_checks(), { 1 }
 local counters = open_all(specs)

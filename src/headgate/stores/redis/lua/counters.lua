@@ -6,16 +6,18 @@
 --   counter    Cwindow,subwindows,quota,index,count,count,...      (oldest first)
 --   log        Lwindow,quota,high,total,debt,offset    and a list beside it, of t or t:units
 --   queue      Qq,p,w,f;w:f:units;...                                     (see queues.lua)
---   each       |expires:amount:lasts:name|expires:amount:lasts:name
+--   each       |expires:amount:lasts:name|expires:amount:lasts:name           (see holds.lua)
 --
 -- A `spec` is the limit and the cost of a check: {kind, quota, cost, ...}. Each algorithm offers
 --   new(spec)                  the state of an untouched counter
 --   read(spec, text)           the state in `text`, written under `spec`, as of now
+--   roll(spec, state)          move a state of an earlier instant on to now, unless it stands for all
 --   writer(text)               the spec under which `text` was written
 --   keeps(spec, old)           true if a state under `old` is one under `spec` as it is
 --   fits(spec, state, units)   true if so many units fit; or, for queues,
 --   ask(spec, counter)         true if the spec's cost fits behind the costs asked before
 --   charge, refund             change the state
+--   give_back(spec, state, units, since)   undo a charge of that instant, as far as it still counts
 --   used(spec, state)          units in use, rounded up
 --   write(spec, state)         the text, and the time at which the state is as new
 --   report(spec, state, units)   the state from which the client computes all figures
@@ -121,6 +123,13 @@ build.P = function()
     state.w, state.f = w, f
   end
 
+  -- What has been refilled since is not given back.
+  function paced.give_back(spec, state, units, since)
+    local refilled, rest = scale(max(0, now - since), spec.p, spec.q)
+    if rest > 0 then refilled = refilled + 1 end
+    if units > refilled then paced.refund(spec, state, units - refilled) end
+  end
+
   function paced.used(spec, state)
     local w, f = in_use(state)
     local ticks = w * spec.p + f
@@ -154,16 +163,20 @@ build.F = function()
 
   -- The window in force. One that begins works off a quota of what the one before held too much.
   -- One that starts in the future of the clock starts now, and lasts for a window.
-  function fixed.read(spec, text)
-    local _, _, quota, index, count, start = find(text, '^F%d+,(%d+),(%d+),(%d+),?(%d*)')
-    local state = { start = tonumber(start) or index * spec.window, count = tonumber(count) }
+  function fixed.roll(spec, state)
     if now < state.start then
       state.moved = state.count > 0
       state.start = state.moved and now or aligned(spec)
     elseif now >= state.start + spec.window then
       local passed = divide(now, spec.window) - divide(state.start, spec.window)
-      state.start, state.count = aligned(spec), max(0, state.count - quota * passed)
+      state.start, state.count = aligned(spec), max(0, state.count - spec.quota * passed)
     end
+  end
+
+  function fixed.read(spec, text)
+    local _, _, index, count, start = find(text, '^F%d+,%d+,(%d+),(%d+),?(%d*)')
+    local state = { start = tonumber(start) or index * spec.window, count = tonumber(count) }
+    fixed.roll(spec, state)
     return state
   end
 
@@ -174,6 +187,10 @@ build.F = function()
   function fixed.charge(_, state, units) state.count = min(MOST, state.count + units) end
 
   function fixed.refund(_, state, units) state.count = max(0, state.count - units) end
+
+  function fixed.give_back(spec, state, units, since)
+    if since >= state.start then fixed.refund(spec, state, units) end
+  end
 
   function fixed.used(_, state) return state.count end
 
@@ -195,9 +212,9 @@ end
 build.C = function()
   local cells = {}
 
-  -- The number of the current cell, and how far it has come, in microseconds / subwindows.
-  local function place(spec)
-    local windows, into = divide(now, spec.window)
+  -- The number of the cell at an instant, and how far it has come, in microseconds / subwindows.
+  function cells.place(spec, at)
+    local windows, into = divide(at, spec.window)
     local ahead, elapsed = divide(into * spec.subwindows, spec.window)
     return windows * spec.subwindows + ahead, elapsed
   end
@@ -216,8 +233,8 @@ build.C = function()
 
   -- Move on to cell `to`, taking along what does not fit into a window of finished cells. Where all
   -- fits nothing is ever taken along.
-  local function roll(spec, quota, state, to)
-    local counts = state.counts
+  local function move_on(spec, state, to)
+    local counts, quota = state.counts, spec.quota
     local last = #counts
     while state.index < to do
       local excess = younger(counts) - quota
@@ -258,7 +275,7 @@ build.C = function()
   function cells.new(spec)
     local counts = {}
     for i = 1, spec.subwindows + 1 do counts[i] = 0 end
-    local index, elapsed = place(spec)
+    local index, elapsed = cells.place(spec, now)
     return { index = index, elapsed = elapsed, counts = counts, fresh = true }
   end
 
@@ -268,18 +285,22 @@ build.C = function()
       quota = tonumber(quota) }
   end
 
-  function cells.read(spec, text)
-    local _, last, quota, index = find(text, '^C%d+,%d+,(%d+),(%d+)')
-    local counts = {}
-    for count in string.gmatch(sub(text, last + 1), '%d+') do counts[#counts + 1] = tonumber(count) end
-    local state = { index = tonumber(index), counts = counts, elapsed = 0 }
-    local current, elapsed = place(spec)
+  function cells.roll(spec, state)
+    local current, elapsed = cells.place(spec, now)
     if current < state.index then
-      step_back(state, tonumber(quota), current)
+      step_back(state, spec.quota, current)
     else
-      roll(spec, tonumber(quota), state, current)
+      move_on(spec, state, current)
     end
     state.elapsed = elapsed
+  end
+
+  function cells.read(spec, text)
+    local _, last, index = find(text, '^C%d+,%d+,%d+,(%d+)')
+    local counts = {}
+    for count in string.gmatch(sub(text, last + 1), '%d+') do counts[#counts + 1] = tonumber(count) end
+    local state = { index = tonumber(index), counts = counts }
+    cells.roll(spec, state)
     return state
   end
 
@@ -306,6 +327,16 @@ build.C = function()
       local taken = min(units, counts[i])
       counts[i], units = counts[i] - taken, units - taken
     end
+  end
+
+  -- Take units out of the cell of that number, if it is still there.
+  function cells.take_out(state, cell, units)
+    local i = #state.counts - (state.index - cell)
+    if state.counts[i] then state.counts[i] = max(0, state.counts[i] - units) end
+  end
+
+  function cells.give_back(spec, state, units, since)
+    cells.take_out(state, cells.place(spec, since), units)
   end
 
   function cells.used(spec, state)

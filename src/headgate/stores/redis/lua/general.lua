@@ -63,26 +63,32 @@ local function converted(spec, old, state)
   return new, true
 end
 
--- The state that `text` holds, as one of `spec`'s; true if it was another limit's.
-local function carried(spec, text)
+-- The counter `key` in `value`: the spec under which it was written, and its state as of now, with all
+-- charged that has expired, each as of its instant.
+local function read_counter(key, value)
+  local bar = find(value, '|', 1, true)
+  local text = bar and sub(value, 1, bar - 1) or value
   local writer = algorithm_of(kind_of(text))
-  local old = writer.writer(text)
-  old.key = spec.key
-  return converted(spec, old, writer.read(old, text))
-end
-
-local function read_holds(text)
-  local holds = {}
-  local moved = false
-  for expires, amount, lasts, name in string.gmatch(text, '|(%d+):(%d+):(%d+):([^|]*)') do
-    local hold = { expires = tonumber(expires), amount = tonumber(amount), lasts = tonumber(lasts),
-      name = name }
-    if hold.expires > now + hold.lasts then  -- the clock has stepped back
-      hold.expires, moved = now + hold.lasts, true
-    end
-    if hold.expires > now then holds[#holds + 1] = hold end
+  local old, counter, expired = writer.writer(text), { asked = 0, held = 0, holds = {} }, {}
+  old.key = key
+  if bar then counter.holds, expired, counter.moved = read_holds(sub(value, bar)) end
+  for _, hold in ipairs(counter.holds) do
+    if is_open(hold) then counter.held = counter.held + hold.amount end
   end
-  return holds, moved
+  if #expired > 0 then
+    counter.state = at_other_times(function()
+      now = expired[1].expires
+      local state = writer.read(old, text)
+      for _, hold in ipairs(expired) do charge_expired(writer, old, state, hold) end
+      return state
+    end)
+    if writer.roll then writer.roll(old, counter.state) end
+    counter.moved = true
+  else
+    counter.state = writer.read(old, text)
+  end
+  counter.moved = counter.moved or counter.state.moved
+  return counter, old
 end
 
 -- The counter of `spec`, opened once per call of a script: checks of one counter share it.
@@ -90,21 +96,14 @@ local function open(spec, opened)
   local counter = opened[spec.key]
   if counter then return counter end
   local algorithm = algorithm_of(spec.kind)
-  counter = { asked = 0, held = 0, holds = {} }
-  if spec.kind == 'S' then
-    counter.state = algorithm.open(spec)
+  local value = spec.kind ~= 'S' and redis.call('GET', spec.key)
+  if value then
+    local old
+    counter, old = read_counter(spec.key, value)
+    counter.state, counter.changed = converted(spec, old, counter.state)
   else
-    local value = redis.call('GET', spec.key)
-    if value then
-      local bar = find(value, '|', 1, true)
-      local text = bar and sub(value, 1, bar - 1) or value
-      counter.state, counter.changed = carried(spec, text)
-      if bar then counter.holds, counter.moved = read_holds(sub(value, bar)) end
-      if counter.state.moved then counter.moved = true end
-      for _, hold in ipairs(counter.holds) do counter.held = counter.held + hold.amount end
-    else
-      counter.state = algorithm.new(spec)
-    end
+    local state = spec.kind == 'S' and algorithm.open(spec) or algorithm.new(spec)
+    counter = { asked = 0, held = 0, holds = {}, state = state }
   end
   opened[spec.key] = counter
   return counter
@@ -125,25 +124,31 @@ local function charge(spec, counter)
   end
 end
 
--- Write a counter if it was changed, or moved because the clock has stepped back: once, after all
--- that concerns it has been done. (Without the write the wait of a denied caller would not shrink.)
+-- Write a counter if it was changed, or moved by the clock, which has stepped back or passed the end
+-- of a reservation: once, after all that concerns it has been done. (Without the write the wait of a
+-- denied caller would not shrink.)
 local function close(spec, counter)
   if not (counter.changed or counter.moved) or spec.kind == 'S' then return end
   counter.changed, counter.moved = false, false
-  local text, ends = algorithm_of(spec.kind).write(spec, counter.state)
-  local parts = { text }
-  for _, hold in ipairs(counter.holds) do
-    parts[#parts + 1] = format('%.0f:%.0f:%.0f:%s', hold.expires, hold.amount, hold.lasts, hold.name)
-    ends = max(ends, hold.expires)
+  local algorithm, holds = algorithm_of(spec.kind), counter.holds
+  local parts, last, charges, ends = {}, 0, false, nil
+  for i, hold in ipairs(holds) do
+    parts[i + 1], last = written_hold(hold), max(last, gone_at(hold))
+    charges = charges or hold.mark == '+'
   end
+  if charges then last = max(last, as_new_at(algorithm, spec, counter.state, holds)) end
+  parts[1], ends = algorithm.write(spec, counter.state)
+  ends = max(ends, last)
   redis.call('SET', spec.key, table.concat(parts, '|'), 'PX', lasting(min(ends, FAR)))
 end
 
 -- What the client needs to compute the figures of a counter for `units`, reservations included.
 local function report(spec, counter, units)
   local parts = { algorithm_of(spec.kind).report(spec, counter.state, units, counter.holds) }
-  for i, hold in ipairs(counter.holds) do
-    parts[i + 1] = digits(hold.expires) .. ':' .. digits(hold.amount)
+  for _, hold in ipairs(counter.holds) do
+    if is_open(hold) then
+      parts[#parts + 1] = digits(hold.expires) .. ':' .. digits(hold.amount) .. hold.mark
+    end
   end
   return table.concat(parts, '|')
 end

@@ -11,7 +11,7 @@
 --        many holders have a lease, and the units of all leases; the state after, reported for the
 --        check's cost and the most
 
---@ clock failures numbers counters log queues slots general places ledger
+--@ clock failures numbers counters holds log queues slots general places ledger
 
 local holder, most, ttl, unused = argument(), tonumber(argument()), tonumber(argument()),
   tonumber(argument())

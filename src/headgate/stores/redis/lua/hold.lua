@@ -2,12 +2,13 @@
 --
 -- KEYS   the counter of each check, in order
 -- ARGV   1: microseconds since the epoch, or '' for the server's clock
---        2: the name  3: microseconds until it expires  4: the number of checks, then the checks
+--        2: the name  3: microseconds until it expires  4: + if it is charged then, or ''
+--        5: the number of checks, then the checks
 -- reply  now; 1 if all fit or 0, then the state before of each check; if all fit, the same after
 
---@ clock failures numbers counters log queues slots general
+--@ clock failures numbers counters holds log queues slots general
 
-local name, ttl = argument(), tonumber(argument())
+local name, ttl, mark = argument(), tonumber(argument()), argument()
 local specs = next_checks()
 local all, counters, reported = ask(specs)
 for i, spec in ipairs(specs) do
@@ -20,7 +21,7 @@ for i, spec in ipairs(specs) do
     end
     counter.added, counter.changed = amount + spec.cost, true
     table.insert(counter.holds, { expires = now + ttl, amount = counter.added, lasts = ttl,
-      name = name })
+      mark = spec.kind ~= 'Q' and mark or '', name = name })
   end
 end
 local after = { 1 }

@@ -9,21 +9,6 @@ local function beside(key, mark)
   return (string.gsub(key, ':', mark .. ':', 1))
 end
 
--- When `units` fit beside open reservations, none of which is settled before it expires.
-local function beside_holds(algorithm, spec, state, units, holds)
-  if units == 0 then return now end
-  table.sort(holds, function(one, other) return one.expires < other.expires end)
-  local held, begin = 0, now
-  for _, hold in ipairs(holds) do held = held + hold.amount end
-  for _, hold in ipairs(holds) do
-    local at = algorithm.fits_at(spec, state, units + held)
-    if at and max(begin, at) < hold.expires then return max(begin, at) end
-    held, begin = held - hold.amount, max(begin, hold.expires)
-  end
-  local at = algorithm.fits_at(spec, state, units)
-  return at and max(begin, at)
-end
-
 build.L = function()
   local log = {}
   local CHUNK = 64
@@ -146,13 +131,17 @@ build.L = function()
     return { kind = 'L', window = tonumber(window), quota = tonumber(quota) }
   end
 
+  function log.roll(spec, state)
+    if state.high > now then step_back(state) end
+    advance(spec.window, state)
+  end
+
   function log.read(spec, text)
     local _, _, high, total, debt, offset = find(text, '^L%d+,%d+,(%d+),(%d+),(%d+),(%d+)')
     local state = { list = beside(spec.key, '+'), high = tonumber(high), total = tonumber(total),
       debt = tonumber(debt), offset = tonumber(offset), gone = 0, added = {} }
     state.length = redis.call('LLEN', state.list)
-    if state.high > now then step_back(state) end
-    advance(spec.window, state)
+    log.roll(spec, state)
     return state
   end
 
@@ -189,7 +178,7 @@ build.L = function()
   end
 
   -- Give units back that were charged at `time`, if the entry is still there.
-  function log.give_back(state, units, time)
+  function log.give_back(spec, state, units, time)
     local from_debt = min(units, state.debt)  -- it would take the place of what is refunded
     state.debt, units = state.debt - from_debt, units - from_debt
     local i = count(state)
@@ -201,7 +190,7 @@ build.L = function()
     if i == 0 or found ~= time then return end
     local taken, place = min(units, had), state.gone + i
     if i == count(state) then
-      log.refund(nil, state, taken)
+      log.refund(spec, state, taken)
       return
     end
     state.total = state.total - taken
@@ -214,10 +203,13 @@ build.L = function()
 
   function log.used(_, state) return state.total + state.debt end
 
+  -- When the last unit will have left.
+  function log.ends(spec, state)
+    return state.total > 0 and departure(spec, state, state.total + state.debt) or now
+  end
+
   function log.write(spec, state)
-    local ends = now
-    if state.total > 0 then ends = departure(spec, state, state.total + state.debt) end
-    local list = state.list
+    local ends, list = log.ends(spec, state), state.list
     if state.restart or state.gone >= state.length then
       redis.call('DEL', list)
     else
@@ -249,9 +241,8 @@ build.L = function()
   end
 
   function log.report(spec, state, units, holds)
-    local ends = 0
-    if state.total > 0 then ends = departure(spec, state, state.total + state.debt) end
-    local fits_at = beside_holds(log, spec, state, units, holds)
+    local ends = as_new_at(log, spec, state, holds)
+    local fits_at = fits_beside(log, spec, state, units, holds)
     return format('%.0f,%.0f,%.0f,%.0f,', state.total, state.debt, state.high, ends)
       .. (fits_at and digits(fits_at) or '')
   end

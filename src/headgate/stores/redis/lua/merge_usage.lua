@@ -10,31 +10,24 @@
 -- A counter that is in use stays under the limit it was written under, whatever another region has
 -- by now: to go back and forth would refill it at the other's pace, or age nothing.
 
---@ clock failures numbers counters log queues slots general totals
+--@ clock failures numbers counters holds log queues slots general totals
 
 -- The counter of `spec`, opened once; `own` is the spec that it is kept under.
 local function open_kept(spec, opened)
   local counter = opened[spec.key]
   if counter then return counter end
-  counter = { own = spec, held = 0, holds = {} }
-  opened[spec.key] = counter
-  local value = redis.call('GET', spec.key)
-  if not value then
-    counter.state = algorithm_of(spec.kind).new(spec)
-    return counter
-  end
-  local bar = find(value, '|', 1, true)
-  local text = bar and sub(value, 1, bar - 1) or value
-  if bar then counter.holds, counter.moved = read_holds(sub(value, bar)) end
-  local writer = algorithm_of(kind_of(text))
-  local old = writer.writer(text)
-  old.key = spec.key
-  counter.state = writer.read(old, text)
-  if #counter.holds > 0 or writer.used(old, counter.state) > 0 then
-    counter.own, counter.moved = old, counter.moved or counter.state.moved
+  local value, old = redis.call('GET', spec.key), nil
+  if value then
+    counter, old = read_counter(spec.key, value)
+    counter.own = old
+    if counter.held == 0 and algorithm_of(old.kind).used(old, counter.state) == 0 then
+      counter.own = spec
+      counter.state, counter.changed = converted(spec, old, counter.state)
+    end
   else
-    counter.state, counter.changed = converted(spec, old, counter.state)
+    counter = { own = spec, held = 0, holds = {}, state = algorithm_of(spec.kind).new(spec) }
   end
+  opened[spec.key] = counter
   return counter
 end
 

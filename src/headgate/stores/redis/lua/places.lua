@@ -32,8 +32,7 @@ places.C = {
   give_back = function(spec, state, units, place)
     local _, _, window, subwindows, cell = find(place, '^C(%d+),(%d+),(%d+)$')
     if tonumber(window) ~= spec.window or tonumber(subwindows) ~= spec.subwindows then return end
-    local i = #state.counts - (state.index - cell)
-    if state.counts[i] then state.counts[i] = max(0, state.counts[i] - units) end
+    algorithm_of('C').take_out(state, tonumber(cell), units)
   end,
 }
 
@@ -43,7 +42,7 @@ places.L = {
   give_back = function(spec, state, units, place)
     local _, _, window, time = find(place, '^L(%d+),(%d+)$')
     if tonumber(window) == spec.window then
-      algorithm_of('L').give_back(state, units, tonumber(time))
+      algorithm_of('L').give_back(spec, state, units, tonumber(time))
     end
   end,
 }

@@ -87,14 +87,18 @@ build.Q = function()
     state.vacancies, state.moved = {}, true
   end
 
+  function queue.roll(spec, state)
+    step_back(spec, state)
+    state.vacancies = vacancies_now(spec, state)
+  end
+
   function queue.read(spec, text)
     local _, _, w, f, since = find(text, '^Q%d+,%d+,(%d+),(%d+),%d+,(%d+)')
     local state = { w = tonumber(w), f = tonumber(f), since = tonumber(since), vacancies = {} }
     for w, f, units in string.gmatch(text, ';(%d+):(%d+):(%d+)') do
       table.insert(state.vacancies, { w = tonumber(w), f = tonumber(f), units = tonumber(units) })
     end
-    step_back(spec, state)
-    state.vacancies = vacancies_now(spec, state)
+    queue.roll(spec, state)
     return state
   end
 

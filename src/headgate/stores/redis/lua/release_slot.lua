@@ -5,7 +5,7 @@
 --        2: the lease  3: the number of checks, then the checks
 -- reply  1 if all were held, else 0
 
---@ clock failures numbers counters log queues slots general
+--@ clock failures numbers counters holds log queues slots general
 
 local lease, had_all = argument(), 1
 for _, spec in ipairs(next_checks()) do

@@ -1,7 +1,7 @@
 -- The long way, for a counter with reservations or one that another limit has written: what take.lua
 -- reports for each of `times` hits.
 local function slowly(spec, times)
-  --@ numbers counters log queues slots general
+  --@ numbers counters holds log queues slots general
   spec.kind = 'P'
   local reported = {}
   for i = 1, times do

@@ -7,7 +7,7 @@
 -- reply  now, and for each take: 1 if all fit or 0, then the state before of each check (of slots
 --        that were entered: after); or an error
 
---@ clock failures numbers counters log queues slots general
+--@ clock failures numbers counters holds log queues slots general
 
 local function take()
   local consume, lease = argument() == '1', argument()

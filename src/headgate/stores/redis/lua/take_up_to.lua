@@ -6,7 +6,7 @@
 -- reply  now; the units charged; 1 if that is the whole cost or 0, then the state after of each
 --        check, reported for the rest
 
---@ clock failures numbers counters log queues slots general
+--@ clock failures numbers counters holds log queues slots general
 
 local specs = next_checks()
 local counters, granted = open_all(specs), specs[1].cost

@@ -76,7 +76,7 @@ class TestMetrics:
         at = {"store": "counted:1"}
         assert METRICS.value("store_calls", **at) == 4
         assert METRICS.value("store_errors", **at, reason="readonly") == 3
-        assert METRICS.value("store_refused", **at) == 7
+        assert METRICS.value("store_rejected", **at) == 7
         assert METRICS.value("breaker_transitions", **at, to="open") == 1
         assert METRICS.value("store_breaker_state", **at) == 2
 

@@ -63,6 +63,19 @@ class TestOutages:
             one.run(taking())
         assert one.inner.calls == made
 
+    def test_an_open_circuit_says_why_and_for_how_long(self, calls: Calls) -> None:
+        one = Broken(calls)
+        assert one.store.health.outage() is None
+        one.open()
+        why, wait_ns = one.store.health.outage() or ("", 0)
+        assert why == "timeout"
+        assert wait_ns > 0
+        one.now_ns += wait_ns
+        assert one.store.health.outage() == ("timeout", 0), "a probe may be made"
+        one.inner.recover()
+        assert one.reason() is None
+        assert one.store.health.outage() is None
+
     def test_what_needs_no_store_passes_an_open_circuit_and_does_not_close_it(
         self, calls: Calls
     ) -> None:

@@ -1,65 +1,21 @@
-"""The pages' way through nginx, on the real one; rules in a real etcd."""
+"""`headgate serve` with rules in a real etcd."""
 
 from __future__ import annotations
 
-import re
 import signal
-from pathlib import Path
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from tests.support.decision_service import PLAIN, Service, serving
-from tests.support.gateways import NGINX_HEAD
-from tests.support.servers import free_port, release_port, wait_until
+from tests.support.servers import wait_until
 from tests.support.servers.etcd import EtcdServer
-from tests.support.servers.process import Process
 
-PAGE = Path(__file__).parents[2] / "docs" / "service.md"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import httpx
+
 TOKEN = "correct-horse-battery"  # noqa: S105 - nobody's
 AUTHORIZED = {"authorization": f"Bearer {TOKEN}"}
-FRAME = (
-    NGINX_HEAD
-    + """\
-  server {{
-    listen 127.0.0.1:{port};
-{locations}
-  }}
-}}
-"""
-)
-
-
-def test_nginx_as_the_page_has_it_limits_requests(tmp_path: Path) -> None:
-    [locations] = re.findall(r"```nginx\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    port = free_port()
-    with serving(tmp_path) as service:
-        # The service's own pages are the application behind nginx.
-        locations = locations.replace("127.0.0.1:8090", f"127.0.0.1:{service.port}")
-        locations = locations.replace("127.0.0.1:8000", f"127.0.0.1:{service.port}")
-        config = tmp_path / "nginx.conf"
-        config.write_text(FRAME.format(directory=tmp_path, port=port, locations=locations))
-        call = ["nginx", "-c", str(config), "-p", str(tmp_path)]
-        nginx = Process(call, tmp_path / "nginx.log")
-        try:
-            url = f"http://127.0.0.1:{port}/healthz"
-            wait_until(lambda: _is_there(url), "nginx answers")
-            answers = [PLAIN.get(url) for _ in range(6)]
-            statuses = [answer.status_code for answer in answers]
-            assert statuses == sorted(statuses)
-            assert statuses[-1] == 429
-            assert int(answers[-1].headers["retry-after"]) > 0
-            assert answers[-1].headers["ratelimit"].startswith('"per-ip";r=0')
-        finally:
-            nginx.terminate()
-            release_port(port)
-
-
-def _is_there(url: str) -> bool:
-    try:
-        return PLAIN.get(url).status_code in (200, 429)
-    except httpx.TransportError:
-        return False
 
 
 class TestEtcd:
