@@ -444,7 +444,7 @@ rules:
     cost: {{llm: {{count: tokens, hold: 1h}}}}
     on_store_failure: fail_closed
 """
-    how = Behaviour(output_tokens=100, pauses=True)
+    how = Behaviour(output_tokens=100, hold_after=1)
     with RedisServer() as redis, llm_upstream(how) as upstream, ExitStack() as stack:
         gateways = []
         for name in ("one", "two"):
@@ -471,7 +471,7 @@ async def _posted(gateways: list[Gateway], upstream: LlmUpstream) -> tuple[list[
         later = await asyncio.gather(*(_status(client, url) for url in urls))
         while later[-1] != 429:  # the service is not called again yet
             later.append(await _status(client, urls[1]))
-        upstream.resume()
+        upstream.gate.set()
         return await asyncio.gather(*tasks), later
 
 
