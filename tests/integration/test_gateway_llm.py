@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +31,16 @@ from tests.support.llm_gateway import (
     llm_gateway,
     used_at,
 )
-from tests.support.llm_upstream import CHAT, Behaviour, control, llm_upstream
+from tests.support.llm_upstream import CHAT, Behaviour, llm_upstream
 from tests.support.llm_upstream import MESSAGES as ANTHROPIC
-from tests.support.servers import RedisServer, wait_until
+from tests.support.servers import RedisServer, until, wait_until
 from tests.support.servers.upstream import QuietHandler, upstream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.llm_upstream import Call
+    from tests.support.gateway_process import Gateway
+    from tests.support.llm_upstream import Call, LlmUpstream
 
 SLOW = Behaviour(output_tokens=100, delay=0.05)
 """A stream that lasts until it is broken off."""
@@ -403,52 +404,80 @@ def test_the_policy_of_the_docs_limits_requests_tokens_dollars_and_streams(tmp_p
         assert len(one.upstream.calls) == 1
 
 
+def test_concurrent_calls_at_two_gateways_use_no_more_than_the_budget(tmp_path: Path) -> None:
+    """All calls come before the first has ended: as many pass as the budget has room for.
+
+    No call uses more than it reserves, so that the settled total stays within the budget. Killing
+    Envoy and the service in between gives no more room.
+    """
+    with _two_gateways(tmp_path) as (gateways, upstream):
+        statuses, later = asyncio.run(_posted(gateways, upstream))
+        calls = [call for call in upstream.calls if call.path == CHAT]
+        assert len(calls) == BUDGET
+        assert sorted(statuses)[-(CALLS - BUDGET) :] == [429] * (CALLS - BUDGET)
+        assert set(later) <= {429, 503}
+        finished = [call for call in calls if call.is_complete]
+        broken = [call for call in calls if not call.is_complete]
+        assert sorted(statuses)[: -(CALLS - BUDGET)] == [0] * len(broken) + [200] * len(finished)
+        assert finished
+        assert broken
+        held = sum(map(estimate, broken)) + sum(call.tokens for call in finished)
+        assert upstream.tokens < held <= LIMIT
+        url = gateways[1].service_url
+        wait_until(lambda: used_at(url) == {"tokens": held}, "calls that have ended are settled")
+
+
 BUDGET = 10
 CALLS = 50
+LIMIT = BUDGET * (-(-len(httpx.Request("POST", "http://h", json=STREAMED).content) // 4) + 100)
 
 
-def test_concurrent_calls_at_two_gateways_use_no_more_than_the_budget(tmp_path: Path) -> None:
-    """All calls come at once, before the first has ended: as many pass as the budget has room for.
-
-    No call uses more than it reserves, so that the settled total stays within the budget.
-    """
-    asked = STREAMED
-    size = len(httpx.Request("POST", "http://h", json=asked).content)
-    limit = BUDGET * (-(-size // 4) + 100)
+@contextmanager
+def _two_gateways(directory: Path) -> Iterator[tuple[list[Gateway], LlmUpstream]]:
     rules = f"""\
 version: 1
 rules:
   - id: tokens
     match: {{endpoint: /v1/**}}
     key_by: tenant
-    limit: {limit}/day strict
-    cost: {{llm: tokens}}
+    limit: {LIMIT}/day strict
+    cost: {{llm: {{count: tokens, hold: 1h}}}}
+    on_store_failure: fail_closed
 """
-    (tmp_path / "rules.yaml").write_text(rules)
-    with ExitStack() as stack:
-        redis = stack.enter_context(RedisServer())
-        upstream = stack.enter_context(llm_upstream(Behaviour(output_tokens=100, delay=0.05)))
-        flags = ("--store", redis.url, "--rules", str(tmp_path / "rules.yaml"))
+    how = Behaviour(output_tokens=100, hold_after=1)
+    with RedisServer() as redis, llm_upstream(how) as upstream, ExitStack() as stack:
         gateways = []
         for name in ("one", "two"):
-            (tmp_path / name).mkdir()
-            started = gateway(tmp_path / name, *flags, rules=None, upstream=upstream.url)
+            (directory / name).mkdir()
+            flags = ("--store", redis.url)
+            started = gateway(directory / name, *flags, rules=rules, upstream=upstream.url)
             gateways.append(stack.enter_context(started))
-        urls = [one.url + CHAT for one in gateways]
-        statuses = asyncio.run(_posted(urls, asked))
-        assert sorted(statuses) == [200] * BUDGET + [429] * (CALLS - BUDGET)
-        assert len(upstream.calls) == BUDGET
-        assert 0 < upstream.tokens <= limit
-        url = gateways[0].service_url
-        wait_until(lambda: used_at(url) == {"tokens": upstream.tokens}, "it is settled")
+        yield gateways, upstream
 
 
-async def _posted(urls: list[str], asked: dict[str, Any]) -> list[int]:
-    """The statuses of concurrent calls, in turn to each of *urls*."""
-    headers = {"x-tenant-id": "t", **control(Behaviour(output_tokens=100, delay=0.05))}
-    limits = httpx.Limits(max_connections=CALLS)
+async def _posted(gateways: list[Gateway], upstream: LlmUpstream) -> tuple[list[int], list[int]]:
+    """The statuses of concurrent calls in turn to each of *gateways*, and of as many more, after
+    the Envoy of the first and the service of the second were killed."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx.AsyncClient(limits=limits, timeout=60) as client:
-        posts = [
-            client.post(urls[n % len(urls)], json=asked, headers=headers) for n in range(CALLS)
-        ]
-        return [one.status_code for one in await asyncio.gather(*posts)]
+        urls = [gateways[n % 2].url + CHAT for n in range(CALLS)]
+        tasks = [asyncio.create_task(_status(client, url)) for url in urls[:2]]
+        await until(lambda: len(upstream.calls) == len(tasks))  # one at each
+        tasks += [asyncio.create_task(_status(client, url)) for url in urls[2:]]
+        await until(lambda: sum(task.done() for task in tasks) == CALLS - BUDGET)
+        os.kill(gateways[0].envoy_pid, signal.SIGKILL)
+        os.kill(gateways[1].worker_pid, signal.SIGKILL)
+        await until(gateways[0].is_serving)
+        later = await asyncio.gather(*(_status(client, url) for url in urls))
+        while later[-1] != 429:  # the service is not called again yet
+            later.append(await _status(client, urls[1]))
+        upstream.gate.set()
+        return await asyncio.gather(*tasks), later
+
+
+async def _status(client: httpx.AsyncClient, url: str) -> int:
+    """The status of a call; 0 if it breaks off."""
+    try:
+        return (await client.post(url, json=STREAMED, headers={"x-tenant-id": "t"})).status_code
+    except httpx.TransportError:
+        return 0
