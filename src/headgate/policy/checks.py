@@ -160,8 +160,9 @@ def _check_limits(rule: Rule, node: Table) -> Iterator[FieldError]:
         place: tuple[str, ...] = ("limit",) if written is None else ("limits",)
         place += ((DEFAULT_TIER if tier is None else tier),) if is_by_tier else ()
         for limit in limits:
-            if isinstance(limit, SlidingWindowLog) and limit.limit > MAX_LOG:
-                message = f"a log of {limit.limit} entries for each key is heavy on memory"
+            is_large = isinstance(limit, SlidingWindowLog) and limit.quota > MAX_LOG
+            if is_large and rule.cost.llm is None:  # a call of a model is one entry
+                message = f"a log of {limit.quota} entries for each key is heavy on memory"
                 hint = f"above {MAX_LOG}, sliding_window_counter is almost as exact"
                 yield warning(f"{message} and on the store", *place, hint=hint)
         if written is not None and len(set(limits)) < len(limits):

@@ -145,6 +145,11 @@ def test_mistakes_are_reported_with_their_place(change: tuple[str, str], problem
     assert all(one.line for one in found.problems)
 
 
+def test_a_log_of_calls_is_no_larger_for_what_they_cost() -> None:
+    strict = RULES.replace("50 usd/day", "50 usd/day strict")
+    assert examine_policy(strict).problems == ()
+
+
 def test_spend_needs_prices() -> None:
     text = RULES[: RULES.index("prices:")] + RULES[RULES.index("rules:") :]
     (problem,) = examine_policy(text).problems
