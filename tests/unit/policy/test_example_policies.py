@@ -47,8 +47,8 @@ def ids(verdict: Verdict) -> list[str]:
     return [part.rule.id for part in verdict.rules]
 
 
-def test_there_are_six() -> None:
-    assert len(ALL) == 6
+def test_there_are_seven() -> None:
+    assert len(ALL) == 7
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
