@@ -105,7 +105,7 @@ class NotationError(LimitError):
 
     @property
     def wanted(self) -> str:
-        """What could have stood there, in words."""
+        """The alternatives that were possible there, in words."""
         return f"expected {' or '.join(self.expected)}"
 
 

@@ -5,7 +5,7 @@ actual amount is charged. This works for every algorithm alike: a check of cost 
 is a check of cost c + h that charges c.
 
 A hold that is cancelled leaves no trace. One that expires leaves none either, or is charged in full
-as of the instant at which it expires, whoever sees that first and whenever. What is written to a
+as of the instant at which it expires, whichever operation finds that first. What is written to a
 counter is never older than the holds that have expired by then, so charges stay in their order. A
 record of the hold stays for its TTL again: who settles it late corrects the charge (`correct`).
 
@@ -27,7 +27,7 @@ S = TypeVar("S")
 
 
 class Expiry(IntEnum):
-    """What becomes of a hold that is not settled."""
+    """The end of a hold that is not settled."""
 
     VANISHES = 0
     """It leaves no trace."""

@@ -275,9 +275,11 @@ class CallDenial(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Adapter(Generic[Q, R]):
-    """What a client that obeys a policy needs: *outgoing* reads a request, *with_body* returns it
-    with another body, *watch* has a response feed a `LimitedCall` and end it; the errors *unsent*
-    say that nothing was sent."""
+    """The functions that a client under a policy needs.
+
+    *outgoing* reads a request, *with_body* returns it with another body, *watch* has a response
+    feed a `LimitedCall` and end it. The errors *unsent* say that nothing was sent.
+    """
 
     outgoing: Callable[[Q], OutgoingRequest]
     with_body: Callable[[Q, bytes], Q]
@@ -337,7 +339,7 @@ class Caller(Generic[Q, R]):
             attempts.add_wait(began_ns, now_ns())
 
     def _asked(self, request: Q) -> tuple[LimitedRequest | None, Q]:
-        """What the policy needs of *request*, and the request to send."""
+        """The parts of *request* that the policy needs, and the request to send."""
         policy, adapter = self._settings.policy, self._adapter
         if policy is None or adapter is None:
             return None, request

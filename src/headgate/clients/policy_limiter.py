@@ -140,7 +140,7 @@ class PolicyLimiter:
             self._lines.leave(line, place)
 
     def _wait_ns(self, verdict: Verdict, counters: Counters, until_ns: int) -> int:
-        """How long to wait until a request with *verdict* is decided again; 0: not at all."""
+        """The time to wait until a request with *verdict* is decided again; 0: not at all."""
         left_ns, wait_ns = until_ns - self._now_ns(), verdict.retry_after_ns
         if not wait_ns or left_ns <= 0 or verdict.source == "fail_closed":
             return 0
@@ -256,7 +256,7 @@ class LimitedCall:
         return self._ending.acquire(blocking=False)
 
     def _amounts(self) -> dict[str, int]:
-        """What each rule is settled for; for one that is not in it, what it holds is charged."""
+        """The amounts to settle, by rule. A rule that is not in it is charged what it holds."""
         held, call = self.verdict.held, self._model_call
         if held is None or call is None:
             return {}

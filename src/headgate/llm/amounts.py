@@ -1,4 +1,4 @@
-"""What a limit charges for a call of a model: an estimate before it, the actual amount after it.
+"""The amounts charged for a call of a model: an estimate before it, the actual one after it.
 
 The estimate is reserved at admission, the difference settled once the response states its usage.
 Tokens of the prompt are estimated from the size of the body, output tokens by the limit that the

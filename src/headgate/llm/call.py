@@ -58,7 +58,7 @@ class ModelCall:
             self._reader.feed(part)
 
     def cost(self, final_cost: FinalCost, estimate: int, status: int) -> int:
-        """What the call costs by *final_cost* when its response with *status* has ended."""
+        """The cost of the call by *final_cost* when its response with *status* has ended."""
         reader, cost = self._reader, None
         usage = None if reader is None else reader.finish()
         if usage is not None:

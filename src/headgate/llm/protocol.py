@@ -1,4 +1,4 @@
-"""What clients of OpenAI and of Anthropic expect of a rate limiter: error bodies and headers.
+"""Error bodies and headers that clients of OpenAI and of Anthropic expect of a rate limiter.
 
 What the SDKs read (Python, `openai` 3.51 and `anthropic` 2.10):
 
@@ -7,7 +7,7 @@ What the SDKs read (Python, `openai` 3.51 and `anthropic` 2.10):
   caller; `anthropic` gives `error.type` and `error.message`.
 - Both retry a 429 twice unless `x-should-retry` is `false`. They wait for `retry-after-ms`, else
   `retry-after`; without them 0.5 to 8 seconds. `openai` gives up if the wait is longer than two
-  minutes; `anthropic` sleeps for as long as it is told, so `retry_headers` stops both early.
+  minutes; `anthropic` sleeps for as long as the header says, so `retry_headers` stops both early.
 - Neither reads the headers with limits, remaining units and resets. Pacing clients do, such as
   `headgate.clients`.
 """
@@ -116,7 +116,7 @@ def rate_limit_headers(
     """Return the headers of *protocol* for the limits in *figures*, at *now_ns* since the epoch.
 
     Neither provider has headers for spend, and OpenAI none that tell input from output tokens:
-    those are left out. Of two limits with one name, the one with less left is told.
+    those are left out. Of two limits with one name, the one with less left is shown.
     """
     if protocol == "openai":
         named = _named(figures, _OPENAI_NAMES)

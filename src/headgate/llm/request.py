@@ -1,4 +1,4 @@
-"""What limits need of the body of a request to a language model.
+"""The parts of the body of a request to a language model that limits need.
 
 Servers disagree about bodies that are not quite right. Ours is the dearest of the readings that are
 known:

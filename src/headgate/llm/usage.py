@@ -1,6 +1,6 @@
 """The usage that a response states: tokens of input, of the cache and of output.
 
-Three forms of an object `usage`, told apart by their keys:
+Three forms of an object `usage`, distinguished by their keys:
 
     prompt_tokens, completion_tokens    OpenAI's chat, completions and embeddings; cached tokens are
                                         part of the prompt

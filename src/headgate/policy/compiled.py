@@ -250,7 +250,7 @@ class PreparedRule:
         return cost
 
     def _estimate(self, cost: ModelCost, request: Request) -> int:
-        """What is reserved for *request*; the default if it is no call of a language model."""
+        """The amount to reserve for *request*; the default if it is no call of a language model."""
         if not may_call_model(request):
             return self.rule.cost.default
         return estimate(

@@ -353,7 +353,7 @@ def max_hold_ns(plan: Plan) -> int:
 
 
 def amounts_of(verdict: Verdict, call: ModelUse | None) -> dict[str, int]:
-    """What *call* is charged at its end, by rule."""
+    """The amount that *call* is charged at its end, by rule."""
     if verdict.held is None or call is None:
         return {}
     usage = Usage(call.prompt_tokens, call.output_tokens or 0)

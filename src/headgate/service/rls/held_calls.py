@@ -1,12 +1,12 @@
 """Requests that hold something until they are over: amounts that are estimates, and slots.
 
 Headgate's own gateway reports the end of such a request, with the usage of its response if it is a
-call of a language model. In between, nobody keeps a table: the reply to the first call has the id
-of a reservation as dynamic metadata (see `receipts`), which Envoy sends back at the end, once. Any
-worker settles it. If no report comes, as the gateway was killed, holds and slots expire.
+call of a language model. No process keeps a table in between: the reply to the first call has the
+id of a reservation as dynamic metadata (see `receipts`), which Envoy sends back at the end, once.
+Any worker settles it. If no report comes, as the gateway was killed, holds and slots expire.
 
-A request without a reservation was let through by Envoy while the service did not answer: its usage
-is charged at its end.
+Envoy allowed a request without a reservation, as the service did not answer: its usage is charged
+at its end.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class HeldCalls:
 
 
 def _cost(end: RequestEnd, rule: CompiledRule | None, estimate: int) -> int:
-    """What a request costs at its *end* under *rule*, or by one that is no longer in force."""
+    """The cost of a request at its *end* under *rule*, or by one that is no longer in force."""
     cost = None
     if end.usage is not None and rule is not None and rule.final_cost is not None:
         cost = rule.final_cost(end.usage, end.request.attributes.get(MODEL))
