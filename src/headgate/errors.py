@@ -75,7 +75,7 @@ def pointed_at(text: str, position: int, width: int = _CARET_WIDTH) -> tuple[str
     wraps."""
     shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
     if len(shown) >= width:
-        start = max(0, min(position - width // 2, len(shown) + 1 - width))
+        start = max(0, min(position - (width - 2) // 2, len(shown) + 1 - width))
         cut = shown[start : start + width - 1]
         shown = ("\N{HORIZONTAL ELLIPSIS}" + cut[1:]) if start else cut
         if start + width - 1 < len(text):

@@ -3,7 +3,7 @@
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.errors import HeadgateError, LimitError, NotationError, pointed_at
@@ -63,6 +63,7 @@ def test_a_notation_error_survives_pickling() -> None:
 
 
 @given(st.text(min_size=1, max_size=300), st.integers(0, 300), st.integers(4, 120))
+@example("0000", 2, 4)
 def test_a_caret_stays_below_its_character_however_narrow_the_terminal_is(
     text: str, position: int, width: int
 ) -> None:
