@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import json
 import zlib
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.errors import OptionError
 from headgate.llm import (
     KINDS,
     ModelRequest,
+    Price,
     Prices,
     StreamReader,
     Usage,
     actual,
     estimate,
-    read_prices,
     read_request,
     read_usage,
     with_usage_reported,
 )
+from headgate.llm.attributes import ModelPatterns
 from headgate.llm.request import MOST_TOKENS
 from headgate.llm.usage import MOST_EVENT_BYTES
 from tests.support.fuzzing import (
@@ -39,7 +38,7 @@ from tests.support.fuzzing import (
     replaced,
 )
 
-PRICES: Prices = read_prices({"m": {"input": 1, "output": 2}, "gpt-*": {"input": 3, "output": 4}})
+PRICES = Prices({"m": Price(1, 2), "gpt-*": Price(3, 4)})
 PATHS = st.sampled_from(
     ["/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/embeddings", "/v1/responses"]
 ) | st.text(max_size=12)
@@ -160,12 +159,14 @@ def test_damaged_compression_ends_without_a_usage_or_with_one(several: Changes, 
 
 
 @settings(max_examples=fuzz_count(200))
-@given(st.dictionaries(st.text("ab*?[]", max_size=12), anything), st.sampled_from("ab"))
-@example({"*a" * 40 + "b": {"input": 1, "output": 1}}, "a")
-def test_any_data_are_prices_or_refused(data: Any, letter: str) -> None:
-    with bounded(), suppress(OptionError):
-        prices = read_prices({"m": {"input": 5, "output": 5}, **data})
-        assert prices.cost(letter * 256, Usage(10, 10)) <= prices.cost(None, Usage(10, 10))
+@given(st.text("ab*?[]", min_size=1, max_size=12), st.sampled_from("ab"))
+@example("*a" * 40 + "b", "a")
+def test_any_name_is_a_pattern_of_models(name: str, letter: str) -> None:
+    with bounded():
+        prices, model = Prices({"m": Price(5, 5), name: Price(1, 1)}), letter * 256
+        assert prices.cost(model, Usage(10, 10)) <= prices.cost(None, Usage(10, 10))
+        is_found = ModelPatterns([name]).matching(model) == [name]
+        assert is_found == (prices.cost(model, Usage(10, 10)) == 20)
 
 
 LARGEST = 10 * 1024 * 1024

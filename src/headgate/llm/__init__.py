@@ -6,7 +6,7 @@ each provider expect. Pure: no I/O, no clock.
 """
 
 from headgate.llm.amounts import KINDS, Kind, actual, estimate, settled
-from headgate.llm.prices import Price, Prices, read_prices
+from headgate.llm.prices import Price, Prices
 from headgate.llm.protocol import (
     Figures,
     Protocol,
@@ -40,7 +40,6 @@ __all__ = [
     "estimated_prompt_tokens",
     "protocol_of",
     "rate_limit_headers",
-    "read_prices",
     "read_request",
     "read_usage",
     "request_of_fields",

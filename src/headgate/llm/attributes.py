@@ -9,6 +9,7 @@ llm.completions: 2           how many; absent for one
 from __future__ import annotations
 
 import re
+from fnmatch import translate
 from typing import TYPE_CHECKING, Final
 
 from headgate.llm.protocol import protocol_of
@@ -59,12 +60,16 @@ class ModelPatterns:
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(dict.fromkeys(names))
-        self._wild = [(name, _compiled(name)) for name in self.names if "*" in name]
+        self._wild = [(name, model_pattern(name)) for name in self.names if "*" in name]
 
     def matching(self, model: str) -> list[str]:
         """The patterns that *model* matches; a name without `*` is not among them."""
-        return [name for name, pattern in self._wild if pattern.fullmatch(model)]
+        return [name for name, pattern in self._wild if pattern.match(model)]
 
 
-def _compiled(name: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, re.split(r"\*+", name))))
+def model_pattern(name: str) -> re.Pattern[str]:
+    """The pattern of all of a name like *name*, in which `*` stands for any text.
+
+    It takes time in proportion to the name, whatever callers choose.
+    """
+    return re.compile(translate(re.sub(r"[?\[]", r"[\g<0>]", name)))

@@ -7,20 +7,17 @@ sum of a call is rounded up to a micro-dollar once: costs add up without drift.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from decimal import Context, Decimal, InvalidOperation
-from fnmatch import translate
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import OptionError
+from headgate.llm.attributes import model_pattern
 
 if TYPE_CHECKING:
-    from headgate.llm.usage import Usage
+    from collections.abc import Mapping
 
-MICRO_DOLLARS: Final = 10**6
-"""Micro-dollars in a dollar."""
+    from headgate.llm.usage import Usage
 
 Amount = str | int | float | Decimal
 """Dollars per million tokens, read as the decimal number that is written."""
@@ -80,7 +77,7 @@ class _Scaled:
 
 
 class Prices:
-    """The prices of models by name or pattern, in which `*` and `?` stand for any characters.
+    """The prices of models by name or pattern, in which `*` stands for any text.
 
     An exact name comes first, then the longest pattern that matches, so `*` comes last. A model
     that nothing matches, or that is unknown, has the highest of each price listed: an invented name
@@ -93,9 +90,9 @@ class Prices:
         scaled = {pattern: price.scaled for pattern, price in prices.items()}
         self._exact = scaled
         self._patterns = [
-            (re.compile(translate(pattern)), scaled[pattern])
+            (model_pattern(pattern), scaled[pattern])
             for pattern in sorted(scaled, key=lambda pattern: (-len(pattern), pattern))
-            if "*" in pattern or "?" in pattern
+            if "*" in pattern
         ]
         self._unknown = _Scaled(
             *(max(getattr(one, part.name) for one in scaled.values()) for part in fields(_Scaled))
@@ -119,33 +116,6 @@ class Prices:
             return exact
         matching = (price for pattern, price in self._patterns if pattern.match(model))
         return next(matching, self._unknown)
-
-
-def read_prices(data: object) -> Prices:
-    """Return the prices in *data*, as a file has them: models with `input`, `output` and so on.
-
-        gpt-4o*: {input: 2.50, output: 10, cached: 1.25}
-        "*": {input: 15, output: 75}
-
-    Raises `OptionError`, which names the model.
-    """
-    if not isinstance(data, Mapping):
-        raise OptionError(f"prices are {data!r}; expected models with their prices")
-    prices = {}
-    known = [field.name for field in fields(Price)]
-    for model, stated in data.items():
-        if not isinstance(model, str) or not model:
-            raise OptionError(f"{model!r} has a price; expected the name of a model or a pattern")
-        if not isinstance(stated, Mapping) or not {"input", "output"} <= set(stated) <= set(known):
-            raise OptionError(
-                f"the price of {model!r} is {stated!r}; expected input and output, in dollars per "
-                "million tokens, and perhaps cached and cache_write"
-            )
-        try:
-            prices[model] = Price(**stated)
-        except OptionError as error:
-            raise OptionError(f"the price of {model!r}: {error}") from None
-    return Prices(prices)
 
 
 def _scaled(value: object, what: str) -> int:

@@ -332,7 +332,9 @@ def response_for(
     denial = denial_of(answer, options)
     problem = options.problem or prefers_problem(accept)
     media_type, body = denial_body(answer, denial, problem=problem)
-    lines = [] if answer.protocol is None else retry_headers(denial.wait_ns)
+    lines: Lines = []
+    if answer.protocol is not None and not denial.is_silent:
+        lines = retry_headers(denial.wait_ns)
     lines += _headers(answer, denial, now_ns, options)
     lines += [("Content-Type", media_type), ("Cache-Control", "no-store")]
     return DenialResponse(denial.status, tuple(lines), body)

@@ -214,3 +214,18 @@ def test_concurrent_calls_do_not_overspend(model: Model) -> None:
 
     model.parts = (b"{}",)  # so that each costs what was reserved
     assert asyncio.run(sending()).count(200) == 3
+
+
+def test_a_redacted_rule_says_nothing_but_the_denial(model: Model) -> None:
+    text = POLICY.replace("limit: 1000/hour", "limit: 1000/hour\n    headers: redacted")
+    app = RateLimitMiddleware(model, policy=read_policy(text), clock=ManualClock(3_600))
+
+    async def sending() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
+            asked = {"model": "m-1", "max_tokens": 5000}
+            return await client.post("/v1/messages", json=asked)
+
+    response = asyncio.run(sending())
+    assert response.status_code == 429
+    assert not [name for name in response.headers if "retry" in name or "ratelimit" in name]
